@@ -225,7 +225,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capacity::Record;
+    use crate::capacity::CapacityRecord;
 
     /// The names of the labels of a line such as `name{a="x",b="y"} 1`.
     fn labels(line: &str) -> Vec<&str> {
@@ -236,7 +236,8 @@ mod tests {
     #[test]
     fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
         let metrics = Metrics::default();
-        let published = Published { class: "c".into(), record: Some(Record::default()), ..Published::default() };
+        let published =
+            Published { class: "c".into(), record: Some(CapacityRecord::default()), ..Published::default() };
         metrics.provisioned("c", Duration::from_secs(1));
         metrics.capacities([&published].into_iter());
         metrics.capacity_run(true);
@@ -280,7 +281,7 @@ mod tests {
             class: class.into(),
             topology: [("kubernetes.io/hostname".to_owned(), node.to_owned())].into(),
             bytes,
-            record: asked.then(Record::default),
+            record: asked.then(CapacityRecord::default),
             ..Published::default()
         };
         let (a, b) = (published("c", "a", 10, true), published("c", "b", u64::MAX, true));

@@ -6,7 +6,7 @@ use contract::exit::Failure;
 use contract::names;
 use contract::request::Operation;
 use flex_provisioner::api::events::note;
-use flex_provisioner::claim::accept::acceptable;
+use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};
 use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::claim::request::{Attempt, request};
@@ -137,7 +137,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     for node in claim.nodes.iter().chain(&claim.selected_node) {
         assert!(is_dns_name(node), "{node:?} is no node");
     }
-    if let Err(why) = acceptable(&claim, &recipe, false) {
+    if let Err(why) = admit(&claim, &recipe, false) {
         assert!(!why.is_empty());
         tellable(&note(&why), 1024);
     }
@@ -152,46 +152,48 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         provisioner: identity().provisioner,
     };
     if draw.chance() {
-        let (ts, taken) = claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.taken)).unwrap_or_default();
-        claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken, batch: None });
+        let (ts, volume_generation) =
+            claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.volume_generation)).unwrap_or_default();
+        claim.stamp =
+            Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation, batch: None });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
     let nodes = seen.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let places = Places(nodes.map(|node| (node, draw.pick(&states))).collect());
-    let choice = Choice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
+    let node_choice = Choice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
         let state = run(draw);
         let observed = Observed {
             claim: &claim,
             fresh: draw.chance(),
-            request: false,
-            ready: None,
+            is_pool_request: false,
+            pooled_volume: None,
             class: ServedClass::Ours(&class),
-            kept: draw.below(8) != 7,
+            has_revision: draw.below(8) != 7,
             stamped_recipe: (draw.below(8) != 7).then_some(&*recipe),
             jobs: &[],
             run: state.clone(),
-            pods_alive: draw.below(8) == 7,
-            choice: &choice,
-            alive_on: &[],
+            has_running_pods: draw.below(8) == 7,
+            node_choice: &node_choice,
+            nodes_with_pods: &[],
             places: &places,
             volumes: &[],
             no_volume: draw.chance(),
             delete_run: state,
             delete_job: None,
-            cleanup: (draw.below(8) != 7).then_some(&*recipe),
+            delete_recipe: (draw.below(8) != 7).then_some(&*recipe),
             never_ran: draw.below(8) == 7,
-            reserved: (draw.below(16) == 15).then_some("pvc-reserved"),
-            room: draw.below(8) != 7,
-            limit: None,
-            promised: false,
-            attributes: None,
+            reserved_volume: (draw.below(16) == 15).then_some("pvc-reserved"),
+            has_slot: draw.below(8) != 7,
+            quota_error: None,
+            has_pending_charge: false,
+            attributes_error: None,
             binding: flex_provisioner::model::claim::Binding::Direct,
-            outside: draw.below(8) == 7,
-            origin: None,
-            copying: &[],
+            selected_node_forbidden: draw.below(8) == 7,
+            data_source: None,
+            source_users: &[],
             removed: None,
             left_out: draw.below(8) == 7,
         };
@@ -202,7 +204,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
 }
 
 fn check_said(decision: &Decision) {
-    if let Some(tell) = &decision.tell {
+    if let Some(tell) = &decision.event {
         assert!(!tell.message.is_empty() && tell.reason.allows(tell.warning), "nothing is said: {decision:?}");
         tellable(&note(&tell.message), 1024);
     }
@@ -216,11 +218,12 @@ fn noted(nodes: &[String]) {
 /// What the orchestrator would write.
 fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
     match step {
-        Step::Stamp { attempt, nodes, taken } => {
+        Step::Stamp { attempt, nodes, volume_generation } => {
             noted(&nodes);
-            assert!(acceptable(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
+            assert!(admit(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
-            claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), taken, batch: None });
+            claim.stamp =
+                Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), volume_generation, batch: None });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
             claim.nodes = nodes;
         }
@@ -239,7 +242,7 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
             assert_eq!(flex_provisioner::run::failure::LastFailure::read(&text).as_ref(), Some(&failure));
             claim.last_failure = Some(failure);
         }
-        Step::SettleNode { nodes } => {
+        Step::MarkNodeClean { nodes } => {
             noted(&nodes);
             claim.nodes = nodes;
         }

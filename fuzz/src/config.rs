@@ -166,7 +166,8 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
 /// A recipe is what its record says, and fits on a volume.
 fn kept(recipe: &Recipe) {
     let text = json!(recipe.record).to_string();
-    let record: flex_provisioner::config::record::Record = serde_json::from_str(&text).expect("it was written");
+    let record: flex_provisioner::config::record::EffectiveConfig =
+        serde_json::from_str(&text).expect("it was written");
     assert_eq!(record.recipe().as_ref(), Ok(recipe));
     assert_eq!(record.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is kept");

@@ -2,7 +2,7 @@
 
 use contract::request::Operation;
 use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::record::Record;
+use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::job::{Place, job};
@@ -148,7 +148,8 @@ fn template(text: &str) {
     ];
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let config = ObjectName::new("admin", "silver");
-    let recipe = match (Record { config, class: "silver".into(), data, ..Record::default() }).recipe() {
+    let recipe = match (EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }).recipe()
+    {
         Ok(recipe) => recipe,
         Err(problems) => {
             for problem in problems {

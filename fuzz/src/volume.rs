@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use contract::names;
 use flex_provisioner::api::events::note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
-use flex_provisioner::claim::fit::misfits;
 use flex_provisioner::claim::nodes::Choice;
+use flex_provisioner::claim::verify::mismatches;
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
 use flex_provisioner::model::claim::Claim;
@@ -126,7 +126,8 @@ fn claim(recipe: &Recipe) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("it is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
-    claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken: 0, batch: None });
+    claim.stamp =
+        Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation: 0, batch: None });
     claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     claim
 }
@@ -136,8 +137,8 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let volume = Volume::from(object);
     let claim = claim(recipe);
     let labels: BTreeMap<String, String> = [("zone".to_owned(), draw.text_or(&["a", "1"]))].into();
-    let misfits = misfits(&volume, &claim, recipe, Some(("node-1", &labels)));
-    if misfits.is_empty() {
+    let mismatches = mismatches(&volume, &claim, recipe, Some(("node-1", &labels)));
+    if mismatches.is_empty() {
         fits(object, recipe);
     }
     let class = Class {
@@ -154,43 +155,43 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         &Observed {
             claim: &claim,
             fresh: true,
-            request: false,
-            ready: None,
+            is_pool_request: false,
+            pooled_volume: None,
             class: ServedClass::Ours(&class),
-            kept: true,
+            has_revision: true,
             stamped_recipe: Some(recipe),
             jobs: &[],
             run: RunState::Running,
-            pods_alive: true,
-            choice: &Choice::default(),
-            alive_on: &[],
+            has_running_pods: true,
+            node_choice: &Choice::default(),
+            nodes_with_pods: &[],
             places: &Places::default(),
-            volumes: &[Candidate { volume: &volume, misfits: &misfits, known: false }],
+            volumes: &[Candidate { volume: &volume, mismatches: &mismatches, known: false }],
             no_volume: false,
             delete_run: RunState::Absent,
             delete_job: None,
-            cleanup: Some(recipe),
+            delete_recipe: Some(recipe),
             never_ran: false,
-            reserved: None,
-            room: true,
-            limit: None,
-            promised: false,
-            attributes: None,
-            outside: false,
-            origin: None,
-            copying: &[],
+            reserved_volume: None,
+            has_slot: true,
+            quota_error: None,
+            has_pending_charge: false,
+            attributes_error: None,
+            selected_node_forbidden: false,
+            data_source: None,
+            source_users: &[],
             binding: flex_provisioner::model::claim::Binding::Direct,
             removed: None,
             left_out: false,
         },
         NOW,
     );
-    if let Some(tell) = &decision.tell {
+    if let Some(tell) = &decision.event {
         tellable(&note(&tell.message), 1024);
     }
     match &decision.step {
         Step::Adopt { provenance, .. } => {
-            assert!(misfits.is_empty(), "{misfits:?}");
+            assert!(mismatches.is_empty(), "{mismatches:?}");
             assert_eq!(provenance.record, recipe.record, "the provenance is not the attempt's");
             // What stands on it afterwards fits.
             let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OURS.contains(&key.as_str()));
@@ -199,11 +200,11 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             assert!(theirs + ours <= ANNOTATIONS, "{theirs} and {ours} bytes of annotations");
         }
         Step::Bind { .. } => {
-            assert!(misfits.is_empty(), "{misfits:?}");
+            assert!(mismatches.is_empty(), "{mismatches:?}");
             assert!(volume.is_adopted(), "it was not adopted");
         }
         Step::Quarantine { why, .. } => {
-            assert!(!misfits.is_empty());
+            assert!(!mismatches.is_empty());
             tellable(why, 8 * 1024);
         }
         Step::RecordFailure { failure, .. } => tellable(&failure.message, 4096),
@@ -248,8 +249,8 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
 }
 
 /// No Job is there, and maybe a pod of one.
-fn no_runs<'a>(pods_alive: bool) -> Runs<'a> {
-    Runs { all: &[], starting: false, pods_alive, lost: None, others_alive: false }
+fn no_runs<'a>(has_running_pods: bool) -> Runs<'a> {
+    Runs { all: &[], starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
 }
 
 /// The volume after its claim is gone.
@@ -265,11 +266,12 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that is believed");
     let places = Places([("node-1".to_owned(), NodeState::Ready)].into());
-    let expansion = expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), limit: None };
+    let expansion =
+        expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
     let modification = modify::Observed {
         claim: None,
         recipe: known.clone(),
-        wished: Err("there is no such class".to_owned()),
+        requested_attributes: Err("there is no such class".to_owned()),
         runs: no_runs(draw.chance()),
     };
     let observed = of_volume::Observed {
@@ -282,13 +284,13 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             ClaimState::Alive,
             ClaimState::None,
         ]),
-        namesake: draw.below(8) == 7,
+        claim_was_bound: draw.below(8) == 7,
         recipe: known,
         run_known: draw.chance(),
-        pods_alive: draw.chance(),
-        alive_on: &[],
+        has_running_pods: draw.chance(),
+        nodes_with_pods: &[],
         places: &places,
-        home: &provenance.node,
+        home_node: &provenance.node,
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
         delete_job: None,
@@ -296,7 +298,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         modification,
     };
     let decision = of_volume::decide(&observed, NOW);
-    if let Some(tell) = &decision.tell {
+    if let Some(tell) = &decision.event {
         tellable(&note(&tell.message), 1024);
     }
     if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {

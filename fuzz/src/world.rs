@@ -6,7 +6,7 @@ use contract::names;
 use contract::request::Request;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::record::Record;
+use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::job::CONTAINER;
 use k8s_openapi::api::batch::v1::Job;
@@ -44,8 +44,12 @@ pub fn identity() -> Identity {
 pub fn recipe(keys: &[(&str, &str)]) -> Recipe {
     let data = [("image", "registry.example/image:1")].iter().chain(keys);
     let data = data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let record =
-        Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), data, ..Record::default() };
+    let record = EffectiveConfig {
+        config: ObjectName::new("admin", "silver"),
+        class: "silver".into(),
+        data,
+        ..EffectiveConfig::default()
+    };
     record.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 

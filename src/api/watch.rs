@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::lean::Lean;
 use crate::attributes::{self, VolumeAttributesClass};
 use crate::config::classes::{Identity, Revision};
-use crate::config::record::{Record, revision_name};
+use crate::config::record::{EffectiveConfig, revision_name};
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
@@ -234,7 +234,7 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
 /// Reads a revision. Its name is the hash of its record behind a fixed prefix. An object without a record of that hash
 /// is not the orchestrator's.
 pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
-    let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
+    let record: EffectiveConfig = serde_json::from_value(object.data.clone()?.0).ok()?;
     let hash = record.hash();
     let created = seconds(object.metadata.creation_timestamp.as_ref());
     (object.name_any() == revision_name(&hash)).then_some((hash, Revision { number: object.revision, record, created }))

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
 use crate::config::classes::Identity;
-use crate::config::record::{Record, revision_name};
+use crate::config::record::{EffectiveConfig, revision_name};
 pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
 use crate::state::ClusterState;
@@ -201,7 +201,7 @@ impl Writes {
     }
 
     /// Stores a recipe as the newest revision of its config and class.
-    pub async fn keep_revision(&self, record: &Record, number: i64) -> Result<()> {
+    pub async fn keep_revision(&self, record: &EffectiveConfig, number: i64) -> Result<()> {
         let name = revision_name(&record.hash());
         let what = format!("revision {name}");
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);

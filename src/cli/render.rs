@@ -11,7 +11,7 @@ use manifest::to_yaml;
 
 use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
-use crate::claim::accept::acceptable;
+use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, ClassObject, Config, classes};
 use crate::config::document::{self, Document};
@@ -92,7 +92,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
                 table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
             anyhow::anyhow!("claim {}: {why} {}", claim.name.name, verdicts.join("; "))
         })?;
-        if let Err(why) = acceptable(&claim, recipe, claim.is_request(&identity.namespace)) {
+        if let Err(why) = admit(&claim, recipe, claim.is_request(&identity.namespace)) {
             bail!("claim {}: {why}", claim.name.name);
         }
         let ts = "1970-01-01T00:00:00Z".to_owned();
@@ -105,7 +105,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         };
         let request =
             request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
-        let pinned = node.as_deref().and_then(|node| recipe.pin(node)).map(str::to_owned);
+        let pinned = node.as_deref().and_then(|node| recipe.required_node(node)).map(str::to_owned);
         let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
         let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..Place::default() };
         let job = job(recipe, &request, &place);

@@ -370,7 +370,7 @@ fn to_json(
         .collect();
     let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
         let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));
-        let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "unlimited": told.is_unlimited(), "largest": told.largest, "lastFailure": record.message });
+        let entry = |(told, record): (&Published, &crate::capacity::CapacityRecord)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "unlimited": told.is_unlimited(), "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
     json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.left().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })

@@ -54,7 +54,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         let mut refused = 0;
         for name in names {
             let Some(volume) = index.volume(&name) else { bail!("PersistentVolume {name} does not exist") };
-            let held = volume.id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.is_held());
+            let held = volume.id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
             let checked = match held {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
                 None => vouchable(&volume, &known, args.also_released),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
+use crate::capacity::fingerprint::fingerprint;
 use crate::capacity::run::capacity;
-use crate::capacity::saw::saw;
 use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::view;
@@ -25,15 +25,15 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         return Ok(Requeue::After(left));
     }
     let now = context.clock.now();
-    let Plan { steps, tells, wake_at } = planned(context, now);
-    for (config, tell) in tells {
+    let Plan { steps, events, requeue_at } = planned(context, now);
+    for (config, tell) in events {
         told(context, &config, tell);
     }
     for step in steps {
         tracing::debug!(?step, "decided about capacity");
         execute(context, step, now).await?;
     }
-    Ok(context.wait(wake_at, &[]))
+    Ok(context.wait(requeue_at, &[]))
 }
 
 fn planned(context: &Context, now: i64) -> Plan {
@@ -46,7 +46,7 @@ fn planned(context: &Context, now: i64) -> Plan {
         driver.as_ref().is_some_and(|driver| driver.on && driver.instance.as_ref() != Some(&identity.instance));
     let wanted = wanted(&identity.instance, &classes, &nodes, foreign);
     let volumes = index.volumes().filter(|volume| volume.is_of(identity));
-    let saw = saw(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
+    let fingerprint = fingerprint(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
     let published = index.capacities();
     context.metrics.capacities(published.values().map(Arc::as_ref));
     let runs = index.capacity_runs();
@@ -63,7 +63,7 @@ fn planned(context: &Context, now: i64) -> Plan {
         driver: driver.as_deref(),
         instance: &identity.instance,
         runs: &runs,
-        saw: &saw,
+        fingerprint: &fingerprint,
     };
     decide(&observed, now)
 }
@@ -80,7 +80,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             context.shared.index().change_capacity(Change::Apply(written));
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
-        Step::Start { segment, source, ask } => {
+        Step::Start { segment, source, run } => {
             let seen = published(&segment.object_name());
             // The watches of Jobs and of published objects may differ. A run whose answer is published must not be
             // repeated.
@@ -91,12 +91,12 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             }
             let ts = context.timestamp();
             let job =
-                capacity(&source.recipe, &source.allowed, &segment, &ask, &context.identity, (&context.kube_api, &ts));
+                capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, (&context.kube_api, &ts));
             match context.create_job(&job).await {
                 Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
-                    let (publish, tell) = refused(&segment, &source, &ask, &cause.message, seen.as_deref(), now);
+                    let (publish, tell) = refused(&segment, &source, &run, &cause.message, seen.as_deref(), now);
                     told(context, &source.recipe.config, tell);
                     Box::pin(execute(context, publish, now)).await?;
                 }
@@ -113,9 +113,9 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
                 writes.remove_driver(&driver).await?;
             }
         }
-        Step::Withdraw { name } => {
+        Step::DeleteObject { name } => {
             if let Some(published) = published(&name) {
-                writes.withdraw(&published).await?;
+                writes.delete_capacity(&published).await?;
             }
         }
         Step::RemoveJob { job, uid } => writes.remove_job(&job, &uid).await?,
@@ -124,10 +124,10 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
 }
 
 /// Emits an event on the config, where the admin who can act looks.
-fn told(context: &Context, config: &ObjectName, tell: Tell) {
+fn told(context: &Context, config: &ObjectName, tell: NewEvent) {
     let uid = context.shared.index().config(config).map(|config| config.uid.clone());
     match uid {
-        Some(uid) => context.tell(About { kind: "ConfigMap", name: config.clone(), uid }, tell),
+        Some(uid) => context.emit(About { kind: "ConfigMap", name: config.clone(), uid }, tell),
         None => {
             tracing::warn!(%config, reason = tell.reason.name, message = tell.message, "about a config that is gone")
         }

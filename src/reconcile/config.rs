@@ -8,7 +8,7 @@ use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::{UNUSED, WorkItem};
@@ -103,8 +103,8 @@ fn tell_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
     let message = format!(
         "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
     );
-    let tell = Tell { warning: true, reason: reason::CONFIG_REFUSED, message };
-    context.tell(About { kind: "ConfigMap", name: name.clone(), uid }, tell);
+    let tell = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
+    context.emit(About { kind: "ConfigMap", name: name.clone(), uid }, tell);
 }
 
 async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
@@ -125,7 +125,7 @@ async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result
         (false, false) => format!("{text}; serves {}", verdict.classes.join(", ")),
     };
     let reason = if refused { reason::CONFIG_REFUSED } else { reason::CONFIG_ACCEPTED };
-    context.tell(about, Tell { warning: refused, reason, message });
+    context.emit(about, NewEvent { warning: refused, reason, message });
     match context.writes.judge(name, &text).await {
         Ok(()) | Err(WriteError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -75,8 +75,8 @@ impl Context {
         Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
-    pub(super) fn tell(&self, about: About, tell: crate::decision::Tell) {
-        let crate::decision::Tell { warning, reason, message } = tell;
+    pub(super) fn emit(&self, about: About, event: crate::decision::NewEvent) {
+        let crate::decision::NewEvent { warning, reason, message } = event;
         self.events.tell(about, warning, reason, message);
     }
 
@@ -163,9 +163,9 @@ impl Context {
 
     /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
     /// these prefixes.
-    pub(super) fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Requeue {
+    pub(super) fn wait(&self, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
         let index = self.shared.index();
-        match wake_at {
+        match requeue_at {
             None if jobs.iter().any(|job| index.is_any_expected(job)) => Requeue::After(EXPECTED),
             None => Requeue::Done,
             Some(at) => Requeue::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use contract::names;
-use contract::request::{Original, Snapshot as Told};
+use contract::request::{CloneSource, Snapshot as Told};
 
 use crate::api::writes::WriteError;
-use crate::claim::data_source::{Copied, Origin};
+use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::config::classes::{ClassLookup, Identity};
 use crate::config::sidecar;
 use crate::model::claim::Claim;
-use crate::model::data_source::Copying;
 use crate::model::data_source::DataSource;
-use crate::model::data_source::kept_for;
-use crate::model::data_source::snapshot_of;
+use crate::model::data_source::SourceUser;
+use crate::model::data_source::snapshots_using;
+use crate::model::data_source::source_users_of;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::snapshot::restore::Stored;
+use crate::snapshot::restore::SnapshotSource;
 use crate::state::index::Index;
 
 /// The observed state of a data source.
@@ -41,7 +41,7 @@ pub(super) struct ConfirmedSource {
 #[derive(Default)]
 pub(super) struct SourceRequest {
     /// The volume to copy.
-    pub clone_of: Option<Original>,
+    pub clone_of: Option<CloneSource>,
     /// The snapshot to restore.
     pub snapshot: Option<Told>,
 }
@@ -60,10 +60,10 @@ impl SourceObservation {
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn origin(&self) -> Origin<'_> {
+    pub(super) fn data_source(&self) -> DataSourceState<'_> {
         match self {
-            SourceObservation::Claim(observed) => Origin::Claim(observed.copied()),
-            SourceObservation::Snapshot(observed) => Origin::Snapshot(observed.stored()),
+            SourceObservation::Claim(observed) => DataSourceState::Claim(observed.claim_source()),
+            SourceObservation::Snapshot(observed) => DataSourceState::Snapshot(observed.snapshot_source()),
         }
     }
 
@@ -72,10 +72,10 @@ impl SourceObservation {
         let mut newer = ConfirmedSource::default();
         match self {
             SourceObservation::Claim(SourceClaimObservation { claim: Some(original), .. }) => {
-                newer.claim = Some(context.writes.keep_original(original, &copy.uid).await?);
+                newer.claim = Some(context.writes.protect_clone_source(original, &copy.uid).await?);
             }
             SourceObservation::Snapshot(SourceSnapshotObservation { content: Some(content), .. }) => {
-                newer.content = Some(context.writes.keep_content(content, &copy.uid).await?);
+                newer.content = Some(context.writes.protect_content(content, &copy.uid).await?);
             }
             SourceObservation::Claim(_) | SourceObservation::Snapshot(_) => {}
         }
@@ -132,8 +132,8 @@ impl SourceSnapshotObservation {
         Some(SourceSnapshotObservation { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 
-    fn stored(&self) -> Stored<'_> {
-        Stored {
+    fn snapshot_source(&self) -> SnapshotSource<'_> {
+        SnapshotSource {
             snapshot: self.snapshot.as_deref(),
             content: self.content.as_deref(),
             ours: self.ours,
@@ -147,7 +147,7 @@ impl SourceSnapshotObservation {
         let changed = || WriteError::Conflict(format!("the snapshot of claim {}", copy.name));
         let content = self.content.as_ref().ok_or_else(changed)?;
         let fresh = context.writes.read_content(&content.name).await?.ok_or_else(changed)?;
-        let fresh_is = Stored { content: Some(&fresh), ..self.stored() };
+        let fresh_is = SnapshotSource { content: Some(&fresh), ..self.snapshot_source() };
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
@@ -156,13 +156,15 @@ impl SourceSnapshotObservation {
 }
 
 /// Returns the claims for which a content is kept.
-pub(super) fn filling(content: &Content, index: &Index) -> Vec<Copying> {
+pub(super) fn source_users_of_content(content: &Content, index: &Index) -> Vec<SourceUser> {
     let under_way = |uid: &str| {
         let claim = index.claim_by_id(uid)?;
         let from_it = claim.data_source.as_ref() == Some(&DataSource::Snapshot(content.snapshot.clone()));
-        (claim.uid == uid && claim.is_held() && from_it).then(|| claim.name.clone())
+        (claim.uid == uid && claim.has_finalizer() && from_it).then(|| claim.name.clone())
     };
-    kept_for(&content.finalizers).map(|uid| Copying { uid: uid.to_owned(), under_way: under_way(uid) }).collect()
+    source_users_of(&content.finalizers)
+        .map(|uid| SourceUser { uid: uid.to_owned(), under_way: under_way(uid) })
+        .collect()
 }
 
 /// The observed state of a claim that is a data source.
@@ -185,8 +187,8 @@ impl SourceClaimObservation {
         Some(SourceClaimObservation { claim, volume, provenance, granted: index.is_granted(copy) })
     }
 
-    fn copied(&self) -> Copied<'_> {
-        Copied {
+    fn claim_source(&self) -> ClaimSource<'_> {
+        ClaimSource {
             claim: self.claim.as_deref(),
             volume: self.volume.as_deref(),
             ours: self.provenance.is_some(),
@@ -195,36 +197,37 @@ impl SourceClaimObservation {
         }
     }
 
-    async fn request(&self, context: &Context, copy: &Claim) -> Result<Original, WriteError> {
+    async fn request(&self, context: &Context, copy: &Claim) -> Result<CloneSource, WriteError> {
         let changed = || WriteError::Conflict(format!("the original of claim {}", copy.name));
         let (Some(claim), Some(volume)) = (&self.claim, &self.volume) else { return Err(changed()) };
         let fresh = context.writes.read_claim(&claim.name).await?.ok_or_else(changed)?;
-        let fresh_is = Copied { claim: Some(&fresh), ..self.copied() };
+        let fresh_is = ClaimSource { claim: Some(&fresh), ..self.claim_source() };
         if fresh.uid != claim.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(Original {
+        Ok(CloneSource {
             id: volume.id().unwrap_or_default().to_owned(),
             pv_name: volume.name.clone(),
             source: context.writes.volume_source(volume).await?,
             size_bytes: volume.size.as_ref().copied().unwrap_or_default(),
-            node: self.copied().node.to_owned(),
+            node: self.claim_source().node.to_owned(),
         })
     }
 }
 
 /// Returns the claims and VolumeSnapshots for which a claim is kept.
-pub(super) fn copying(claim: &Claim, index: &Index) -> Vec<Copying> {
+pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceUser> {
     let under_way = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
-        (copy.uid == uid && copy.is_held() && copy.original() == Some(&claim.name)).then(|| copy.name.clone())
+        (copy.uid == uid && copy.has_finalizer() && copy.original() == Some(&claim.name)).then(|| copy.name.clone())
     };
-    let copies = kept_for(&claim.finalizers).map(|uid| Copying { uid: uid.to_owned(), under_way: under_way(uid) });
+    let copies =
+        source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), under_way: under_way(uid) });
     let being_made = |uid: &str| {
         let content = index.content(&names::content_name(uid))?;
         content.reads_source().then(|| content.snapshot.clone())
     };
-    let snapshots = snapshot_of(claim).map(|uid| Copying { uid: uid.to_owned(), under_way: being_made(uid) });
+    let snapshots = snapshots_using(claim).map(|uid| SourceUser { uid: uid.to_owned(), under_way: being_made(uid) });
     copies.chain(snapshots).collect()
 }
 
@@ -233,7 +236,9 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
     for uid in copies {
         let known = context.shared.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
         let under_way = match known {
-            Some(copy) => context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.is_held()),
+            Some(copy) => {
+                context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.has_finalizer())
+            }
             None => context.writes.has_claim(uid).await?,
         };
         if under_way {
@@ -244,9 +249,9 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
 }
 
 /// Removes the finalizers of copies and snapshots that are not in progress.
-pub(super) async fn let_go(context: &Context, claim: &Claim, copies: &[String]) -> Result<Claim, WriteError> {
+pub(super) async fn unprotect_source(context: &Context, claim: &Claim, copies: &[String]) -> Result<Claim, WriteError> {
     let (snapshots, claims): (Vec<_>, Vec<_>) =
-        copies.iter().cloned().partition(|uid| snapshot_of(claim).any(|of| of == uid));
+        copies.iter().cloned().partition(|uid| snapshots_using(claim).any(|of| of == uid));
     let of = claim.name.to_string();
     confirm_done(context, &claims, &of).await?;
     for uid in &snapshots {
@@ -255,5 +260,5 @@ pub(super) async fn let_go(context: &Context, claim: &Claim, copies: &[String]) 
             return Err(WriteError::Conflict(format!("the snapshot {uid} of claim {of}")));
         }
     }
-    context.writes.let_original_go(claim, copies).await
+    context.writes.unprotect_source(claim, copies).await
 }

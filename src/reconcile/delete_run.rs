@@ -25,7 +25,7 @@ impl Context {
     ) -> RunState {
         let is_other_alive = || {
             jobs.iter().any(|job| job.marks.operation == operation.as_str() && !job.over)
-                || crate::run::view::pods_alive(pods, operation)
+                || crate::run::view::has_running_pods(pods, operation)
                 || self.shared.index().is_any_expected(&job::prefix(operation, id))
         };
         match self.run_state(jobs, pods, name) {

@@ -10,7 +10,7 @@ use contract::names::reason;
 
 use crate::api::events::About;
 use crate::api::writes::{WriteError, Writes};
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::orphans::{Finding, Removal, Severity, find};
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::WorkItem;
@@ -51,8 +51,8 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
                 _ => "it was the provisioner's, nothing needs it, and it has been removed",
             };
             let message = format!("{}; {why}", finding.detail);
-            let tell = Tell { warning: false, reason: reason::ORPHAN_REMOVED, message };
-            context.tell(about(finding), tell);
+            let tell = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };
+            context.emit(about(finding), tell);
         }
     }
     // If another claim has the name now, the run is not found by the name of its claim.
@@ -87,8 +87,8 @@ fn told(context: &Context, finding: &Finding) {
         return;
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
-    let tell = Tell { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
-    context.tell(about(finding), tell);
+    let tell = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
+    context.emit(about(finding), tell);
 }
 
 /// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read

@@ -57,7 +57,7 @@ pub fn reconcile<'a>(context: &'a Context, key: &'a WorkItem) -> BoxFuture<'a, R
 }
 
 /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
-fn tell_refused(context: &Context, key: &WorkItem, error: &WriteError) {
+fn emit_refused(context: &Context, key: &WorkItem, error: &WriteError) {
     let index = context.shared.index();
     let (about, reason) = match key {
         WorkItem::Claim(name) => match index.claim(name) {
@@ -117,7 +117,7 @@ pub fn requeue_after(
             let delay = context.retry_after(key).max(error.retry_after().unwrap_or_default());
             context.metrics.errors(error.category());
             if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
-                tell_refused(context, key, &error);
+                emit_refused(context, key, &error);
             }
             tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
             Some(delay)

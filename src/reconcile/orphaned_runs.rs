@@ -102,7 +102,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     let decision = orphaned_runs::decide(
         &Observed {
             provisions: &seen,
-            pods_alive: crate::run::view::pods_alive(leftovers.pods, stores),
+            has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
             recipe: recipe.as_deref(),
             deletes: &cleared,
@@ -120,7 +120,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         (Step::StartDelete { attempt }, Some(recipe), Some(run)) => {
             start(context, leftovers, recipe, run, attempt).await
         }
-        _ => Ok(context.wait(decision.wake_at, &[])),
+        _ => Ok(context.wait(decision.requeue_at, &[])),
     }
 }
 
@@ -153,7 +153,7 @@ async fn start(
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
-        node: recipe.pin(&request.node_name).map(str::to_owned),
+        node: recipe.required_node(&request.node_name).map(str::to_owned),
         content: leftovers.content.map(|content| (content.to_owned(), leftovers.id.to_owned())),
         ..Place::default()
     };

@@ -9,7 +9,7 @@ use contract::quantity::quantity;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::pool::Step;
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::EXPECTED;
@@ -32,18 +32,18 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
     // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);
     let more = steps.len() > MAX_STEPS;
-    let asks = steps.iter().any(|step| matches!(step, Step::Ask { .. }));
+    let asks = steps.iter().any(|step| matches!(step, Step::CreateRequests { .. }));
     for step in steps.into_iter().take(MAX_STEPS) {
         let done = match step {
             Step::Drain(name) => drain(context, &name).await,
-            Step::Withdraw(name) => {
+            Step::DeleteRequest(name) => {
                 let claim = context.shared.index().claim(&name);
                 match claim {
                     Some(claim) => context.writes.withdraw_request(&name, &claim.uid).await,
                     None => Ok(()),
                 }
             }
-            Step::Ask { size, count } => match &recipe {
+            Step::CreateRequests { size, count } => match &recipe {
                 Some(recipe) => ask(context, recipe, size, count).await,
                 None => Ok(()),
             },
@@ -55,7 +55,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
         }
     }
     if let (Some(error), Some(recipe)) = (&refused, &recipe) {
-        tell_refused(context, recipe, error);
+        emit_refused(context, recipe, error);
     }
     match (failed, refused) {
         (Some(error), _) => Err(error),
@@ -91,7 +91,7 @@ async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -
 }
 
 /// Emits an event on the config with the pool, where its author looks.
-fn tell_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
+fn emit_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
     let Some(uid) = context.shared.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
     let sizes = recipe.pool.iter().flat_map(|pool| pool.sizes.keys()).map(|size| quantity(*size).0);
     let message = format!(
@@ -101,5 +101,5 @@ fn tell_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
         REFUSED_RETRY.as_secs()
     );
     let about = About { kind: "ConfigMap", name: recipe.config.clone(), uid };
-    context.tell(about, Tell { warning: true, reason: reason::POOL_FAILED, message });
+    context.emit(about, NewEvent { warning: true, reason: reason::POOL_FAILED, message });
 }

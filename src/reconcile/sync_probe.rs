@@ -33,7 +33,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
                     return Err(error);
                 }
             },
-            Step::Remove(name) => {
+            Step::DeleteProbe(name) => {
                 let uid = context.shared.index().marker(&name).unwrap_or_default();
                 context.writes.remove_marker(&name, &uid).await?;
                 context.shared.index().marker_goes(&name);

@@ -7,7 +7,6 @@ mod capacity;
 mod claim;
 mod config;
 mod grant;
-mod idle;
 mod known;
 mod line;
 mod members;
@@ -18,6 +17,7 @@ mod run;
 mod share;
 mod snapshot;
 mod unseen_writes;
+mod unstarted;
 mod volume;
 mod waits;
 mod whole;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use contract::request::Operation;
 
 use crate::capacity::{Driver, Published};
-use crate::claim::decide::{Removed, run_node};
+use crate::claim::decide::{RemovedJob, run_node};
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::accounts::Accounts;
@@ -183,8 +183,8 @@ pub struct Index {
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     expected: BTreeMap<String, Expected>,
     /// Provision Jobs that somebody deleted while they were in progress, by their volume ids.
-    removed: HashMap<String, (ObjectName, Removed)>,
-    idle: idle::Idle,
+    removed: HashMap<String, (ObjectName, RemovedJob)>,
+    unstarted: unstarted::UnstartedRuns,
     line: line::Line,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
@@ -242,7 +242,7 @@ impl Index {
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),
             removed: HashMap::new(),
-            idle: idle::Idle::default(),
+            unstarted: unstarted::UnstartedRuns::default(),
             line: line::Line::default(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
@@ -294,7 +294,7 @@ impl Index {
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.forget_gathering();
         self.forget_current_marker();
-        self.forget_given();
+        self.forget_assigned();
         self.unseen_writes.clear();
         let claims = self.claims.keys().cloned().map(WorkItem::Claim);
         let volumes = self.volumes.keys().cloned().map(WorkItem::Volume);

@@ -19,7 +19,7 @@ pub struct ClaimRef {
 
 /// The volume that a provision run must copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Original {
+pub struct CloneSource {
     /// The volume id, which this volume's own runs got as `CLAIM_UUID`.
     pub id: String,
     /// The name of the volume's PersistentVolume.
@@ -71,7 +71,7 @@ pub struct Request {
     /// In an expand run: the size that the volume has, in bytes.
     pub old_size_bytes: Option<u64>,
     /// In a provision run for a clone: the volume to copy.
-    pub clone_of: Option<Original>,
+    pub clone_of: Option<CloneSource>,
     /// The snapshot that the run makes, deletes or restores.
     pub snapshot: Option<Snapshot>,
     /// The VolumeAttributesClass whose parameters are among those of the run; empty for none.
@@ -304,7 +304,7 @@ impl Request {
             },
             clone_of: match optional(variable::CLONE_OF) {
                 id if id.is_empty() => None,
-                id => Some(Original {
+                id => Some(CloneSource {
                     id,
                     pv_name: optional(variable::CLONE_OF_PV_NAME),
                     source: optional(variable::CLONE_OF_SOURCE),

@@ -17,7 +17,7 @@ pub(crate) fn request() -> Request {
         storage_class: "silver".into(),
         size_bytes: 3 << 30,
         old_size_bytes: Some(1 << 30),
-        clone_of: Some(Original {
+        clone_of: Some(CloneSource {
             id: "c0ffee00-0000-4000-8000-000000000002".into(),
             pv_name: "pvc-c0ffee00-0000-4000-8000-000000000002".into(),
             source: r#"{"nfs":{"path":"/a","server":"s"}}"#.into(),

@@ -141,7 +141,12 @@ impl Attributes {
 ///
 /// # Errors
 /// If the claim cannot get the attributes now. The text is for the claim's event.
-pub fn wished(name: &str, class: Option<&Class>, recipe: &Recipe, provisioner: &str) -> Result<Attributes, String> {
+pub fn requested_attributes(
+    name: &str,
+    class: Option<&Class>,
+    recipe: &Recipe,
+    provisioner: &str,
+) -> Result<Attributes, String> {
     if name.is_empty() {
         return Ok(Attributes::default());
     }
@@ -168,12 +173,12 @@ pub fn wished(name: &str, class: Option<&Class>, recipe: &Recipe, provisioner: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::Record;
+    use crate::config::record::EffectiveConfig;
 
     fn recipe(data: &[(&str, &str)]) -> Recipe {
         let all = [("image", "x"), ("capabilities", "modify"), ("zone", "west")];
         let data = all.iter().chain(data).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Record { class: "c".into(), data, ..Record::default() }.recipe().unwrap()
+        EffectiveConfig { class: "c".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
     fn class(parameters: &[(&str, &str)]) -> Class {
@@ -182,16 +187,17 @@ mod tests {
     }
 
     fn refused(class: Option<&Class>, data: &[(&str, &str)]) -> String {
-        wished("gold", class, &recipe(data), "flex").unwrap_err()
+        requested_attributes("gold", class, &recipe(data), "flex").unwrap_err()
     }
 
     #[test]
     fn parameters_of_the_class_of_attributes_win_over_those_of_the_storage_class() {
         let recipe = recipe(&[("iops", "100")]);
-        let gold = wished("gold", Some(&class(&[("iops", "900"), ("tier", "ssd")])), &recipe, "flex").unwrap();
+        let gold =
+            requested_attributes("gold", Some(&class(&[("iops", "900"), ("tier", "ssd")])), &recipe, "flex").unwrap();
         let of = |key: &str| gold.over(&recipe).unwrap()[key].clone();
         assert_eq!((of("iops"), of("tier"), of("zone")), ("900".into(), "ssd".into(), "west".into()));
-        let none = wished("", None, &recipe, "flex").unwrap();
+        let none = requested_attributes("", None, &recipe, "flex").unwrap();
         assert_eq!(none.over(&recipe).unwrap(), recipe.parameters);
         assert_ne!(gold.hash(), Attributes { parameters: Default::default(), ..gold.clone() }.hash());
     }

@@ -1,11 +1,11 @@
 //! The decision about a claim ([`decide`]), what it rests on, and the request to an image that follows from it ([`request`]).
 
-pub mod accept;
+pub mod admit;
 #[cfg(test)]
 mod bounds_tests;
 pub mod data_source;
 pub mod decide;
-pub mod fit;
 pub mod nodes;
 pub mod quota;
 pub mod request;
+pub mod verify;

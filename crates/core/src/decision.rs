@@ -4,7 +4,7 @@ use contract::reason::Reason;
 
 /// An event to emit on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tell {
+pub struct NewEvent {
     /// The event is a warning.
     pub warning: bool,
     /// The reason of the event.
@@ -19,27 +19,35 @@ pub struct Decision<Step> {
     /// The next step.
     pub step: Step,
     /// The event to emit, if any.
-    pub tell: Option<Tell>,
+    pub event: Option<NewEvent>,
     /// The time of the next decision if nothing happens, in seconds since 1970.
-    pub wake_at: Option<i64>,
+    pub requeue_at: Option<i64>,
 }
 
 impl<Step> From<Step> for Decision<Step> {
     fn from(step: Step) -> Self {
-        Decision { step, tell: None, wake_at: None }
+        Decision { step, event: None, requeue_at: None }
     }
 }
 
 impl<Step> Decision<Step> {
     /// Makes a decision of a step with a warning.
     pub fn warning(step: Step, reason: &'static Reason, message: impl Into<String>) -> Self {
-        Decision::from(step).saying(true, reason, message)
+        Decision::from(step).with_warning(reason, message)
     }
 
-    /// Adds an event to the decision.
-    pub fn saying(mut self, warning: bool, reason: &'static Reason, message: impl Into<String>) -> Self {
-        debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
-        self.tell = Some(Tell { warning, reason, message: message.into() });
+    /// Adds a warning to the decision.
+    pub fn with_warning(self, reason: &'static Reason, message: impl Into<String>) -> Self {
+        self.with(NewEvent { warning: true, reason, message: message.into() })
+    }
+
+    /// Adds an event that is no warning.
+    pub fn with_event(self, reason: &'static Reason, message: impl Into<String>) -> Self {
+        self.with(NewEvent { warning: false, reason, message: message.into() })
+    }
+
+    fn with(mut self, event: NewEvent) -> Self {
+        self.event = Some(event);
         self
     }
 
@@ -48,9 +56,9 @@ impl<Step> Decision<Step> {
     where
         Step: Default + PartialEq,
     {
-        let wake_at = self.wake_at.into_iter().chain(other.wake_at).min();
-        let idle = self.step == Step::default() && (self.tell.is_none() || other.step != Step::default());
-        Decision { wake_at, ..if idle { other } else { self } }
+        let requeue_at = self.requeue_at.into_iter().chain(other.requeue_at).min();
+        let idle = self.step == Step::default() && (self.event.is_none() || other.step != Step::default());
+        Decision { requeue_at, ..if idle { other } else { self } }
     }
 
     /// Turns the step into one of another type.
@@ -58,14 +66,14 @@ impl<Step> Decision<Step> {
     where
         Step: Default + PartialEq,
     {
-        let Decision { step, tell, wake_at } = self;
-        let step = if step == Step::default() && tell.is_none() { Whole::default() } else { whole(step) };
-        Decision { step, tell, wake_at }
+        let Decision { step, event, requeue_at } = self;
+        let step = if step == Step::default() && event.is_none() { Whole::default() } else { whole(step) };
+        Decision { step, event, requeue_at }
     }
 
     /// Adds the time of the next decision.
-    pub fn until(mut self, at: i64) -> Self {
-        self.wake_at = Some(at);
+    pub fn requeue_at(mut self, at: i64) -> Self {
+        self.requeue_at = Some(at);
         self
     }
 }

@@ -28,7 +28,7 @@ pub const PROBLEM: usize = 1024;
 /// All problems with a config.
 pub const VERDICT: usize = 16 * 1024;
 /// One reason why a volume cannot be bound.
-pub const MISFIT: usize = 400;
+pub const MISMATCH: usize = 400;
 /// The reason of a failure.
 pub const REASON: usize = 64;
 /// The message of a failure. It contains at most 600 characters of an image's last words.

@@ -12,7 +12,7 @@
 //!
 //! | # | there is | and | step |
 //! |---|---|---|---|
-//! | 1 | a probe that is not the current one | it is not terminating | [`Step::Remove`] |
+//! | 1 | a probe that is not the current one | it is not terminating | [`Step::DeleteProbe`] |
 //! | 2 | a current probe | for less than [`PROBE_TIMEOUT`] | [`Step::Wait`] |
 //! | 3 | a current probe | for longer | [`Step::GiveUp`] |
 //! | 4 | no probe | [`MIN_VOLUMES`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
@@ -50,7 +50,7 @@ pub enum Step {
     /// Creates a probe, which becomes the current one.
     Create,
     /// Deletes this probe.
-    Remove(String),
+    DeleteProbe(String),
     /// Gives up the current probe.
     GiveUp,
 }
@@ -58,7 +58,7 @@ pub enum Step {
 /// Decides the next step.
 pub fn decide(o: &Observed<'_>) -> Step {
     match (o.old, o.current) {
-        (Some(old), _) => Step::Remove(old.to_owned()),
+        (Some(old), _) => Step::DeleteProbe(old.to_owned()),
         (None, Some(since)) if since < PROBE_TIMEOUT => Step::Wait(PROBE_TIMEOUT - since),
         (None, Some(_)) => Step::GiveUp,
         (None, None) if o.many => Step::Create,
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn rows_1_to_5() {
         let old = Observed { old: Some("a"), current: Some(Duration::ZERO), many: true };
-        assert_eq!(decide(&old), Step::Remove("a".into()));
+        assert_eq!(decide(&old), Step::DeleteProbe("a".into()));
         let current = Observed { old: None, ..old };
         assert_eq!(decide(&current), Step::Wait(PROBE_TIMEOUT));
         assert_eq!(decide(&Observed { current: Some(PROBE_TIMEOUT), ..current.clone() }), Step::GiveUp);

@@ -75,7 +75,7 @@ impl Places {
     }
 
     /// Returns the first of these nodes that does not answer, if any.
-    pub fn lost<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
+    pub fn unreachable_node<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
         nodes.iter().find(|node| self.state(node) != NodeState::Ready)
     }
 }
@@ -86,7 +86,7 @@ pub fn without(nodes: &[String], node: &str) -> Vec<String> {
 }
 
 /// Says that the end of a pod cannot be known because its node does not answer.
-pub fn lost_words(node: &str) -> String {
+pub fn unreachable_message(node: &str) -> String {
     format!(
         "a pod of the provisioner is on node {node}, which does not answer, so nobody knows whether the pod still runs; the provisioner waits until the node is back, or until an admin says that it does not come back: `kubectl delete node {node}`, or `kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`"
     )
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(places.first(&names(&["a", "b", "c"])).unwrap(), "c");
         assert_eq!(places.first(&names(&["a", "b"])).unwrap(), "b");
         assert_eq!(places.first(&[]), None);
-        assert_eq!(places.lost(&names(&["c", "b"])).unwrap(), "b");
+        assert_eq!(places.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
         assert_eq!((places.state(""), places.state("x")), (NodeState::Ready, NodeState::Missing));
     }
 }

@@ -11,11 +11,11 @@
 //! | # | there is | and | step |
 //! |---|---|---|---|
 //! | 1 | a ready volume | it differs from those that the class makes now, its size is not in the pool, or it is terminating | [`Step::Drain`] |
-//! | 2 | a request | its size is not in the pool | [`Step::Withdraw`] |
-//! | 3 | more of a size than the high watermark | | [`Step::Withdraw`] requests that have not begun, then [`Step::Drain`] |
-//! | 4 | a claim for which the quota has room only without the pool | | [`Step::Withdraw`] all requests that have not begun, and [`Step::Drain`] a volume for each such claim |
-//! | 5 | a request that has not begun | the quota of the class has no room for it | [`Step::Withdraw`] |
-//! | 6 | less of a size than the low watermark | no claim waits, and `pool-max-bytes` and the quota of the class have room | [`Step::Ask`], up to the high watermark |
+//! | 2 | a request | its size is not in the pool | [`Step::DeleteRequest`] |
+//! | 3 | more of a size than the high watermark | | [`Step::DeleteRequest`] requests that have not begun, then [`Step::Drain`] |
+//! | 4 | a claim for which the quota has room only without the pool | | [`Step::DeleteRequest`] all requests that have not begun, and [`Step::Drain`] a volume for each such claim |
+//! | 5 | a request that has not begun | the quota of the class has no room for it | [`Step::DeleteRequest`] |
+//! | 6 | less of a size than the low watermark | no claim waits, and `pool-max-bytes` and the quota of the class have room | [`Step::CreateRequests`], up to the high watermark |
 
 use crate::config::pool::Pool;
 use crate::object::ObjectName;
@@ -71,9 +71,9 @@ pub enum Step {
     /// Drains a volume.
     Drain(String),
     /// Deletes a request.
-    Withdraw(ObjectName),
+    DeleteRequest(ObjectName),
     /// Creates requests.
-    Ask {
+    CreateRequests {
         /// The size of the volumes, in bytes.
         size: u64,
         /// The number of requests.
@@ -87,7 +87,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     let is_wrong = |ready: &&Ready| !ready.right || kept(&ready.size).is_none();
     let mut steps: Vec<Step> = o.ready.iter().filter(is_wrong).map(|ready| Step::Drain(ready.name.clone())).collect();
     let unwanted = o.requests.iter().filter(|request| kept(&request.size).is_none() && !request.going);
-    steps.extend(unwanted.map(|request| Step::Withdraw(request.name.clone())));
+    steps.extend(unwanted.map(|request| Step::DeleteRequest(request.name.clone())));
     let Some(pool) = o.pool else { return steps };
     let mut bytes = 0u64;
     let mut volumes_left = o.volumes_left;
@@ -96,7 +96,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     for request in o.requests.iter().filter(open).filter(|request| kept(&request.size).is_some()) {
         let fits = volumes_left.is_none_or(|left| left > 0) && bytes_left.is_none_or(|left| left >= request.size);
         if !fits {
-            steps.push(Step::Withdraw(request.name.clone()));
+            steps.push(Step::DeleteRequest(request.name.clone()));
             continue;
         }
         volumes_left = volumes_left.map(|left| left - 1);
@@ -110,7 +110,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         let count = usable.len() + requests.len();
         let surplus = count.saturating_sub(marks.high);
         let withdrawn: Vec<_> = requests.iter().copied().filter(open).rev().take(surplus).collect();
-        steps.extend(withdrawn.iter().map(|request| Step::Withdraw(request.name.clone())));
+        steps.extend(withdrawn.iter().map(|request| Step::DeleteRequest(request.name.clone())));
         let drained = surplus - withdrawn.len();
         steps.extend(usable.iter().rev().take(drained).map(|ready| Step::Drain(ready.name.clone())));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
@@ -119,7 +119,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         }
     }
     if o.kept_out > 0 {
-        steps.extend(o.requests.iter().filter(open).map(|request| Step::Withdraw(request.name.clone())));
+        steps.extend(o.requests.iter().filter(open).map(|request| Step::DeleteRequest(request.name.clone())));
         let mut largest: Vec<&Ready> = o.ready.iter().filter(|ready| ready.right).collect();
         largest.sort_by(|a, b| (b.size, &b.name).cmp(&(a.size, &a.name)));
         steps.extend(largest.iter().take(o.kept_out).map(|ready| Step::Drain(ready.name.clone())));
@@ -143,7 +143,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         bytes = bytes.saturating_add(asked);
         volumes_left = volumes_left.map(|left| left - count as u64);
         bytes_left = bytes_left.map(|left| left - asked);
-        steps.push(Step::Ask { size, count });
+        steps.push(Step::CreateRequests { size, count });
     }
     once(steps)
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn withdraw(name: &str) -> Step {
-        Step::Withdraw(ObjectName::new("own", name))
+        Step::DeleteRequest(ObjectName::new("own", name))
     }
 
     #[test]
@@ -195,12 +195,16 @@ mod tests {
         let with = |ready: &[Ready], requests: &[Request]| {
             decide(&Observed { pool: Some(&pool), ready, requests, ..Observed::default() })
         };
-        assert_eq!(with(&[], &[]), [Step::Ask { size: 10, count: 5 }]);
-        assert_eq!(with(&[ready("a", 10)], &[]), [Step::Ask { size: 10, count: 4 }]);
+        assert_eq!(with(&[], &[]), [Step::CreateRequests { size: 10, count: 5 }]);
+        assert_eq!(with(&[ready("a", 10)], &[]), [Step::CreateRequests { size: 10, count: 4 }]);
         assert_eq!(with(&[ready("a", 10), ready("b", 10)], &[]), [], "between the marks nothing is done");
         assert_eq!(with(&[ready("a", 10)], &[request("r", 10, true)]), []);
         let away = Ready { usable: false, ..ready("a", 10) };
-        assert_eq!(with(&[away, ready("b", 10)], &[]), [Step::Ask { size: 10, count: 4 }], "nobody could have it");
+        assert_eq!(
+            with(&[away, ready("b", 10)], &[]),
+            [Step::CreateRequests { size: 10, count: 4 }],
+            "nobody could have it"
+        );
     }
 
     #[test]
@@ -235,7 +239,7 @@ mod tests {
         let kept_out = Observed { claims_wait: true, kept_out: 1, ..observed.clone() };
         assert_eq!(decide(&kept_out), [withdraw("r"), drain("b")]);
         let by_volumes = Observed { volumes_left: Some(2), ..observed.clone() };
-        assert_eq!(decide(&by_volumes), [Step::Ask { size: 10, count: 1 }], "one is asked for already");
+        assert_eq!(decide(&by_volumes), [Step::CreateRequests { size: 10, count: 1 }], "one is asked for already");
         let by_bytes = Observed { bytes_left: Some(15), ..observed.clone() };
         assert_eq!(decide(&by_bytes), []);
         let full = Observed { volumes_left: Some(0), ..observed.clone() };
@@ -289,7 +293,7 @@ mod tests {
                 prop_assert!(!steps[..n].contains(step), "{:?} twice", step);
             }
             let asked: u64 = steps.iter().map(|step| match step {
-                Step::Ask { size, count } => size * *count as u64,
+                Step::CreateRequests { size, count } => size * *count as u64,
                 _ => 0,
             }).sum();
             prop_assert!(asked == 0 || !claims_wait);
@@ -301,8 +305,8 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Drain(name) => ready.retain(|ready| ready.name != name),
-                    Step::Withdraw(name) => requests.retain(|request| request.name != name),
-                    Step::Ask { size, count } => for _ in 0..count {
+                    Step::DeleteRequest(name) => requests.retain(|request| request.name != name),
+                    Step::CreateRequests { size, count } => for _ in 0..count {
                         requests.push(request(&format!("n{next}"), size, true));
                         next += 1;
                     },

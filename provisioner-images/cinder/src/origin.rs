@@ -182,7 +182,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::request::{Original, Snapshot};
+    use contract::request::{CloneSource, Snapshot};
 
     fn request() -> Request {
         let mut request = Request::from_env(|name| match name {
@@ -208,7 +208,8 @@ mod tests {
         let smart = Parameters { smartclone: true, ..Parameters::default() };
         let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
         let plain = Parameters::default();
-        let original = Request { clone_of: Some(Original { id: "1".into(), ..Original::default() }), ..request() };
+        let original =
+            Request { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
         let claim = |namespace: &str, name: &str| Ok(Wish::Claim { namespace: namespace.into(), name: name.into() });
         let never = |code: i32| Err(code);
         for (request, parameters, expected) in [

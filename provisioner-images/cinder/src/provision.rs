@@ -23,7 +23,7 @@ impl Run {
     /// If there is no volume. The message says why.
     pub async fn provision(&self) -> Outcome<()> {
         self.check().await?;
-        let wish = wish(&self.request, &self.parameters)?;
+        let requested_size = wish(&self.request, &self.parameters)?;
         let mut pace = Pace::new();
         let mut made: Option<String> = None;
         loop {
@@ -31,7 +31,7 @@ impl Run {
             match provide(&volumes) {
                 Step::Stop(failure) => return Err(failure.into()),
                 Step::Create => {
-                    let volume = self.create(&wish).await?;
+                    let volume = self.create(&requested_size).await?;
                     made = Some(volume.id);
                     pace = Pace::new();
                 }
@@ -45,20 +45,20 @@ impl Run {
                         false => None,
                     };
                     self.remove(&volume.id, || self.volumes_of(&self.request.claim_uuid)).await?;
-                    self.return_original(&wish).await?;
+                    self.return_original(&requested_size).await?;
                     if let Some(failure) = told {
                         return Err(failure.into());
                     }
                 }
                 Step::Reserve(volume) => {
-                    self.return_original(&wish).await?;
+                    self.return_original(&requested_size).await?;
                     match self.cinder.reserve(&volume.id).await {
                         // An earlier call of the image may have succeeded without an answer.
                         Err(trouble) if trouble.kind == Kind::Refused => pace.wait().await,
                         other => other?,
                     }
                 }
-                Step::Connect(volume) => return self.finish(volume, &wish).await,
+                Step::Connect(volume) => return self.finish(volume, &requested_size).await,
             }
         }
     }
@@ -78,8 +78,8 @@ impl Run {
         Ok(())
     }
 
-    async fn create(&self, wish: &Wish) -> Outcome<Volume> {
-        let origin = self.origin(wish).await?;
+    async fn create(&self, requested_size: &Wish) -> Outcome<Volume> {
+        let origin = self.origin(requested_size).await?;
         if let Origin::Volume(original) = &origin {
             self.lend(original).await?;
         }
@@ -166,18 +166,18 @@ impl Run {
     }
 
     /// Reserves an original again that an earlier run had unreserved for a copy before it died.
-    async fn return_original(&self, wish: &Wish) -> Outcome<()> {
-        if !matches!(wish, Wish::Volume(_) | Wish::Claim { .. }) {
+    async fn return_original(&self, requested_size: &Wish) -> Outcome<()> {
+        if !matches!(requested_size, Wish::Volume(_) | Wish::Claim { .. }) {
             return Ok(());
         }
         // If the original is gone, nothing is left to reserve.
-        match self.origin(wish).await {
+        match self.origin(requested_size).await {
             Ok(Origin::Volume(original)) if original.status == "available" => self.take_back(&original).await,
             _ => Ok(()),
         }
     }
 
-    async fn finish(&self, volume: &Volume, wish: &Wish) -> Outcome<()> {
+    async fn finish(&self, volume: &Volume, requested_size: &Wish) -> Outcome<()> {
         if volume.bytes() < self.request.size_bytes {
             return Err(Failure::never(format!(
                 "Cinder's volume {} has {}Gi, less than the claim asks for: it was made for another request; delete it there",
@@ -191,7 +191,7 @@ impl Run {
         if let Some(credentials) = &mapped.secret {
             self.cluster.write_secret(&place, credentials, &self.request).await?;
         }
-        if let Wish::Claim { namespace, name } = wish {
+        if let Wish::Claim { namespace, name } = requested_size {
             let claim = &self.request.claim;
             let of = format!("{namespace}/{name}");
             self.cluster.annotate_claim(&claim.namespace, &claim.name, names::CLONE_OF, &of).await?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::unread::Unread;
 use crate::capacity::segment::Segment;
-use crate::capacity::{Driver, Published, Record};
+use crate::capacity::{CapacityRecord, Driver, Published};
 
 impl Writes {
     fn capacities(&self) -> Api<CSIStorageCapacity> {
@@ -44,7 +44,7 @@ impl Writes {
         &self,
         segment: &Segment,
         answer: Answer,
-        record: Option<&Record>,
+        record: Option<&CapacityRecord>,
         before: Option<&Published>,
     ) -> Result<Published> {
         let name = segment.object_name();
@@ -109,7 +109,7 @@ impl Writes {
     }
 
     /// Deletes the published object of a segment.
-    pub async fn withdraw(&self, published: &Published) -> Result<()> {
+    pub async fn delete_capacity(&self, published: &Published) -> Result<()> {
         let answer = Unread(self.capacities()).delete(&published.name, &guarded(&published.uid, "")).await;
         deleted(answer, format!("CSIStorageCapacity {}", published.name))
     }

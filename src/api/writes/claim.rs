@@ -16,10 +16,10 @@ use crate::api::watch::PAGE;
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
-use crate::model::claim::taken;
+use crate::model::claim::volume_generation;
 use crate::model::claim::volume_ids;
 use crate::model::modification;
-use crate::model::resize::Report;
+use crate::model::resize::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
@@ -56,7 +56,7 @@ impl Writes {
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
-            volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
+            volume_ids(&uid, volume_generation(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
         Ok(self.all_claims(ids).await?.into_iter().collect())
     }
@@ -100,7 +100,7 @@ impl Writes {
     /// controller would write the provisioner otherwise, later and in a write of its own.
     pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(claim).await?;
-        if !claim.is_held() {
+        if !claim.has_finalizer() {
             finalizers.push(names::CLAIM_FINALIZER.into());
         }
         let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
@@ -117,7 +117,7 @@ impl Writes {
     }
 
     /// Writes only the stamp, for a claim that needs no run.
-    pub async fn note_stamp(&self, claim: &Claim, stamp: &Stamp) -> Result<Claim> {
+    pub async fn backfill_stamp(&self, claim: &Claim, stamp: &Stamp) -> Result<Claim> {
         let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
         merge(&mut annotations, self.stamp_annotations(stamp));
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
@@ -131,7 +131,7 @@ impl Writes {
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,
             names::BATCH: stamp.batch,
-            names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
+            names::TAKEN: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })
     }
 
@@ -142,7 +142,7 @@ impl Writes {
     }
 
     /// Records the nodes where storage may be left.
-    pub async fn note_nodes(&self, claim: &Claim, nodes: &[String]) -> Result<Claim> {
+    pub async fn set_claim_nodes(&self, claim: &Claim, nodes: &[String]) -> Result<Claim> {
         let nodes = json!({ names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")) });
         self.patch_claim(claim, json!({ "annotations": nodes }), json!({})).await
     }
@@ -157,7 +157,7 @@ impl Writes {
     }
 
     /// Removes the orchestrator's finalizer from the claim.
-    pub async fn release(&self, claim: &Claim) -> Result<Claim> {
+    pub async fn remove_claim_finalizer(&self, claim: &Claim) -> Result<Claim> {
         // No pod can use a pool request.
         let request = claim.is_request(&self.identity.namespace);
         let ours =
@@ -169,21 +169,21 @@ impl Writes {
     }
 
     /// Adds a finalizer to a claim while its volume is cloned.
-    pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
+    pub async fn protect_clone_source(&self, original: &Claim, copy: &str) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(original).await?;
         finalizers.push(names::clone_finalizer(copy));
         self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Adds a finalizer to a claim while a snapshot of its volume is made.
-    pub async fn keep_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
+    pub async fn protect_snapshot_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(source).await?;
         finalizers.push(names::source_finalizer(snapshot));
         self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Removes the finalizers of these copies and snapshots from a claim.
-    pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
+    pub async fn unprotect_source(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
         let gone: Vec<_> =
             copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
         let finalizers = self.all_finalizers(original).await?;
@@ -217,7 +217,7 @@ impl Writes {
     }
 
     /// Writes the volume's name on a claim, for a volume that the PV controller would not choose by itself.
-    pub async fn name_volume(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+    pub async fn set_volume_name(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
         self.patch_claim(claim, json!({}), json!({ "spec": { "volumeName": volume.name } })).await
     }
 
@@ -236,12 +236,17 @@ impl Writes {
     }
 
     /// Writes the state of a resize into the claim's status.
-    pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
+    pub async fn report_resize(&self, claim: &Claim, report: &StatusUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 
     /// Writes the state of the volume's attributes into the claim's status.
-    pub async fn report_modification(&self, claim: &Claim, report: &modification::Report, now: &str) -> Result<Claim> {
+    pub async fn report_modification(
+        &self,
+        claim: &Claim,
+        report: &modification::StatusUpdate,
+        now: &str,
+    ) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 

@@ -69,14 +69,14 @@ impl Writes {
     }
 
     /// Adds the orchestrator's finalizer to a VolumeSnapshot.
-    pub async fn hold_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot> {
+    pub async fn add_snapshot_finalizer(&self, snapshot: &Snapshot) -> Result<Snapshot> {
         let mut finalizers = self.all_finalizers_of_snapshot(snapshot).await?;
         finalizers.push(names::SNAPSHOT_FINALIZER.into());
         self.patch_snapshot(snapshot, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Removes the orchestrator's finalizer from a VolumeSnapshot.
-    pub async fn release_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+    pub async fn remove_snapshot_finalizer(&self, snapshot: &Snapshot) -> Result<()> {
         let ours = |finalizer: &&String| *finalizer != names::SNAPSHOT_FINALIZER;
         let finalizers = match self.all_finalizers_of_snapshot(snapshot).await {
             Err(WriteError::NotFound { .. }) => return Ok(()),
@@ -173,7 +173,7 @@ impl Writes {
     }
 
     /// Adds the orchestrator's finalizer to a content.
-    pub async fn hold_content(&self, content: &Content) -> Result<Content> {
+    pub async fn add_content_finalizer(&self, content: &Content) -> Result<Content> {
         self.content_finalizers(content, with(content, names::SNAPSHOT_FINALIZER.to_owned())).await
     }
 
@@ -212,7 +212,12 @@ impl Writes {
     }
 
     /// Writes into a content's status that the snapshot is ready to be restored, since a time.
-    pub async fn finish_content(&self, content: &Content, size: Option<u64>, at: jiff::Timestamp) -> Result<Content> {
+    pub async fn mark_content_ready(
+        &self,
+        content: &Content,
+        size: Option<u64>,
+        at: jiff::Timestamp,
+    ) -> Result<Content> {
         let status = json!({
             "snapshotHandle": content.id(),
             "creationTime": at.as_second().saturating_mul(1_000_000_000),
@@ -224,19 +229,19 @@ impl Writes {
     }
 
     /// Adds a finalizer to a content while a claim is restored from it.
-    pub async fn keep_content(&self, content: &Content, claim: &str) -> Result<Content> {
+    pub async fn protect_content(&self, content: &Content, claim: &str) -> Result<Content> {
         self.content_finalizers(content, with(content, names::clone_finalizer(claim))).await
     }
 
     /// Removes the finalizers of these claims from a content.
-    pub async fn let_content_go(&self, content: &Content, claims: &[String]) -> Result<Content> {
+    pub async fn unprotect_content(&self, content: &Content, claims: &[String]) -> Result<Content> {
         let gone: Vec<_> = claims.iter().map(|claim| names::clone_finalizer(claim)).collect();
         let rest = content.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).cloned().collect();
         self.content_finalizers(content, rest).await
     }
 
     /// Removes all finalizers for which the orchestrator is responsible.
-    pub async fn release_content(&self, content: &Content) -> Result<()> {
+    pub async fn remove_content_finalizer(&self, content: &Content) -> Result<()> {
         let ours = [names::SNAPSHOT_FINALIZER, names::CONTENT_FINALIZER];
         let rest = content.finalizers.iter().filter(|finalizer| !ours.contains(&finalizer.as_str())).cloned().collect();
         match self.content_finalizers(content, rest).await {

@@ -149,7 +149,7 @@ impl Writes {
             spec["nodeAffinity"] = json!({ "required": affinity });
         }
         // The API refuses the field for volumes of other kinds.
-        if volume.source == Some("csi") && !attributes.class.is_empty() {
+        if volume.source_kind == Some("csi") && !attributes.class.is_empty() {
             spec["volumeAttributesClassName"] = json!(attributes.class);
         }
         let id = claim.id();
@@ -162,7 +162,7 @@ impl Writes {
     }
 
     /// Assigns a pooled volume to the claim.
-    pub async fn take(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
+    pub async fn assign(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
             "annotations": { names::CLAIM_UUID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
@@ -195,7 +195,7 @@ impl Writes {
 
     /// Adopts a volume that another claim has taken, for that claim. The volume keeps the id of the claim for which it
     /// was made.
-    pub async fn cede(
+    pub async fn transfer(
         &self,
         volume: &Volume,
         claim: &Claim,
@@ -235,7 +235,7 @@ impl Writes {
         });
         let mut finalizers = volume.finalizers.clone();
         // Storage on other nodes is deleted, whatever becomes of the volume.
-        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
+        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.has_finalizer() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
@@ -276,14 +276,14 @@ impl Writes {
     }
 
     /// Adds the orchestrator's finalizer to a volume.
-    pub async fn hold_volume(&self, volume: &Volume) -> Result<Volume> {
+    pub async fn add_volume_finalizer(&self, volume: &Volume) -> Result<Volume> {
         let mut finalizers = volume.finalizers.clone();
         finalizers.push(names::VOLUME_FINALIZER.into());
         self.patch_volume(volume, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Removes the orchestrator's finalizer from a volume.
-    pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
+    pub async fn remove_volume_finalizer(&self, volume: &Volume) -> Result<Volume> {
         let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
     }
@@ -316,7 +316,7 @@ impl Writes {
     }
 
     /// Records the remaining nodes after a delete run on one of the volume's nodes.
-    pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
+    pub async fn set_volume_nodes(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
         let annotations = json!({
             names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
             names::FAILURE: null,
@@ -353,7 +353,7 @@ impl Writes {
         let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
         let class = &applied.attributes.class;
         // The API refuses the field for volumes of other kinds.
-        let spec = match volume.source == Some("csi") && !class.is_empty() {
+        let spec = match volume.source_kind == Some("csi") && !class.is_empty() {
             true => json!({ "spec": { "volumeAttributesClassName": class } }),
             false => json!({}),
         };
@@ -363,8 +363,8 @@ impl Writes {
     /// Deletes a volume whose storage is deleted: first the object, then its finalizer.
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
         let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
-        let Some(held) = deleted.filter(Volume::is_held) else { return Ok(()) };
-        match self.unhold_volume(&held).await {
+        let Some(held) = deleted.filter(Volume::has_finalizer) else { return Ok(()) };
+        match self.remove_volume_finalizer(&held).await {
             Err(WriteError::NotFound { .. }) => self.ended(WorkItem::Volume(volume.name.clone())),
             unheld => drop(unheld?),
         }

@@ -8,7 +8,7 @@ use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, observed, provision_name, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::decide::{ServedClass, Step, Tell, failed_start, run_node};
+use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
@@ -27,11 +27,11 @@ pub(super) async fn stamp(
     claim: &Claim,
     s: &Observation,
     confirmed: &mut Confirmed,
-    (attempt, nodes, taken): (u32, Vec<String>, u32),
+    (attempt, nodes, volume_generation): (u32, Vec<String>, u32),
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = serving(claim, &s.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
-    let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
+    let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
     let (promised, batch, mut woken) = {
         let mut index = context.shared.index();
@@ -53,7 +53,7 @@ pub(super) async fn stamp(
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
-    let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
+    let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
     let asked = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, asked).await;
     if let Err(error) = &stamped {
@@ -69,11 +69,11 @@ pub(super) async fn stamp(
     }
     let stamped = stamped?;
     confirmed.fresh = true;
-    if attempt == 1 && s.has_pool && s.request.is_none() {
+    if attempt == 1 && s.has_pool && s.is_pool_request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
     let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
-    context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
+    context.emit(About::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
     Ok(StepOutcome::With(Box::new(stamped)))
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn start_run(
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let place = Place {
         namespace: recipe.config.namespace.clone(),
-        node: recipe.pin(&node).map(str::to_owned),
+        node: recipe.required_node(&node).map(str::to_owned),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
         ..Place::default()
     };
@@ -153,8 +153,8 @@ async fn fail(
     let decision = observed(context, claim, s, confirmed, |observed| {
         failed_start(observed, class, cause, kind, context.clock.now())
     });
-    if let Some(tell) = decision.tell {
-        context.tell(About::claim(claim), tell);
+    if let Some(tell) = decision.event {
+        context.emit(About::claim(claim), tell);
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());

@@ -1,9 +1,9 @@
 //! Reconciles claims: observes, decides, and takes the steps.
 
 mod attempt;
-mod idle;
 mod observe;
 mod ready;
+mod unstarted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
-use self::idle::has_never_run;
 use self::observe::{Confirmed, Observation, observe};
-use self::ready::{stamp_of_ready, take, waited};
+use self::ready::{assign, stamp_of_ready, waited};
+use self::unstarted::has_never_run;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
-use crate::claim::decide::{Candidate, Decision, Observed, ServedClass, Step, Tell, cleanup_node, decide};
+use crate::claim::decide::{Candidate, Decision, NewEvent, Observed, ServedClass, Step, cleanup_node, decide};
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, Classes};
 use crate::limits;
@@ -64,32 +64,38 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
         // A failure is emitted before it is written, so that no crash can hide it. A success is emitted after the
         // write.
-        let late = matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Note { .. } | Step::Release);
+        let late = matches!(
+            decision.step,
+            Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer
+        );
         let (before, after) = match late {
-            true => (None, decision.tell),
-            false => (decision.tell, None),
+            true => (None, decision.event),
+            false => (decision.event, None),
         };
-        before.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
+        before.into_iter().for_each(|tell| context.emit(About::claim(&claim), tell));
         // The event was emitted with the assignment of the volume, unless by a process that is gone.
-        let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
+        let given =
+            claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::BackfillStamp { .. });
         let next = execute(context, &claim, &observation, decision.step, &mut confirmed).await?;
         // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
         let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
         let is_enough = matches!(&next, StepOutcome::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
-        after.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
+        after.into_iter().for_each(|tell| context.emit(About::claim(&claim), tell));
         match next {
             StepOutcome::Later => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
-            StepOutcome::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
+            StepOutcome::InLine if decision.requeue_at.is_some() => return Ok(context.wait(decision.requeue_at, &[])),
             StepOutcome::InLine => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::Wait => {
                 // A claim that waits for a new revision of its config keeps its position in the queue.
-                if observation.kept {
+                if observation.has_revision {
                     context.shared.change(|index| index.leave_line(&WorkItem::Claim(claim.name.clone())));
                 }
-                return Ok(context
-                    .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
+                return Ok(context.wait(
+                    decision.requeue_at,
+                    &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())],
+                ));
             }
             StepOutcome::Again => {}
             StepOutcome::With(newer) => claim = *newer,
@@ -105,7 +111,7 @@ const EVENT_AFTER: i64 = 60;
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
 fn left_to_another(context: &Context, claim: &Claim) -> Option<Requeue> {
-    if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
+    if claim.is_bound() || claim.deleting || claim.has_finalizer() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.shared.index().classes();
@@ -118,7 +124,7 @@ fn left_to_another(context: &Context, claim: &Claim) -> Option<Requeue> {
     {
         return Some(Requeue::After(Duration::from_secs(rest)));
     }
-    context.tell(About::claim(claim), Tell { warning: false, reason: reason::WAITING, message: why.to_owned() });
+    context.emit(About::claim(claim), NewEvent { warning: false, reason: reason::WAITING, message: why.to_owned() });
     Some(Requeue::Done)
 }
 
@@ -158,7 +164,7 @@ fn serving<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
 }
 
 /// Checks whether the class does not allow the selected node.
-fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
+fn is_selected_node_forbidden(context: &Context, claim: &Claim, classes: &Classes) -> bool {
     let ServedClass::Ours(class) = serving(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
     node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
@@ -179,43 +185,46 @@ fn observed<T>(
     let volumes: Vec<_> = {
         let index = context.shared.index();
         let known = |volume: &str| index.is_known(volume);
-        s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: known(&volume.name) }).collect()
+        s.volumes
+            .iter()
+            .map(|(volume, mismatches)| Candidate { volume, mismatches, known: known(&volume.name) })
+            .collect()
     };
     then(&Observed {
         claim,
         fresh: confirmed.fresh,
-        request: s.request.is_some(),
-        ready: s.ready.as_ref().map(|volume| volume.name.as_str()),
-        reserved: s.reserved.as_ref().map(|volume| volume.name.as_str()),
-        class: match (serving(claim, &s.classes), &s.request) {
+        is_pool_request: s.is_pool_request.is_some(),
+        pooled_volume: s.pooled_volume.as_ref().map(|volume| volume.name.as_str()),
+        reserved_volume: s.reserved_volume.as_ref().map(|volume| volume.name.as_str()),
+        class: match (serving(claim, &s.classes), &s.is_pool_request) {
             (ServedClass::Ours(_), Some(Some(class))) => ServedClass::Ours(class),
             (serving, _) => serving,
         },
-        kept: s.kept,
+        has_revision: s.has_revision,
         stamped_recipe: s.stamped.as_deref(),
         jobs: &jobs,
         run,
-        pods_alive: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
-        choice: &s.choice,
-        alive_on: &s.alive_on,
+        has_running_pods: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
+        node_choice: &s.node_choice,
+        nodes_with_pods: &s.nodes_with_pods,
         places: &s.places,
         volumes: &volumes,
         no_volume: confirmed.no_volume,
         delete_run,
-        cleanup: s
-            .cleanup
+        delete_recipe: s
+            .delete_recipe
             .as_deref()
             .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), ServedClass::Ours(_))),
         never_ran: has_never_run(context, claim, s),
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
-        room: s.room,
-        limit: s.limit.as_deref(),
-        promised: s.promised,
-        attributes: s.attributes.as_ref().err().map(String::as_str),
+        has_slot: s.has_slot,
+        quota_error: s.quota_error.as_deref(),
+        has_pending_charge: s.has_pending_charge,
+        attributes_error: s.attributes.as_ref().err().map(String::as_str),
         binding: context.writes.binding(),
-        outside: is_outside(context, claim, &s.classes),
-        origin: s.original.as_ref().map(data_source::SourceObservation::origin),
-        copying: &s.copying,
+        selected_node_forbidden: is_selected_node_forbidden(context, claim, &s.classes),
+        data_source: s.original.as_ref().map(data_source::SourceObservation::data_source),
+        source_users: &s.source_users,
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
         left_out: s.left_out,
     })
@@ -251,8 +260,8 @@ async fn execute(
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
         Step::Nothing => {
-            match (&s.limit, &claim.class) {
-                (None, _) if !s.kept => {}
+            match (&s.quota_error, &claim.class) {
+                (None, _) if !s.has_revision => {}
                 (None, _) => context.shared.change(|index| index.leave_room(&WorkItem::Claim(claim.name.clone()))),
                 // Pooled volumes give way to the claim.
                 (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([WorkItem::Pool(class.clone())]),
@@ -270,14 +279,14 @@ async fn execute(
             }
             Ok(StepOutcome::InLine)
         }
-        Step::Take { .. } => take(context, claim, s, confirmed).await,
-        Step::Note { volume: name } => {
+        Step::AssignPooledVolume { .. } => assign(context, claim, s, confirmed).await,
+        Step::BackfillStamp { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
-            let noted = writes.note_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
+            let noted = writes.backfill_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
             context.metrics.provisioned(&volume.class, waited(context, claim));
             Ok(with(noted))
         }
-        Step::Finish => {
+        Step::CompletePoolRequest => {
             if let Some(volume) = volume(&names::pv_name(&claim.id())) {
                 context.shared.index().expect_ready(&volume);
             }
@@ -288,7 +297,9 @@ async fn execute(
                 _ => Ok(StepOutcome::Gone),
             }
         }
-        Step::Stamp { attempt, nodes, taken } => stamp(context, claim, s, confirmed, (attempt, nodes, taken)).await,
+        Step::Stamp { attempt, nodes, volume_generation } => {
+            stamp(context, claim, s, confirmed, (attempt, nodes, volume_generation)).await
+        }
         Step::Refresh => {
             confirmed.fresh = true;
             match writes.read_claim(&claim.name).await? {
@@ -296,12 +307,12 @@ async fn execute(
                 _ => Ok(StepOutcome::Gone),
             }
         }
-        Step::KeepOriginal => {
+        Step::ProtectSource => {
             let Some(original) = &s.original else { return Ok(StepOutcome::Wait) };
             confirmed.original = original.keep(context, claim).await?;
             Ok(StepOutcome::Again)
         }
-        Step::LetOriginalGo { copies } => Ok(with(data_source::let_go(context, claim, &copies).await?)),
+        Step::UnprotectSource { copies } => Ok(with(data_source::unprotect_source(context, claim, &copies).await?)),
         Step::StartRun => start_run(context, claim, s, confirmed).await,
         Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
@@ -310,9 +321,9 @@ async fn execute(
             confirmed.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
             Ok(StepOutcome::Again)
         }
-        Step::Cede { volume: name, provenance, nodes } => {
+        Step::TransferToOtherClaim { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
-            confirmed.volume = Some(writes.cede(&volume, claim, &provenance, &nodes).await?);
+            confirmed.volume = Some(writes.transfer(&volume, claim, &provenance, &nodes).await?);
             Ok(StepOutcome::Again)
         }
         Step::Bind { volume: name } => {
@@ -328,18 +339,18 @@ async fn execute(
                 .provisioned(&volume.class, if stamp.is_some() { waited(context, claim) } else { age(context, claim) });
             Ok(with(bound))
         }
-        Step::Name { volume: name } => {
+        Step::SetVolumeName { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
-            Ok(with(writes.name_volume(claim, &volume).await?))
+            Ok(with(writes.set_volume_name(claim, &volume).await?))
         }
         Step::Quarantine { volume: name, why } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             confirmed.volume = Some(writes.quarantine(&volume, &why).await?);
             let about =
                 About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
-            context.tell(
+            context.emit(
                 about,
-                Tell {
+                NewEvent {
                     warning: true,
                     reason: reason::VOLUME_REFUSED,
                     message: format!("not bound to claim {}: {why}", claim.name),
@@ -383,18 +394,18 @@ async fn execute(
             }
             Ok(StepOutcome::Wait)
         }
-        Step::StartDelete { attempt, node, elsewhere } => {
-            start_delete(context, claim, s, attempt, (node, elsewhere)).await
+        Step::StartDelete { attempt, node, on_any_node } => {
+            start_delete(context, claim, s, attempt, (node, on_any_node)).await
         }
-        Step::SettleNode { nodes } if nodes.is_empty() => {
-            let released = writes.release(claim).await;
+        Step::MarkNodeClean { nodes } if nodes.is_empty() => {
+            let released = writes.remove_claim_finalizer(claim).await;
             if released.as_ref().is_err_and(|error| !is_over(claim, error)) {
                 return released.map(with);
             }
             Ok(StepOutcome::Gone)
         }
-        Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
-        Step::Release => {
+        Step::MarkNodeClean { nodes } => Ok(with(writes.set_claim_nodes(claim, &nodes).await?)),
+        Step::RemoveFinalizer => {
             // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
             let is_unseen = |volume: &Volume| {
                 let seen = context.shared.index().volume(&volume.name);
@@ -403,7 +414,7 @@ async fn execute(
             if claim.deleting && confirmed.volume.as_ref().is_some_and(is_unseen) {
                 return Ok(StepOutcome::Later);
             }
-            let released = match writes.release(claim).await {
+            let released = match writes.remove_claim_finalizer(claim).await {
                 Err(error) if is_over(claim, &error) => return Ok(StepOutcome::Gone),
                 released => released?,
             };
@@ -446,7 +457,7 @@ async fn start_delete(
         ServedClass::Ours(class) => class.allowed.json(),
         ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = s.cleanup.clone() else { return Ok(StepOutcome::Wait) };
+    let Some(recipe) = s.delete_recipe.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
     let asked = match &s.original {
         None => data_source::SourceRequest::default(),
@@ -469,7 +480,7 @@ async fn start_delete(
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
-        node: recipe.pin(&node).filter(|_| !elsewhere).map(str::to_owned),
+        node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
         ..Place::default()
     };
     let asker = Asker::claim(&claim.name).to(Operation::Delete).on(place.node.as_deref());
@@ -482,7 +493,8 @@ async fn start_delete(
         Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
-            context.tell(About::claim(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context
+                .emit(About::claim(claim), NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
         }
     }

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use contract::names;
 
-use crate::attributes::{Attributes, wished};
+use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;
-use crate::claim::fit;
 use crate::claim::nodes::{Choice, choose};
+use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
-use crate::model::data_source::Copying;
+use crate::model::data_source::SourceUser;
 use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
-use crate::run::view::alive_on;
+use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Index, WorkItem};
 use crate::volume::expand::with_program_of;
@@ -31,26 +31,26 @@ pub(super) struct Observation {
     pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
     /// Volumes to which the observation has added a node affinity.
     pub unbound_to_nodes: Vec<String>,
-    pub choice: Choice,
-    pub alive_on: Vec<String>,
+    pub node_choice: Choice,
+    pub nodes_with_pods: Vec<String>,
     pub places: Places,
-    pub kept: bool,
+    pub has_revision: bool,
     /// The recipe of a delete run: that of the stamp, with the program of the class.
-    pub cleanup: Option<Arc<Recipe>>,
-    pub room: bool,
-    pub limit: Option<String>,
-    pub promised: bool,
+    pub delete_recipe: Option<Arc<Recipe>>,
+    pub has_slot: bool,
+    pub quota_error: Option<String>,
+    pub has_pending_charge: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
     pub original: Option<data_source::SourceObservation>,
-    pub copying: Vec<Copying>,
+    pub source_users: Vec<SourceUser>,
     pub left_out: bool,
     /// The claim is a pool request of this class, for which nobody selects a node.
-    pub request: Option<Option<Class>>,
+    pub is_pool_request: Option<Option<Class>>,
     /// A pooled volume that fits the claim.
-    pub ready: Option<Arc<Volume>>,
+    pub pooled_volume: Option<Arc<Volume>>,
     /// A volume that is reserved for the claim by name.
-    pub reserved: Option<Arc<Volume>>,
+    pub reserved_volume: Option<Arc<Volume>>,
     /// The class has a pool.
     pub has_pool: bool,
 }
@@ -80,18 +80,19 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     };
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
-    let cleanup = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
-    let request =
+    let delete_recipe = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
+    let is_pool_request =
         index.is_request(claim).then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
-    let ready = match (ours, &current) {
+    let pooled_volume = match (ours, &current) {
         (Some(class), Some(recipe)) => index.ready_for(claim, class, recipe),
         _ => None,
     };
-    let choice = choice(claim, request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
-    let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
+    let node_choice =
+        node_choice(claim, is_pool_request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
+    let has_revision = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
     let begins = current.as_ref().filter(|_| !claim.deleting);
-    let limit = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
-    if limit.is_some() {
+    let quota_error = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
+    if quota_error.is_some() {
         index.wait_for_room(WorkItem::Claim(claim.name.clone()), class);
     }
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
@@ -102,7 +103,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     // No attempt follows one that is in progress, and finding the next turn looks at all runs.
     let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.over);
     let begins = !claim.is_bound() && !claim.deleting && !goes_on;
-    let room = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
+    let has_slot = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
     // A copy may have to be on the node of its data source, which is recorded last.
     let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
     let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
@@ -122,7 +123,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let attributes = match recipe {
         Some(recipe) => {
             let provisioner = recipe.record.provisioner(&context.identity.provisioner);
-            wished(asked, index.attributes_class(asked), recipe, provisioner)
+            requested_attributes(asked, index.attributes_class(asked), recipe, provisioner)
         }
         None => Ok(Attributes::default()),
     };
@@ -141,7 +142,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
             };
             let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
             let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
-            let (volume, unknown) = match fit::derived_affinity(&volume, recipe, made_on) {
+            let (volume, unknown) = match verify::derived_affinity(&volume, recipe, made_on) {
                 Ok(None) => (volume, None),
                 Ok(Some(affinity)) => {
                     unbound_to_nodes.push(volume.name.clone());
@@ -149,17 +150,18 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
                 }
                 Err(unknown) => (volume, Some(unknown)),
             };
-            let mut misfits = fit::misfits(&volume, claim, recipe, node);
+            let mut misfits = verify::mismatches(&volume, claim, recipe, node);
             misfits.extend(unknown);
             (volume, misfits)
         })
         .collect();
-    let alive_on = alive_on(&pods);
+    let nodes_with_pods = nodes_with_pods(&pods);
     let original = data_source::SourceObservation::of(claim, &index, &context.identity, &confirmed.original);
-    let its_node = original.as_ref().map(|original| original.origin().node().to_owned());
-    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
+    let its_node = original.as_ref().map(|original| original.data_source().node().to_owned());
+    let mut places =
+        index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&nodes_with_pods).chain(&its_node));
     places.0.extend(confirmed.nodes.iter().cloned());
-    let copying = data_source::copying(claim, &index);
+    let source_users = data_source::source_users_of_claim(claim, &index);
     let left_out = confirmed.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
     Observation {
         classes,
@@ -169,21 +171,21 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         pods,
         volumes,
         unbound_to_nodes,
-        choice,
-        alive_on,
+        node_choice,
+        nodes_with_pods,
         places,
-        kept,
-        cleanup,
-        room,
-        limit,
-        promised: index.is_promised(&claim.uid),
+        has_revision,
+        delete_recipe,
+        has_slot,
+        quota_error,
+        has_pending_charge: index.is_promised(&claim.uid),
         attributes,
         original,
-        copying,
+        source_users,
         left_out,
-        request,
-        ready,
-        reserved: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
+        is_pool_request,
+        pooled_volume,
+        reserved_volume: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
         has_pool: current.is_some_and(|recipe| recipe.pool.is_some()),
     }
 }
@@ -199,7 +201,7 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
 }
 
 /// Returns the nodes for the next attempt of a claim that has no node and needs one.
-fn choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
+fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
     let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
     let asks = !claim.is_bound() && !claim.deleting && !exists;

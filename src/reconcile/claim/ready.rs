@@ -9,7 +9,7 @@ use super::{StepOutcome, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::volume::Provenance;
@@ -17,21 +17,21 @@ use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 
 /// Assigns a pooled volume to the claim. From that write on it is the claim's.
-pub(super) async fn take(
+pub(super) async fn assign(
     context: &Context,
     claim: &Claim,
     s: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(volume), ServedClass::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else {
+    let (Some(volume), ServedClass::Ours(class)) = (&s.pooled_volume, serving(claim, &s.classes)) else {
         return Ok(StepOutcome::Wait);
     };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     // Another worker may have assigned the volume since the decision.
-    if !context.shared.index().give(claim, volume) {
+    if !context.shared.index().assign(claim, volume) {
         return Ok(StepOutcome::Again);
     }
-    let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
+    let taken = match context.writes.assign(volume, claim, &recipe.reclaim_policy).await {
         // An earlier try may have succeeded unnoticed.
         Err(WriteError::Conflict(_)) => {
             let newer = context.writes.read_volume(&volume.name).await?;
@@ -44,13 +44,16 @@ pub(super) async fn take(
         Ok(taken) => {
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", taken.name);
-            context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
+            context.emit(
+                About::claim(claim),
+                NewEvent { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message },
+            );
             confirmed.volume = Some(taken);
             Ok(StepOutcome::Again)
         }
         Err(error) => {
             if error.is_certain() {
-                context.shared.change(|index| index.take_ready_back(claim));
+                context.shared.change(|index| index.unassign(claim));
             }
             Err(error)
         }

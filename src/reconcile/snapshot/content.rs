@@ -11,9 +11,9 @@ use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::classes::ClassLookup;
 use crate::config::{NodeGone, Recipe, joined};
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
-use crate::model::data_source::Copying;
+use crate::model::data_source::SourceUser;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
@@ -27,7 +27,7 @@ use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
-use crate::run::view::{alive_on, pods_alive};
+use crate::run::view::{has_running_pods, nodes_with_pods};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
 use crate::state::index::{Asker, WorkItem};
@@ -37,7 +37,7 @@ use crate::volume::expand;
 /// there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
     let asker = Asker::content(&content.name, &content.snapshot.namespace);
-    asker.on(recipe.pin(&provenance.node))
+    asker.on(recipe.required_node(&provenance.node))
 }
 
 /// Facts beyond the cache that a reconcile has confirmed.
@@ -59,10 +59,10 @@ struct Observation {
     jobs: Vec<Arc<Job>>,
     deletes: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
-    alive_on: Vec<String>,
+    nodes_with_pods: Vec<String>,
     places: Places,
     node_gone: NodeGone,
-    filling: Vec<Copying>,
+    source_users: Vec<SourceUser>,
 }
 
 /// Reconciles a content.
@@ -79,15 +79,17 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
         let known = (&observed.deletes[..], &observed.pods[..]);
         let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name);
         let decision = decide_now(context, &content, &observed, &confirmed, (run, delete_run));
-        let Decision { step, tell, wake_at } = decision;
+        let Decision { step, event, requeue_at } = decision;
         tracing::debug!(content = content.name, ?step, "decided");
-        tell.into_iter().for_each(|tell| context.tell(About::content(&content), tell));
+        event.into_iter().for_each(|tell| context.emit(About::content(&content), tell));
         match execute(context, &content, &observed, step, &mut confirmed).await? {
-            StepOutcome::InLine if wake_at.is_none() => return Ok(Requeue::InLine),
-            StepOutcome::InLine => return Ok(context.wait(wake_at, &[])),
+            StepOutcome::InLine if requeue_at.is_none() => return Ok(Requeue::InLine),
+            StepOutcome::InLine => return Ok(context.wait(requeue_at, &[])),
             StepOutcome::Wait => {
                 context.shared.change(|index| index.leave_line(&WorkItem::Content(content.name.clone())));
-                return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
+                return Ok(
+                    context.wait(requeue_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())])
+                );
             }
             StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
             StepOutcome::Again => {}
@@ -127,24 +129,24 @@ fn decide_now(
             provenance: &source.0,
             recipe: &source.1,
             going: claim.is_some_and(|claim| claim.deleting),
-            kept: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
-            room: context.shared.index().has_room(&asker(content, source), &source.1),
+            is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
+            has_slot: context.shared.index().has_room(&asker(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
-        home: home(seen),
+        home_node: home_node(seen),
         jobs: &jobs,
         run,
-        pods_alive: pods_alive(&seen.pods, Operation::Snapshot),
-        alive_on: &seen.alive_on,
+        has_running_pods: has_running_pods(&seen.pods, Operation::Snapshot),
+        nodes_with_pods: &seen.nodes_with_pods,
         places: &seen.places,
         node_gone: seen.node_gone,
         delete_run,
-        filling: &seen.filling,
+        source_users: &seen.source_users,
     };
     decide(&observed, context.clock.now())
 }
 
-fn home(observed: &Observation) -> &str {
+fn home_node(observed: &Observation) -> &str {
     observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
 }
 
@@ -220,9 +222,9 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
         !deletes_it
     });
     let pods = index.pods_of(content.run_id());
-    let alive_on = alive_on(&pods);
+    let nodes_with_pods = nodes_with_pods(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
-    let mut places = index.places(alive_on.iter().chain([&node]));
+    let mut places = index.places(nodes_with_pods.iter().chain([&node]));
     places.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
     let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
@@ -236,9 +238,9 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
         jobs,
         deletes,
         pods,
-        alive_on,
+        nodes_with_pods,
         places,
-        filling: data_source::filling(content, &index),
+        source_users: data_source::source_users_of_content(content, &index),
     }
 }
 
@@ -265,7 +267,7 @@ async fn execute(
     let with = |content: Content| StepOutcome::With(Box::new(content));
     match step {
         Step::Nothing => Ok(StepOutcome::Wait),
-        Step::Hold => Ok(with(writes.hold_content(content).await?)),
+        Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::StandInLine => {
             if let Ok(source) = &observed.source {
                 context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
@@ -286,9 +288,9 @@ async fn execute(
             confirmed.fresh = true;
             Ok(with(stamped?))
         }
-        Step::KeepSource => {
+        Step::ProtectSource => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::Wait) };
-            confirmed.source = Some(writes.keep_source(claim, &content.snapshot_uid).await?);
+            confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
             Ok(StepOutcome::Again)
         }
         Step::Refresh => {
@@ -309,16 +311,16 @@ async fn execute(
             context.metrics.snapshot_run(failure.operation, false);
             Ok(with(writes.record_content_failure(content, &failure).await?))
         }
-        Step::Finish { size } => {
-            let finished = writes.finish_content(content, size, context.clock.wall()).await?;
+        Step::MarkReady { size } => {
+            let finished = writes.mark_content_ready(content, size, context.clock.wall()).await?;
             if content.handle.is_none() {
                 context.metrics.snapshot_run(Operation::Snapshot, true);
             }
             Ok(with(finished))
         }
-        Step::LetGo { claims } => {
+        Step::UnprotectSource { claims } => {
             data_source::confirm_done(context, &claims, &content.name).await?;
-            Ok(with(writes.let_content_go(content, &claims).await?))
+            Ok(with(writes.unprotect_content(content, &claims).await?))
         }
         Step::ConfirmSnapshot => {
             let found = writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
@@ -334,19 +336,21 @@ async fn execute(
             confirmed.nodes.push((node, state));
             Ok(StepOutcome::Again)
         }
-        Step::StartDelete { attempt, elsewhere } => start_delete(context, content, observed, attempt, elsewhere).await,
-        Step::Release => {
+        Step::StartDelete { attempt, on_any_node } => {
+            start_delete(context, content, observed, attempt, on_any_node).await
+        }
+        Step::RemoveFinalizer => {
             // A run that has not certainly ended might still store something.
             if content.provenance.is_some() && !observed.is_clearing(content) {
                 confirm_no_run(context, content, observed).await?;
             }
-            writes.release_content(content).await?;
+            writes.remove_content_finalizer(content).await?;
             if observed.is_clearing(content) {
                 context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
             }
             Ok(StepOutcome::Gone)
         }
-        Step::Remove => {
+        Step::DeleteContent => {
             writes.delete_content(content).await?;
             Ok(StepOutcome::Gone)
         }
@@ -357,7 +361,7 @@ async fn execute(
 fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
     Place {
         namespace: recipe.config.namespace.clone(),
-        node: recipe.pin(node).map(str::to_owned),
+        node: recipe.required_node(node).map(str::to_owned),
         content: Some((content.name.clone(), content.run_id().to_owned())),
         ..Place::default()
     }
@@ -401,14 +405,16 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
-            context
-                .tell(About::content(content), Tell { warning: false, reason: names::reason::SNAPSHOTTING, message });
+            context.emit(
+                About::content(content),
+                NewEvent { warning: false, reason: names::reason::SNAPSHOTTING, message },
+            );
             return Ok(StepOutcome::JobCreated);
         }
         Err(error) => refused_job(error)?,
     };
     let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
-    decision.tell.into_iter().for_each(|tell| context.tell(About::content(content), tell));
+    decision.event.into_iter().for_each(|tell| context.emit(About::content(content), tell));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
     Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
@@ -469,7 +475,7 @@ async fn start_delete(
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
             let reason = names::reason::SNAPSHOT_DELETE_FAILED;
-            context.tell(About::content(content), Tell { warning: true, reason, message });
+            context.emit(About::content(content), NewEvent { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);

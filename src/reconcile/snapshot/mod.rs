@@ -38,17 +38,17 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
             content_ours: content.as_ref().is_some_and(|content| content.is_ours(&context.identity)),
             no_content,
         };
-        let Decision { step, tell, .. } = decide(&observed);
+        let Decision { step, event, .. } = decide(&observed);
         tracing::debug!(snapshot = %snapshot.name, ?step, "decided");
         let (before, after) = match matches!(step, Step::Mirror(_)) {
-            true => (None, tell),
-            false => (tell, None),
+            true => (None, event),
+            false => (event, None),
         };
-        before.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
+        before.into_iter().for_each(|tell| context.emit(About::snapshot(&snapshot), tell));
         let now = context.time_in_status();
         match step {
             Step::Nothing => return Ok(Requeue::Done),
-            Step::Hold => snapshot = context.writes.hold_snapshot(&snapshot).await?,
+            Step::AddFinalizer => snapshot = context.writes.add_snapshot_finalizer(&snapshot).await?,
             Step::SetClass { class } => snapshot = context.writes.set_snapshot_class(&snapshot, &class).await?,
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &seen.source else { return Ok(Requeue::Done) };
@@ -71,12 +71,12 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
                 newer = context.writes.read_content(&name).await?;
                 no_content = newer.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
             }
-            Step::Release => {
-                context.writes.release_snapshot(&snapshot).await?;
+            Step::RemoveFinalizer => {
+                context.writes.remove_snapshot_finalizer(&snapshot).await?;
                 return Ok(Requeue::Done);
             }
         }
-        after.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
+        after.into_iter().for_each(|tell| context.emit(About::snapshot(&snapshot), tell));
     }
     Ok(Requeue::After(Duration::from_secs(1)))
 }

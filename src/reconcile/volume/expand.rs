@@ -8,16 +8,16 @@ use contract::request::Operation;
 use super::runs::{self, Confirmed, StepOutcome};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
-use crate::model::resize::Report;
+use crate::model::resize::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::WorkItem;
 use crate::volume::change::Runs;
-use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
+use crate::volume::expand::{Decision, Observed, Step, failed_start, requested_size};
 use crate::volume::request::{expand, request};
 
 /// The data from which a decision borrows.
@@ -25,7 +25,7 @@ pub(super) struct Observation {
     claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     node: String,
-    limit: Option<String>,
+    quota_error: Option<String>,
     /// The expand runs of the volume.
     pub runs: runs::Observation,
 }
@@ -43,21 +43,21 @@ pub(super) fn observe(
     let mut index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
-    let mut limit = None;
+    let mut quota_error = None;
     if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
-        && let Some(wish) = wish(volume, claim)
+        && let Some(requested_size) = requested_size(volume, claim)
     {
-        limit = index.growth_is_refused(volume, claim, wish, recipe);
-        if limit.is_some() {
+        quota_error = index.growth_is_refused(volume, claim, requested_size, recipe);
+        if quota_error.is_some() {
             index.wait_for_room(WorkItem::Volume(volume.name.clone()), &volume.class);
         }
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
-    let wishes = claim.as_ref().is_some_and(|claim| wish(volume, claim).is_some());
+    let wishes = claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
     let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
-    Observation { claim, recipe, node: node.to_owned(), limit, runs }
+    Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
 }
 
 impl Observation {
@@ -67,7 +67,7 @@ impl Observation {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),
             runs,
-            limit: self.limit.as_deref(),
+            quota_error: self.quota_error.as_deref(),
         }
     }
 
@@ -86,20 +86,20 @@ pub(super) async fn execute(
     decision: Decision,
     learnt: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let Decision { step, tell, wake_at } = decision;
-    let told = |tell| runs::tell_claim(context, observed.claim.as_deref(), tell);
-    let (before, after) = runs::before_and_after(tell);
+    let Decision { step, event, requeue_at } = decision;
+    let told = |tell| runs::emit_on_claim(context, observed.claim.as_deref(), tell);
+    let (before, after) = runs::before_and_after(event);
     told(before);
     let next = match step {
-        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, wake_at, &[])),
+        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
         Step::Report(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
             // The volume may have reached its size since.
-            if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
+            if matches!(report, StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
             learnt.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
-            if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
+            if matches!(report, StatusUpdate::Finished { .. } | StatusUpdate::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again
@@ -150,14 +150,18 @@ async fn start(
     let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
-            runs::tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::RESIZING, message }));
+            runs::emit_on_claim(
+                context,
+                Some(claim),
+                Some(NewEvent { warning: false, reason: reason::RESIZING, message }),
+            );
             return Ok(StepOutcome::Requeue(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
     };
     context.shared.change(|index| index.take_back_growth(volume));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
-    runs::tell_claim(context, Some(claim), decision.tell);
+    runs::emit_on_claim(context, Some(claim), decision.event);
     let Step::Record(failed) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
     context.metrics.expand_failed(&volume.class);
     Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())

@@ -13,10 +13,10 @@ use contract::request::Operation;
 use self::runs::{Confirmed, StepOutcome};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::fit::source_fits;
+use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
 use crate::config::{Placement, Recipe, joined};
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -28,7 +28,7 @@ use crate::run::batch::{Member, Whom};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
-use crate::run::view::{alive_on, pods_alive};
+use crate::run::view::{has_running_pods, nodes_with_pods};
 use crate::state::index::{Arrival, Asker, WorkItem};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
@@ -65,34 +65,34 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
             let record = expansion::record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
             record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
-        let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
-        let alive_on = alive_on(&pods);
+        let home_node = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
+        let nodes_with_pods = nodes_with_pods(&pods);
         let places = {
-            let home = home.to_owned();
-            let mut places = context.shared.index().places(volume.nodes.iter().chain(&alive_on).chain([&home]));
+            let home = home_node.to_owned();
+            let mut places = context.shared.index().places(volume.nodes.iter().chain(&nodes_with_pods).chain([&home]));
             places.0.extend(nodes.iter().cloned());
             places
         };
-        let namesake = namesake(context, &volume);
-        let node = next_node(&volume, claim, home, &places);
-        let run_name = job_name(&volume, home, &node);
+        let claim_bound_before = claim_bound_before(context, &volume);
+        let node = next_node(&volume, claim, home_node, &places);
+        let run_name = job_name(&volume, home_node, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
-        let size = expand::observe(context, &volume, (recipe.clone(), home), &jobs, &pods, &of_size);
+        let size = expand::observe(context, &volume, (recipe.clone(), home_node), &jobs, &pods, &of_size);
         let attributes = modify::observe(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
         let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
         let observed = Observed {
             volume: &volume,
             ours: true,
             claim,
-            namesake: namesake.is_some(),
+            claim_was_bound: claim_bound_before.is_some(),
             recipe: recipe.as_deref().map_err(String::clone),
             run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
-            pods_alive: pods_alive(&pods, Operation::Provision)
+            has_running_pods: has_running_pods(&pods, Operation::Provision)
                 || is_pod_unseen(&jobs, &pods)
                 || context.shared.index().is_any_expected(&job::prefix(Operation::Provision, &id)),
-            alive_on: &alive_on,
+            nodes_with_pods: &nodes_with_pods,
             places: &places,
-            home,
+            home_node,
             // The present class decides; if it is gone, the recipe does.
             node_gone: now.as_deref().or(recipe.as_deref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
             run,
@@ -100,36 +100,36 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
             expansion: size.observed(size.runs.observed(&expand_runs, &places)),
             modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),
         };
-        let Decision { step, tell, wake_at } = decide(&observed, context.clock.now());
+        let Decision { step, event, requeue_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
-        if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
-            context.tell(About::volume(&volume), tell);
+        if let Some(tell) = event.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
+            context.emit(About::volume(&volume), tell);
         }
         let mut next = StepOutcome::Again;
         match step {
             Step::Nothing if attributes.runs.is_starting() => {
-                return Ok(attributes.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)]));
+                return Ok(attributes.runs.wait(context, requeue_at, &[job::prefix(Operation::Delete, &id)]));
             }
-            Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)])),
+            Step::Nothing => return Ok(size.runs.wait(context, requeue_at, &[job::prefix(Operation::Delete, &id)])),
             Step::Expand(step) => {
-                let decision = expansion::Decision { step, tell, wake_at };
+                let decision = expansion::Decision { step, event, requeue_at };
                 next = expand::execute(context, &volume, &size, decision, &mut of_size).await?;
             }
             Step::Modify(step) => {
-                let decision = modification::Decision { step, tell, wake_at };
+                let decision = modification::Decision { step, event, requeue_at };
                 next = modify::execute(context, &volume, &attributes, decision, &mut of_attributes).await?;
             }
-            Step::Hold => volume = context.writes.hold_volume(&volume).await?,
-            Step::Unhold => {
-                context.writes.unhold_volume(&volume).await?;
+            Step::AddFinalizer => volume = context.writes.add_volume_finalizer(&volume).await?,
+            Step::RemoveFinalizer => {
+                context.writes.remove_volume_finalizer(&volume).await?;
                 return Ok(Requeue::Done);
             }
             Step::Reserve => {
                 // The cache may still have the claim that was lost.
-                if let Some(claim) = &namesake {
+                if let Some(claim) = &claim_bound_before {
                     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
                 }
-                let claim = match &namesake {
+                let claim = match &claim_bound_before {
                     Some(claim) => (claim.name.clone(), Some(claim.uid.as_str())),
                     None => (volume.reservation(&context.identity.namespace), None),
                 };
@@ -141,13 +141,13 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
                 nodes.push((node, state));
                 confirmed = Some(claim);
             }
-            Step::SettleNode { nodes } => {
-                volume = context.writes.settle_volume(&volume, &nodes).await?;
+            Step::MarkNodeClean { nodes } => {
+                volume = context.writes.set_volume_nodes(&volume, &nodes).await?;
                 confirmed = Some(claim);
             }
-            Step::StartDelete { attempt, node, elsewhere } => {
+            Step::StartDelete { attempt, node, on_any_node } => {
                 let Ok(recipe) = &recipe else { return Ok(Requeue::Done) };
-                let run = Run { attempt, pinned: !elsewhere, home: node == home, node };
+                let run = Run { attempt, pinned: !on_any_node, is_home_node: node == home_node, node };
                 next = start(context, &volume, recipe, run).await?;
                 confirmed = Some(claim);
             }
@@ -161,7 +161,7 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
                 context.metrics.delete_failed(&volume.class);
                 volume = context.writes.record_volume_failure(&volume, &failure).await?;
             }
-            Step::Remove => {
+            Step::DeleteVolume => {
                 context.writes.remove_volume(&volume).await?;
                 context.metrics.deleted(&volume.class);
                 tracing::info!(
@@ -209,7 +209,7 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
 
 /// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
 /// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
-fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
+fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
         Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
         None => volume.had_claim.clone().filter(|_| volume.is_restored())?,
@@ -232,14 +232,16 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         return ClaimState::Awaited;
     }
     // Somebody has removed the claimRef.
-    if volume.is_taken_off() {
+    if volume.has_lost_claim_ref() {
         return ClaimState::None;
     }
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
     let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref());
     let Some(uid) = uid else { return ClaimState::None };
     match index.claim_by_id(uid) {
-        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
+        Some(claim)
+            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
+        {
             ClaimState::Elsewhere
         }
         Some(_) => ClaimState::Alive,
@@ -290,7 +292,7 @@ struct Run {
     /// The node whose storage the run deletes; empty for no particular node.
     node: String,
     /// This is the volume's own node, or no particular node.
-    home: bool,
+    is_home_node: bool,
     /// The run must be on that node.
     pinned: bool,
 }
@@ -298,7 +300,7 @@ struct Run {
 impl Run {
     /// Returns the node to which the pod is bound.
     fn on(&self, recipe: &Recipe) -> Option<&str> {
-        recipe.pin(&self.node).filter(|_| self.pinned)
+        recipe.required_node(&self.node).filter(|_| self.pinned)
     }
 }
 
@@ -308,7 +310,7 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
     let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
     let recipe = class.recipe.as_ref().ok()?;
-    (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
+    (recipe.reclaim_policy == "Delete" && verify_volume_source(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
 /// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
@@ -316,11 +318,11 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
 async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<StepOutcome, WriteError> {
     let on = run.on(recipe);
     // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
-    let first = run.home && run.pinned && run.attempt == 1;
+    let first = run.is_home_node && run.pinned && run.attempt == 1;
     let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
     let left;
     let mut alone = volume;
-    if let Some(batch) = volume.batch().filter(|_| run.home)
+    if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
         && (!may || context.shared.index().is_without(batch, Operation::Delete, recipe, on))
     {
         left = context.writes.note_batch(volume, None).await?;
@@ -345,8 +347,8 @@ fn asker(volume: &Volume, node: Option<&str>) -> Asker {
 /// Starts the run of a volume without a batch, or joins its batch.
 async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<StepOutcome, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
-    let Run { attempt, node, home, .. } = run;
-    let scope = scope(volume, home, &node);
+    let Run { attempt, node, is_home_node, .. } = run;
+    let scope = scope(volume, is_home_node, &node);
     let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
     if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
         return Ok(StepOutcome::Requeue(wait));
@@ -354,11 +356,11 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
     // unchanged.
     let source = context.writes.volume_source(volume).await?;
-    let source = if home { source } else { String::new() };
+    let source = if is_home_node { source } else { String::new() };
     let ts = context.timestamp();
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let place = Place { namespace: recipe.config.namespace.clone(), node: on, ..Place::default() };
-    if let Some(batch) = volume.batch().filter(|_| home) {
+    if let Some(batch) = volume.batch().filter(|_| is_home_node) {
         let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
         let member = Member { id, attempt, whom, attributes: None };
         let recipe = Arc::new(recipe.clone());
@@ -376,7 +378,8 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         }
         Some(cause) => {
             let message = format!("delete run {attempt}: {}", cause.message);
-            context.tell(About::volume(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context
+                .emit(About::volume(volume), NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
             context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)

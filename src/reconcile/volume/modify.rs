@@ -7,24 +7,24 @@ use contract::request::Operation;
 
 use super::runs::{self, Confirmed, StepOutcome};
 use crate::api::writes::WriteError;
-use crate::attributes::{Attributes, wished};
+use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
-use crate::model::modification::Report;
+use crate::model::modification::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::volume::change::Runs;
-use crate::volume::modify::{Decision, Observed, Step, failed_start, wish};
+use crate::volume::modify::{Decision, Observed, Step, failed_start, requested_class};
 use crate::volume::request::{modify, request};
 
 /// The data from which a decision borrows.
 pub(super) struct Observation {
     claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
-    wished: Result<Attributes, String>,
+    requested_attributes: Result<Attributes, String>,
     node: String,
     /// The modify runs of the volume.
     pub runs: runs::Observation,
@@ -42,12 +42,13 @@ pub(super) fn observe(
     let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, learnt);
     let claim = learnt.claim.clone().map(Arc::new).or(claim);
     let index = context.shared.index();
-    let name = claim.as_deref().map(wish).unwrap_or_default();
-    let wished = recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
-        let provisioner = recipe.record.provisioner(&context.identity.provisioner);
-        wished(name, index.attributes_class(name), recipe, provisioner)
-    });
-    Observation { claim, recipe: recipe.clone(), wished, node: node.to_owned(), runs }
+    let name = claim.as_deref().map(requested_class).unwrap_or_default();
+    let requested_attributes =
+        recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
+            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+            requested_attributes(name, index.attributes_class(name), recipe, provisioner)
+        });
+    Observation { claim, recipe: recipe.clone(), requested_attributes, node: node.to_owned(), runs }
 }
 
 impl Observation {
@@ -56,7 +57,7 @@ impl Observation {
         Observed {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),
-            wished: self.wished.as_ref().map_err(String::clone),
+            requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
             runs,
         }
     }
@@ -70,13 +71,13 @@ pub(super) async fn execute(
     decision: Decision,
     learnt: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let Decision { step, tell, wake_at } = decision;
-    let told = |tell| runs::tell_claim(context, observed.claim.as_deref(), tell);
-    let (before, after) = runs::before_and_after(tell);
+    let Decision { step, event, requeue_at } = decision;
+    let told = |tell| runs::emit_on_claim(context, observed.claim.as_deref(), tell);
+    let (before, after) = runs::before_and_after(event);
     let failed = before.is_some();
     told(before);
     let next = match step {
-        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, wake_at, &[])),
+        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
         Step::Report(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
             // The volume may have got its attributes since.
@@ -84,14 +85,14 @@ pub(super) async fn execute(
             let now = context.time_in_status();
             learnt.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.is_under_way());
-            if matches!(report, Report::Finished { .. }) && changed {
+            if matches!(report, StatusUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }
             StepOutcome::Again
         }
         Step::Start { attempt, attributes } => start(context, volume, observed, attempt, attributes).await?,
         Step::Apply(applied) => context.writes.apply_attributes(volume, &applied).await?.into(),
-        Step::Note(note) => {
+        Step::Record(note) => {
             if failed {
                 context.metrics.modify_failed(&volume.class);
             }
@@ -114,7 +115,7 @@ async fn start(
     let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
         return Ok(StepOutcome::Requeue(Requeue::Done));
     };
-    runs::confirm_claim(context, claim, |fresh| wish(fresh) == wish(claim)).await?;
+    runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
     let asked = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
@@ -130,14 +131,18 @@ async fn start(
     let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", attributes.words(), recipe.image);
-            runs::tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::MODIFYING, message }));
+            runs::emit_on_claim(
+                context,
+                Some(claim),
+                Some(NewEvent { warning: false, reason: reason::MODIFYING, message }),
+            );
             return Ok(StepOutcome::Requeue(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
     };
     let decision = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());
-    runs::tell_claim(context, Some(claim), decision.tell);
-    let Step::Note(note) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
+    runs::emit_on_claim(context, Some(claim), decision.event);
+    let Step::Record(note) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
     context.metrics.modify_failed(&volume.class);
     Ok(context.writes.note_modification(volume, Some(&note)).await?.into())
 }

@@ -9,7 +9,7 @@ use contract::request::Operation;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::Tell;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Places;
@@ -18,7 +18,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::run::backoff::ALL_TAKEN;
 use crate::run::job::{self, Place};
 use crate::run::state::RunState;
-use crate::run::view::pods_alive;
+use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, EXPECTED};
 use crate::volume::change::{Run, Runs};
@@ -55,9 +55,9 @@ impl From<Volume> for StepOutcome {
 pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
     starting: bool,
-    alive_on: Vec<String>,
-    pods_alive: bool,
-    others_alive: bool,
+    nodes_with_pods: Vec<String>,
+    has_running_pods: bool,
+    has_other_running_pods: bool,
 }
 
 /// Observes the runs of an operation for a volume.
@@ -81,9 +81,9 @@ pub(super) fn observe(
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
         starting: context.shared.index().is_any_expected(&expected),
-        alive_on: alive.filter_map(|pod| pod.node.clone()).collect(),
-        pods_alive: pods_alive(pods, operation),
-        others_alive: OPERATIONS.iter().any(|other| *other != operation && pods_alive(pods, *other)),
+        nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
+        has_running_pods: has_running_pods(pods, operation),
+        has_other_running_pods: OPERATIONS.iter().any(|other| *other != operation && has_running_pods(pods, *other)),
     }
 }
 
@@ -98,17 +98,17 @@ impl Observation {
         Runs {
             all: runs,
             starting: self.starting,
-            pods_alive: self.pods_alive,
-            lost: places.lost(&self.alive_on).map(String::as_str),
-            others_alive: self.others_alive,
+            has_running_pods: self.has_running_pods,
+            unreachable_node: places.unreachable_node(&self.nodes_with_pods).map(String::as_str),
+            has_other_running_pods: self.has_other_running_pods,
         }
     }
 
     /// Waits for the next event, or until a new Job must be visible.
-    pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Requeue {
-        match wake_at {
+    pub(super) fn wait(&self, context: &Context, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
+        match requeue_at {
             None if self.starting => Requeue::After(EXPECTED),
-            wake_at => context.wait(wake_at, jobs),
+            requeue_at => context.wait(requeue_at, jobs),
         }
     }
 
@@ -138,14 +138,14 @@ impl Observation {
 
 /// Splits the event on the claim. A failure is emitted before it is written, so that no crash can hide it. All other
 /// events follow the write.
-pub(super) fn before_and_after(tell: Option<Tell>) -> (Option<Tell>, Option<Tell>) {
+pub(super) fn before_and_after(tell: Option<NewEvent>) -> (Option<NewEvent>, Option<NewEvent>) {
     if tell.as_ref().is_some_and(|tell| tell.warning) { (tell, None) } else { (None, tell) }
 }
 
 /// Emits an event on the claim of a volume, if it has one.
-pub(super) fn tell_claim(context: &Context, claim: Option<&Claim>, tell: Option<Tell>) {
+pub(super) fn emit_on_claim(context: &Context, claim: Option<&Claim>, tell: Option<NewEvent>) {
     if let (Some(claim), Some(tell)) = (claim, tell) {
-        context.tell(About::claim(claim), tell);
+        context.emit(About::claim(claim), tell);
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) fn wait_for_place(
     let asker = Asker::volume(volume, operation).on(place.node.as_deref());
     let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
-    tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::LIMIT_REACHED, message }));
+    emit_on_claim(context, Some(claim), Some(NewEvent { warning: false, reason: reason::LIMIT_REACHED, message }));
     Some(wait)
 }
 
@@ -190,7 +190,7 @@ pub(super) fn wait_for_place(
 pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> Place {
     Place {
         namespace: recipe.config.namespace.clone(),
-        node: recipe.pin(node).map(str::to_owned),
+        node: recipe.required_node(node).map(str::to_owned),
         scope: format!("{}-{target}", volume.uid),
         volume: Some(volume.name.clone()),
         ..Place::default()

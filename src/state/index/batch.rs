@@ -306,7 +306,7 @@ impl Index {
             return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
         }
         let stamped = self.claims.values().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-        let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.deleting && !claim.is_bound();
+        let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
         stamped.filter(waits).map(|claim| claim.id()).collect()
     }
 
@@ -421,7 +421,7 @@ impl Index {
             }
             Whom::Volume(volume) => self.volumes.get(volume).is_some_and(|volume| {
                 let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
-                let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.is_taken_off();
+                let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.has_lost_claim_ref();
                 noted && goes && volume.id() == Some(arrival.member.id.as_str())
             }),
         }

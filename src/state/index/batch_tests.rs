@@ -1,7 +1,7 @@
 use super::super::tests::{Hands, timed};
 use super::super::{Asker, Change, EXPECTED};
 use super::*;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::run::gather::STAMP_TIMEOUT;
 use crate::run::view::{Marks, Pod};
 
@@ -11,7 +11,7 @@ fn recipe(size: &str) -> Arc<Recipe> {
     let data = [("image", "x"), ("batch-size", size), ("placement", "any")];
     let data = data.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", "c");
-    Arc::new(Record { config, class: "c".into(), data, ..Record::default() }.recipe().unwrap())
+    Arc::new(EffectiveConfig { config, class: "c".into(), data, ..EffectiveConfig::default() }.recipe().unwrap())
 }
 
 fn claim(uid: &str) -> Claim {
@@ -28,7 +28,7 @@ fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
         ts: "t".into(),
         attempt: 1,
         config: recipe.version(),
-        taken: 0,
+        volume_generation: 0,
         batch: Some(batch.into()),
     };
     Claim { stamp: Some(stamp), ..claim(uid) }

@@ -66,8 +66,8 @@ impl Index {
                 let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
                 self.claim_by_id.extend(ids.into_iter().map(|id| (id, name.clone())));
                 // A bound claim without the finalizer concerns its volume only when it is terminating or requests more.
-                let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
-                let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
+                let was_held = self.claims.get(&name).is_some_and(|before| before.has_finalizer());
+                let quiet = claim.is_bound() && !claim.has_finalizer() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
                 // A restored volume may be reserved for the claim by name alone.
                 let named = claim.volume_name.as_ref().and_then(|volume| self.volumes.get(volume));
@@ -99,7 +99,7 @@ impl Index {
                 self.forget_claim(&claim);
                 let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
-                claim.ids().for_each(|id| self.idle.forget(&id));
+                claim.ids().for_each(|id| self.unstarted.forget(&id));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(self.leave_line(&WorkItem::Claim(name.clone())));
                 keys.extend(batches);

@@ -247,12 +247,12 @@ impl Index {
                 claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), ClassLookup::Ours(_)))
             };
             let left = || claim.class.as_deref().is_some_and(|class| self.classes.left_to_another(class).is_some());
-            claim.is_held() || (!claim.is_bound() && (ours() || left()))
+            claim.has_finalizer() || (!claim.is_bound() && (ours() || left()))
         });
         let mut keys: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
         let released =
-            |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
+            |volume: &&Arc<Volume>| volume.has_finalizer() && matches!(volume.phase.as_str(), "Released" | "Failed");
         keys.extend(self.volumes.values().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = self.claims.values().filter(|claim| self.wants_more(claim));
         keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));

@@ -145,7 +145,7 @@ impl Index {
                 known.before = known.waiting.keys().cloned().collect();
             }
             Step::GiveUp => known.give_up(),
-            Step::Nothing | Step::Wait(_) | Step::Remove(_) => {}
+            Step::Nothing | Step::Wait(_) | Step::DeleteProbe(_) => {}
         }
         step
     }

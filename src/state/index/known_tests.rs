@@ -40,7 +40,7 @@ fn asked() -> (Hands, Index) {
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<WorkItem> {
     let keys = index.change_volume(Change::Apply(marker(index, "Available")));
-    assert_eq!(index.next_marker("flex-marker-other"), Step::Remove(MARKER.into()));
+    assert_eq!(index.next_marker("flex-marker-other"), Step::DeleteProbe(MARKER.into()));
     index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
     keys
 }
@@ -90,7 +90,7 @@ fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     assert_eq!(index.next_marker("flex-marker-2"), Step::GiveUp);
     assert_eq!(index.next_marker("flex-marker-2"), Step::Create, "they wait still");
     index.change_volume(Change::Apply(marker(&index, "Available")));
-    assert_eq!(index.next_marker("flex-marker-3"), Step::Remove(MARKER.into()));
+    assert_eq!(index.next_marker("flex-marker-3"), Step::DeleteProbe(MARKER.into()));
     index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
     let second = |index: &Index| Volume { name: "flex-marker-2".into(), ..marker(index, "Available") };
     index.change_volume(Change::Apply(second(&index)));
@@ -104,7 +104,7 @@ fn another_term_asks_anew() {
     index.change_volume(Change::Apply(marker(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..marker(&index, "Available") };
     index.change_volume(Change::Apply(Volume { name: "flex-marker-of-another".into(), ..other }));
-    assert_eq!(index.next_marker("flex-marker-2"), Step::Remove(MARKER.into()), "and not that of another");
+    assert_eq!(index.next_marker("flex-marker-2"), Step::DeleteProbe(MARKER.into()), "and not that of another");
     index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
     index.change_volume(Change::Retain(std::collections::HashSet::new()));
     assert_eq!(index.next_marker("flex-marker-2"), Step::Nothing, "nothing waits, and no marker is there");

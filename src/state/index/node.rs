@@ -67,7 +67,7 @@ impl Index {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = self.claims.values().filter(|claim| match claim.is_bound() {
-            true => claim.is_held() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            true => claim.has_finalizer() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
             false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));

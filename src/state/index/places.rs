@@ -8,7 +8,7 @@ use contract::request::Operation;
 use super::line::{Lane, Room};
 use super::pool::is_paced;
 use super::{Asker, Expected, Index, WorkItem};
-use crate::claim::decide::Removed;
+use crate::claim::decide::RemovedJob;
 use crate::config::Recipe;
 use crate::config::classes::ClassLookup;
 use crate::object::{ObjectName, label_value};
@@ -205,7 +205,7 @@ impl Index {
     }
 
     /// Returns how often somebody deleted the provision Job with this name while it was in progress.
-    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
+    pub fn removed(&self, id: &str, job: &str) -> Option<RemovedJob> {
         self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
     }
 
@@ -218,7 +218,7 @@ impl Index {
         let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
         for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
             let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
-            let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
+            let removed = RemovedJob { times: before.saturating_add(1), at: self.clock.now() };
             self.removed.insert(id, (ObjectName::new(&job.name.namespace, name), removed));
         }
     }

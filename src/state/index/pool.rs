@@ -40,7 +40,7 @@ pub(super) struct Pools {
     /// Drained volumes that the watch does not show as such yet, and the time.
     drained_unseen: BTreeMap<String, Duration>,
     /// Volumes that were assigned to claims and that the watch does not show as such yet, by the claims' UIDs.
-    given: BTreeMap<String, String>,
+    assigned: BTreeMap<String, String>,
 }
 
 /// Checks whether a claim counts against the pool's slots, by its name alone, because the claim may be gone.
@@ -94,7 +94,7 @@ impl Index {
                 continue;
             }
             keys.push(pool_key(&volume.class));
-            let is_given = self.pools.given.values().any(|name| *name == volume.name);
+            let is_given = self.pools.assigned.values().any(|name| *name == volume.name);
             if let Some(place) = place(volume).filter(|_| !is_given) {
                 self.pools.ready.entry(volume.class.clone()).or_default().insert(place);
                 if before.is_none_or(|before| before.ready().is_none()) {
@@ -108,7 +108,7 @@ impl Index {
         // The watch shows that the volume is assigned to a claim. Its reservation becomes its usage.
         let gone = |name: &str| now.is_none_or(|now| now.name == name && now.ready().is_none());
         if let Some(name) = before.or(now).map(|volume| volume.name.clone()).filter(|name| gone(name)) {
-            self.pools.given.retain(|_, given| *given != name);
+            self.pools.assigned.retain(|_, given| *given != name);
         }
         if let (Some(before), Some(now)) = (before, now)
             && before.ready().is_some()
@@ -129,8 +129,8 @@ impl Index {
         let room = self.waits_for_room.of(&volume.class);
         let size = volume.pool_size.as_ref();
         let wants = |claim: &Claim| {
-            let has_none = !self.pools.given.contains_key(&claim.uid);
-            self.may_have_ready(claim) && has_none && claim.size.as_ref().ok() == size && self.suits(volume, claim)
+            let has_none = !self.pools.assigned.contains_key(&claim.uid);
+            self.may_have_ready(claim) && has_none && claim.size.as_ref().ok() == size && self.satisfies(volume, claim)
         };
         let is_wanted = |key: &&WorkItem| match key {
             WorkItem::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
@@ -151,7 +151,7 @@ impl Index {
     pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<WorkItem> {
         // An assigned volume remains the claim's as long as the claim exists and has begun nothing else.
         if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
-            self.forget_given_to(&claim.uid);
+            self.forget_assigned_to(&claim.uid);
         }
         let Some(class) = claim.class.as_ref().filter(|_| self.is_request(claim)) else { return Vec::new() };
         self.pools.expected.remove(&claim.name);
@@ -170,19 +170,19 @@ impl Index {
     }
 
     /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
-    /// can be [assigned](Index::give) next.
+    /// can be [assigned](Index::assign) next.
     pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
         if !self.may_have_ready(claim) {
             return None;
         }
-        if let Some(name) = self.pools.given.get(&claim.uid) {
+        if let Some(name) = self.pools.assigned.get(&claim.uid) {
             return self.volume(name);
         }
         let size = claim.size.as_ref().ok().copied();
         let volumes = self.ready_of(&recipe.class).filter(|volume| volume.pool_size == size);
         let mut volumes = volumes.filter(|volume| self.could_have(volume, pool, class));
-        let found = volumes.find(|volume| self.suits(volume, claim))?;
+        let found = volumes.find(|volume| self.satisfies(volume, claim))?;
         let refused = self.namespace_is_full(claim, found, recipe);
         (!refused).then(|| found.clone())
     }
@@ -218,7 +218,7 @@ impl Index {
     }
 
     /// Checks whether the volume has what the claim requests, on the selected node.
-    fn suits(&self, volume: &Volume, claim: &Claim) -> bool {
+    fn satisfies(&self, volume: &Volume, claim: &Claim) -> bool {
         let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
         let node = claim.selected_node.as_ref().map(|name| self.nodes.get(name));
         let reached = match (&volume.affinity, node) {
@@ -231,28 +231,28 @@ impl Index {
 
     /// Assigns a volume to a claim. Until the watch shows it, no other claim may get the volume. Returns whether the
     /// assignment was possible.
-    pub fn give(&mut self, claim: &Claim, volume: &Volume) -> bool {
+    pub fn assign(&mut self, claim: &Claim, volume: &Volume) -> bool {
         let Some(place) = place(volume) else { return false };
-        let is_its = self.pools.given.get(&claim.uid) == Some(&volume.name);
+        let is_its = self.pools.assigned.get(&claim.uid) == Some(&volume.name);
         if !is_its && !self.pools.ready.get(&volume.class).is_some_and(|places| places.contains(&place)) {
             return false;
         }
         drop_from(&mut self.pools.ready, &volume.class, &place);
-        self.pools.given.insert(claim.uid.clone(), volume.name.clone());
+        self.pools.assigned.insert(claim.uid.clone(), volume.name.clone());
         self.promise_without_stamp(claim, &volume.class);
         true
     }
 
     /// Cancels an assignment. Returns the items that may use the volume now.
-    pub fn take_ready_back(&mut self, claim: &Claim) -> Vec<WorkItem> {
+    pub fn unassign(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let mut keys = self.take_back(claim);
-        keys.extend(self.forget_given_to(&claim.uid));
+        keys.extend(self.forget_assigned_to(&claim.uid));
         keys
     }
 
     /// Forgets the assignment to a claim that failed or is not visible. By the cache, the volume is ready.
-    fn forget_given_to(&mut self, uid: &str) -> Option<WorkItem> {
-        let name = self.pools.given.remove(uid)?;
+    fn forget_assigned_to(&mut self, uid: &str) -> Option<WorkItem> {
+        let name = self.pools.assigned.remove(uid)?;
         let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
         self.pools.ready.entry(volume.class.clone()).or_default().insert(place(volume)?);
         Some(pool_key(&volume.class))
@@ -274,12 +274,12 @@ impl Index {
     }
 
     /// Forgets all assignments, because another replica leads now.
-    pub(super) fn forget_given(&mut self) {
+    pub(super) fn forget_assigned(&mut self) {
         self.pools.expected.clear();
         self.pools.made.clear();
         self.pools.drained_unseen.clear();
-        let claims: Vec<_> = self.pools.given.keys().cloned().collect();
-        claims.iter().for_each(|uid| drop(self.forget_given_to(uid)));
+        let claims: Vec<_> = self.pools.assigned.keys().cloned().collect();
+        claims.iter().for_each(|uid| drop(self.forget_assigned_to(uid)));
     }
 
     /// Decides the steps of a class's pool, with the recipe that fills it and whether it waits for claims. Returns

@@ -90,7 +90,7 @@ fn offered(index: &Index, claim: &Claim) -> Option<String> {
 fn gives(index: &mut Index, claim: &Claim) -> bool {
     let name = offered(index, claim).unwrap();
     let volume = index.volume(&name).unwrap();
-    index.give(claim, &volume)
+    index.assign(claim, &volume)
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn what_is_given_is_given_once() {
     index.change_claim(Change::Apply(x.clone()));
     index.change_claim(Change::Apply(y.clone()));
     let volume = index.volume("pvc-a").unwrap();
-    assert!(gives(&mut index, &x) && !index.give(&y, &volume));
+    assert!(gives(&mut index, &x) && !index.assign(&y, &volume));
     assert_eq!((offered(&index, &x).as_deref(), offered(&index, &y)), (Some("pvc-a"), None), "it is its own");
-    assert!(index.give(&x, &volume), "a write of which nobody knows is tried again");
-    index.take_ready_back(&x);
+    assert!(index.assign(&x, &volume), "a write of which nobody knows is tried again");
+    index.unassign(&x);
     assert_eq!(offered(&index, &y).as_deref(), Some("pvc-a"));
     // The claim is deleted before anything was written.
     assert!(gives(&mut index, &y));
@@ -195,12 +195,12 @@ fn steps(index: &mut Index) -> Vec<Step> {
 #[test]
 fn it_is_asked_for_once() {
     let mut index = index(&[]);
-    assert_eq!(steps(&mut index), [Step::Ask { size: 1 << 30, count: 2 }]);
+    assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 2 }]);
     let names = index.expect_requests(CLASS, 1 << 30, 2);
     assert!(names[0] != names[1] && names.iter().all(|name| is_paced(name, "own")), "{names:?}");
     assert_eq!(steps(&mut index), [], "they are on their way");
     index.forget_request(&names[1]);
-    assert_eq!(steps(&mut index), [Step::Ask { size: 1 << 30, count: 1 }]);
+    assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 1 }]);
     assert_eq!(index.expect_requests(CLASS, 1 << 30, 1), names[1..]);
     // The first volume is made. The watch shows the deletion of its request before the volume.
     let first = Claim { name: names[0].clone(), ..request("", "a") };
@@ -214,7 +214,7 @@ fn it_is_asked_for_once() {
     index.change_volume(Change::Apply((&made).into()));
     assert_eq!(steps(&mut index), []);
     index.expect_drained("pvc-a");
-    assert_eq!(steps(&mut index), [Step::Ask { size: 1 << 30, count: 1 }], "it is none any more");
+    assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 1 }], "it is none any more");
 }
 
 #[test]

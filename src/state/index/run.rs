@@ -126,7 +126,7 @@ impl Index {
             Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
-                self.idle.see(&pod);
+                self.unstarted.see(&pod);
                 for id in ids_of_pod(&pod) {
                     self.pods_by_id.entry(id.clone()).or_default().insert(pod.name.clone());
                 }

@@ -11,7 +11,7 @@ use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusa
 use crate::config::Recipe;
 use crate::config::classes::ClassLookup;
 use crate::model::claim::Claim;
-use crate::model::claim::UNSURE;
+use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
 use crate::run::view::Job;
@@ -267,7 +267,7 @@ impl Index {
     /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes
     /// that long.
     pub fn is_promised(&mut self, uid: &str) -> bool {
-        let old = |promise: &Promise| self.clock.since(promise.since) > UNSURE;
+        let old = |promise: &Promise| self.clock.since(promise.since) > WRITE_OUTCOME_AFTER;
         if self.promised.get(uid).is_some_and(old) {
             self.kept_promise(uid);
         }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::clock::Time;
 use crate::config::classes::ClassLookup;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::run::view::Marks;
 
 pub(super) const CLASS: &str = "c";
@@ -42,7 +42,7 @@ impl Time for Hands {
 pub(super) fn recipe(class: &str) -> Recipe {
     let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", class);
-    Record { config, class: class.into(), data, ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { config, class: class.into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 pub(super) fn index() -> Index {

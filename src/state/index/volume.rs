@@ -7,7 +7,7 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, WorkItem, drop_from};
-use crate::claim::fit::suits_reserved;
+use crate::claim::verify::satisfies_reservation;
 use crate::model::claim::Claim;
 use crate::model::volume::Reference;
 use crate::model::volume::Volume;
@@ -45,7 +45,7 @@ impl Index {
     /// fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
         let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.volume(name));
-        reserved.into_iter().find(|volume| suits_reserved(volume, claim))
+        reserved.into_iter().find(|volume| satisfies_reservation(volume, claim))
     }
 
     pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<WorkItem> {

@@ -130,10 +130,10 @@ fn holds_a_part(claim: &Value) -> bool {
 
 /// A claim waits for its share of a class, of which others have all.
 fn waits_for_room(store: &Store, world: &World, claim: &Value) -> bool {
-    let taken = || taken(store, text(claim, "/spec/storageClassName")).len();
+    let claimed_by_other = || taken(store, text(claim, "/spec/storageClassName")).len();
     let class = text(claim, "/spec/storageClassName");
     !holds_a_part(claim)
-        && world.share.is_some_and(|share| taken() >= share)
+        && world.share.is_some_and(|share| claimed_by_other() >= share)
         && (!can_be_given_one(claim) || pools::ready(store, world, class) == 0)
 }
 
@@ -146,11 +146,14 @@ fn can_be_given_one(claim: &Value) -> bool {
 pub fn shares(store: &Store, world: &World) -> Option<Wrong> {
     let share = world.share?;
     let classes: BTreeSet<_> = store.all(Kind::Claim).map(|(_, claim)| text(claim, "/spec/storageClassName")).collect();
-    let over = classes.into_iter().map(|class| (class, taken(store, class))).find(|(_, taken)| taken.len() > share);
-    let (class, taken) = over?;
+    let over = classes
+        .into_iter()
+        .map(|class| (class, taken(store, class)))
+        .find(|(_, claimed_by_other)| claimed_by_other.len() > share);
+    let (class, claimed_by_other) = over?;
     Some(Wrong {
         broken: Broken::Duplicate,
-        what: format!("class {class} may have {share} volumes, and has {taken:?}"),
+        what: format!("class {class} may have {share} volumes, and has {claimed_by_other:?}"),
     })
 }
 
@@ -221,9 +224,9 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
 /// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
 /// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
 fn waits_for_thief(store: &Store, claim: &Value) -> bool {
-    let taken = annotation(claim, names::TAKEN).parse().unwrap_or(0);
+    let claimed_by_other = annotation(claim, names::TAKEN).parse().unwrap_or(0);
     let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
-    let mut volumes = volume_ids(uid(claim), taken).filter_map(volume);
+    let mut volumes = volume_ids(uid(claim), claimed_by_other).filter_map(volume);
     volumes.any(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
 }
 

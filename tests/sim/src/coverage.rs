@@ -32,10 +32,10 @@ mod tests {
         let grow = volume::decide::Step::Expand(volume::expand::Step::Grow { size: 1 });
         for (kind, words) in [
             ("claim", first_words(&claim::decide::Step::StartRun)),
-            ("volume", first_words(&volume::decide::Step::Remove)),
+            ("volume", first_words(&volume::decide::Step::DeleteVolume)),
             ("volume", first_words(&grow)),
-            ("snapshot", first_words(&snapshot::bind::Step::Release)),
-            ("content", first_words(&snapshot::decide::Step::Remove)),
+            ("snapshot", first_words(&snapshot::bind::Step::RemoveFinalizer)),
+            ("content", first_words(&snapshot::decide::Step::DeleteContent)),
         ] {
             let name = format!("{kind} {words}");
             assert!(steps.contains(&name), "{name} is not among {steps:?}");

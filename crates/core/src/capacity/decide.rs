@@ -10,7 +10,7 @@
 //! | 4 | does not exist | no run is possible there | nothing: the published answer stays |
 //! | 5 | does not exist | there was never one | [`Step::Start`] |
 //! | 6 | does not exist | the last one failed | [`Step::Start`], after a delay that doubles |
-//! | 7 | does not exist | the config or the [fingerprint](super::saw) has changed | [`Step::Start`], after the config's minimum delay |
+//! | 7 | does not exist | the config or the [fingerprint](super::fingerprint) has changed | [`Step::Start`], after the config's minimum delay |
 //! | 8 | does not exist | | [`Step::Start`], after the config's interval |
 //!
 //! No run starts while the class has [`AT_ONCE`] runs in progress. For all segments together:
@@ -21,8 +21,8 @@
 //! | 10 | an image reports a class | all segments of all classes have objects | [`Step::Switch`] on |
 //! | 11 | an image reports a class | the CSIDriver belongs to somebody else, and the scheduler does not check capacity | emit an event |
 //! | 12 | no image reports any class | the scheduler checks capacity because of the orchestrator's CSIDriver | [`Step::Switch`] off |
-//! | 13 | no image reports any class | the scheduler does not check capacity | [`Step::Withdraw`] all objects, then [`Step::RemoveDriver`] |
-//! | 14 | | an object is for a segment that no longer exists, and all segments of its class have objects | [`Step::Withdraw`] |
+//! | 13 | no image reports any class | the scheduler does not check capacity | [`Step::DeleteObject`] all objects, then [`Step::RemoveDriver`] |
+//! | 14 | | an object is for a segment that no longer exists, and all segments of its class have objects | [`Step::DeleteObject`] |
 //! | 15 | | the answer of a Job is published; or the Job failed and a later one has answered; or its segment no longer exists | [`Step::RemoveJob`] |
 //!
 //! The reconciler takes the steps in the order of the plan, up to the first that fails. So the scheduler starts to
@@ -35,10 +35,10 @@ use std::time::Duration;
 use contract::capacity::{Answer, MOST};
 use contract::names::reason;
 
-use super::segment::{Segment, Source, Wanted};
-use super::{Driver, Published, Record};
-use crate::capacity::run::Ask;
-use crate::decision::Tell;
+use super::segment::{CapacitySource, Segment, WantedSegment};
+use super::{CapacityRecord, Driver, Published};
+use crate::capacity::run::CapacityRun;
+use crate::decision::NewEvent;
 use crate::object::ObjectName;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
@@ -92,7 +92,7 @@ pub struct Run {
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The segments whose capacity the scheduler must know.
-    pub wanted: &'a [Wanted],
+    pub wanted: &'a [WantedSegment],
     /// The published objects, by name.
     pub published: &'a BTreeMap<String, Arc<Published>>,
     /// The CSIDriver, by which the scheduler checks capacity.
@@ -102,7 +102,7 @@ pub struct Observed<'a> {
     /// All capacity runs.
     pub runs: &'a [Run],
     /// The fingerprint of each segment, by the segment's id.
-    pub saw: &'a HashMap<String, String>,
+    pub fingerprint: &'a HashMap<String, String>,
 }
 
 /// One step of a plan.
@@ -115,16 +115,16 @@ pub enum Step {
         /// Its capacity.
         answer: Answer,
         /// The question that the answer belongs to; `None` for a class that no image reports.
-        record: Option<Box<Record>>,
+        record: Option<Box<CapacityRecord>>,
     },
     /// Creates the Job of a run.
     Start {
         /// The segment that the run reports.
         segment: Segment,
         /// The source of the answer.
-        source: Box<Source>,
+        source: Box<CapacitySource>,
         /// The question to the run.
-        ask: Ask,
+        run: CapacityRun,
     },
     /// Makes the scheduler start or stop to check capacity, by the orchestrator's own CSIDriver.
     Switch {
@@ -134,7 +134,7 @@ pub enum Step {
     /// Deletes the orchestrator's own CSIDriver.
     RemoveDriver,
     /// Deletes a CSIStorageCapacity object.
-    Withdraw {
+    DeleteObject {
         /// The name of the object.
         name: String,
     },
@@ -153,14 +153,14 @@ pub struct Plan {
     /// The steps, in the order in which they are taken.
     pub steps: Vec<Step>,
     /// The events, each with the config on which it is emitted.
-    pub tells: Vec<(ObjectName, Tell)>,
+    pub events: Vec<(ObjectName, NewEvent)>,
     /// The time of the next decision if nothing happens, in seconds since 1970.
-    pub wake_at: Option<i64>,
+    pub requeue_at: Option<i64>,
 }
 
 impl Plan {
     fn wake(&mut self, at: i64) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+        self.requeue_at = Some(self.requeue_at.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
@@ -193,16 +193,17 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 match own.iter().filter(|run| run.job.marks.attempt > done).max_by_key(|run| run.job.marks.attempt) {
                     Some(run) => ended(&mut plan, segment, source, run, published, now),
                     None => {
-                        let saw = o.saw.get(&segment.id).cloned().unwrap_or_default();
-                        let due = due(source, record, &saw, now);
+                        let fingerprint = o.fingerprint.get(&segment.id).cloned().unwrap_or_default();
+                        let due = due(source, record, &fingerprint, now);
                         let room = in_flight.entry(segment.class.as_str()).or_default();
                         if source.able && due > now {
                             plan.wake(due);
                         } else if source.able && *room < AT_ONCE {
                             *room += 1;
-                            let ask = Ask { attempt: done.saturating_add(1), node: source.node.clone(), saw };
+                            let ask =
+                                CapacityRun { attempt: done.saturating_add(1), node: source.node.clone(), fingerprint };
                             let (segment, source) = (segment.clone(), Box::new(source.clone()));
-                            starts.push(Step::Start { segment, source, ask });
+                            starts.push(Step::Start { segment, source, run: ask });
                         }
                         None
                     }
@@ -242,38 +243,38 @@ fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&
 fn ended(
     plan: &mut Plan,
     segment: &Segment,
-    source: &Source,
+    source: &CapacitySource,
     run: &Run,
     published: Option<&Published>,
     now: i64,
-) -> Option<(Answer, Option<Record>)> {
+) -> Option<(Answer, Option<CapacityRecord>)> {
     let record = record(&run.job, now);
     match &run.outcome {
         Outcome::GoesOn => None,
         Outcome::Answered(answer) => Some((*answer, Some(record))),
         Outcome::Failed(why) => {
-            let (answer, record, tell) = failed(segment, source, record, why, published, now);
-            plan.tells.push((source.recipe.config.clone(), tell));
+            let (answer, record, event) = failed(segment, source, record, why, published, now);
+            plan.events.push((source.recipe.config.clone(), event));
             Some((answer, Some(record)))
         }
     }
 }
 
 /// Returns the record of a run that succeeds now.
-fn record(job: &Job, now: i64) -> Record {
-    let (attempt, config, saw) = (job.marks.attempt, job.config.clone(), job.saw.clone());
-    Record { attempt, at: now, config, saw, answered: now, ..Record::default() }
+fn record(job: &Job, now: i64) -> CapacityRecord {
+    let (attempt, config, saw) = (job.marks.attempt, job.config.clone(), job.fingerprint.clone());
+    CapacityRecord { attempt, at: now, config, saw, answered: now, ..CapacityRecord::default() }
 }
 
 /// Returns the answer, the record and the event for a run that has failed.
 fn failed(
     segment: &Segment,
-    source: &Source,
-    record: Record,
+    source: &CapacitySource,
+    record: CapacityRecord,
     why: &str,
     published: Option<&Published>,
     now: i64,
-) -> (Answer, Record, Tell) {
+) -> (Answer, CapacityRecord, NewEvent) {
     let before = published.and_then(|p| p.record.clone()).unwrap_or_default();
     let age = Duration::from_secs(now.saturating_sub(before.answered).max(0) as u64);
     let is_of_use = before.answered > 0 && age <= source.recipe.capacity_interval.interval * STALE;
@@ -283,32 +284,32 @@ fn failed(
         None => "until a run succeeds the scheduler takes it to have room",
     };
     let message = format!("how much room {segment} has is not known: {why}; {meanwhile}, and it is asked again");
-    let tell = Tell { warning: true, reason: reason::CAPACITY_FAILED, message };
+    let event = NewEvent { warning: true, reason: reason::CAPACITY_FAILED, message };
     let answered = if last.is_some() { before.answered } else { 0 };
     let failures = before.failures.saturating_add(1);
-    let record = Record { answered, failures, message: why.to_owned(), ..record };
-    (last.unwrap_or(Answer { bytes: MOST, largest: None }), record, tell)
+    let record = CapacityRecord { answered, failures, message: why.to_owned(), ..record };
+    (last.unwrap_or(Answer { bytes: MOST, largest: None }), record, event)
 }
 
 /// Decides row 3 for a run whose Job Kubernetes rejects.
 pub fn refused(
     segment: &Segment,
-    source: &Source,
-    ask: &Ask,
+    source: &CapacitySource,
+    ask: &CapacityRun,
     why: &str,
     published: Option<&Published>,
     now: i64,
-) -> (Step, Tell) {
+) -> (Step, NewEvent) {
     let config = source.recipe.version();
-    let mut job = Job { config, saw: ask.saw.clone(), ..Job::default() };
+    let mut job = Job { config, fingerprint: ask.fingerprint.clone(), ..Job::default() };
     job.marks.attempt = ask.attempt;
     let record = record(&job, now);
-    let (answer, record, tell) = failed(segment, source, record, why, published, now);
-    (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, tell)
+    let (answer, record, event) = failed(segment, source, record, why, published, now);
+    (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, event)
 }
 
 /// Decides rows 5 to 8: returns the time at which the segment's next run is due.
-fn due(source: &Source, record: Option<&Record>, saw: &str, now: i64) -> i64 {
+fn due(source: &CapacitySource, record: Option<&CapacityRecord>, saw: &str, now: i64) -> i64 {
     let Some(record) = record else { return now };
     let refresh = source.recipe.capacity_interval;
     let changed = record.config != source.recipe.version();
@@ -343,11 +344,11 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
                 "the scheduler does not look how much room there is: the CSIDriver {} is somebody else's and does not say `storageCapacity: true`; let its owner say so, or run the provisioner under a name of its own",
                 driver.name
             );
-            let tell = |config: &ObjectName| {
+            let event = |config: &ObjectName| {
                 let (reason, message) = (reason::CAPACITY_UNUSED, message.clone());
-                (config.clone(), Tell { warning: true, reason, message })
+                (config.clone(), NewEvent { warning: true, reason, message })
             };
-            plan.tells.extend(configs.into_iter().map(tell));
+            plan.events.extend(configs.into_iter().map(event));
         }
         (_, Some(driver)) if !reports && driver.on => {
             plan.steps.push(Step::Switch { on: false });
@@ -358,7 +359,7 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
     let of_today: HashSet<String> = o.wanted.iter().map(|wanted| wanted.segment.object_name()).collect();
     let gone = o.published.values().filter(|p| !p.deleting && !of_today.contains(&p.name));
     let gone = gone.filter(|p| !missing.contains(p.class.as_str()));
-    plan.steps.extend(gone.map(|p| Step::Withdraw { name: p.name.clone() }));
+    plan.steps.extend(gone.map(|p| Step::DeleteObject { name: p.name.clone() }));
     if ours.is_some() && !reports {
         plan.steps.push(Step::RemoveDriver);
     }

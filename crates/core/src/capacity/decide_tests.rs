@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    fn wanted(&self) -> Vec<Wanted> {
+    fn wanted(&self) -> Vec<WantedSegment> {
         let classes: Vec<&Class> = self.classes.iter().collect();
         let foreign = self.driver.as_ref().is_some_and(|d| d.on && d.instance.as_deref() != Some(INSTANCE));
         wanted(INSTANCE, &classes, &self.nodes, foreign)
@@ -62,7 +62,7 @@ impl World {
             driver: self.driver.as_ref(),
             instance: INSTANCE,
             runs: &self.runs,
-            saw: &saw.collect(),
+            fingerprint: &saw.collect(),
         };
         decide(&observed, self.now)
     }
@@ -81,9 +81,13 @@ impl World {
                 };
                 self.published.insert(segment.object_name(), Arc::new(published));
             }
-            Step::Start { segment, source, ask } => {
-                let mut job =
-                    Job { config: source.recipe.version(), saw: ask.saw, created: self.now, ..Job::default() };
+            Step::Start { segment, source, run: ask } => {
+                let mut job = Job {
+                    config: source.recipe.version(),
+                    fingerprint: ask.fingerprint,
+                    created: self.now,
+                    ..Job::default()
+                };
                 job.name = ObjectName::new("admin", crate::capacity::run::name(&segment.id, ask.attempt));
                 (job.marks.id, job.marks.attempt, job.marks.class) = (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
@@ -107,7 +111,7 @@ impl World {
                 assert_eq!(driver.instance.as_deref(), Some(INSTANCE), "that of another");
                 assert!(!driver.on, "the scheduler is told first that it need not look");
             }
-            Step::Withdraw { name } => drop(self.published.remove(&name).expect("it is there")),
+            Step::DeleteObject { name } => drop(self.published.remove(&name).expect("it is there")),
             Step::RemoveJob { job, .. } => self.runs.retain(|run| run.job.name != job),
         }
         self.check();
@@ -202,7 +206,7 @@ fn nothing_runs_while_nothing_changes_and_then_only_there() {
     let first = world.started;
     world.now += INTERVAL - 1;
     assert_eq!(world.settle(), 0, "until the interval is over");
-    assert_eq!(world.plan().wake_at, Some(world.now + 1));
+    assert_eq!(world.plan().requeue_at, Some(world.now + 1));
     world.now += 1;
     world.settle();
     assert_eq!(world.started, first + 2, "then both");
@@ -211,7 +215,7 @@ fn nothing_runs_while_nothing_changes_and_then_only_there() {
 
     world.changes.insert("a".into(), 1);
     assert_eq!(world.settle(), 0, "not at once after the last answer");
-    assert_eq!(world.plan().wake_at, Some(world.now + PAUSE));
+    assert_eq!(world.plan().requeue_at, Some(world.now + PAUSE));
     world.now += PAUSE;
     world.settle();
     assert_eq!(world.started, first + 3, "only where something changed");
@@ -231,7 +235,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     world.settle();
     world.end_all(&Outcome::Failed("no such file".into()));
     let plan = world.plan();
-    let (config, tell) = &plan.tells[0];
+    let (config, tell) = &plan.events[0];
     assert_eq!(config.name, "config-of-c");
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
     world.settle();
@@ -239,7 +243,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     // Failed runs are repeated more and more rarely.
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let due = world.plan().wake_at.expect("it is tried again");
+        let due = world.plan().requeue_at.expect("it is tried again");
         pauses.push(due - world.now);
         world.now = due;
         world.settle();
@@ -247,7 +251,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
         world.settle();
     }
     assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 1800, 1800]);
-    world.now = world.plan().wake_at.unwrap();
+    world.now = world.plan().requeue_at.unwrap();
     world.settle();
     world.end_all(&room(3));
     world.settle();
@@ -287,7 +291,7 @@ fn a_clock_that_is_set_back_stops_nothing() {
     world.settle();
     world.now -= 1_000_000;
     world.changes.insert("a".into(), 1);
-    assert_eq!(world.plan().wake_at, Some(world.now + PAUSE));
+    assert_eq!(world.plan().requeue_at, Some(world.now + PAUSE));
 }
 
 #[test]
@@ -312,7 +316,7 @@ fn a_class_that_ceases_to_be_asked_is_never_without_room() {
     world.classes[0] = class("c", &[]);
     let steps = world.plan().steps;
     let publish = steps.iter().position(|step| matches!(step, Step::Publish { .. }));
-    let withdraw = steps.iter().position(|step| matches!(step, Step::Withdraw { .. }));
+    let withdraw = steps.iter().position(|step| matches!(step, Step::DeleteObject { .. }));
     assert!(publish.is_some() && publish < withdraw, "{steps:?}");
     world.settle();
     assert!(world.looks());
@@ -357,10 +361,10 @@ fn the_csidriver_of_another_is_left_alone() {
         world.end_all(&room(1));
         world.settle();
         assert_eq!(world.driver, Some(foreign(false, instance)));
-        assert_eq!(world.plan().tells.len(), 1, "told");
+        assert_eq!(world.plan().events.len(), 1, "told");
         world.driver = Some(foreign(true, instance));
         world.settle();
-        assert_eq!((world.known(), world.plan().tells.len()), (vec![1], 0), "its owner has the scheduler look");
+        assert_eq!((world.known(), world.plan().events.len()), (vec![1], 0), "its owner has the scheduler look");
     }
     // Without an image that reports them, the classes must still seem to have room.
     world.classes = vec![class("plain", &[])];

@@ -1,11 +1,11 @@
 //! Free space for volumes, which the orchestrator publishes to the scheduler as CSIStorageCapacity objects.
 //!
-//! [`segment`] divides the cluster, [`saw`] notices changes in a segment, [`decide`] chooses the steps, and [`run`]
+//! [`segment`] divides the cluster, [`fingerprint`] notices changes in a segment, [`decide`] chooses the steps, and [`run`]
 //! makes the Jobs.
 
 pub mod decide;
+pub mod fingerprint;
 pub mod run;
-pub mod saw;
 pub mod segment;
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub const CAPABILITY: &str = crate::config::capability::CAPACITY;
 
 /// The question that a published number answers. The object carries it as an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Record {
+pub struct CapacityRecord {
     /// The number of the last run that ended.
     pub attempt: u32,
     /// The time at which this run ended, in seconds since 1970.
@@ -65,7 +65,7 @@ pub struct Published {
     /// The size of the largest volume, in bytes.
     pub largest: Option<u64>,
     /// The question that the object answers; `None` for a class that no image reports.
-    pub record: Option<Record>,
+    pub record: Option<CapacityRecord>,
     /// The object is terminating.
     pub deleting: bool,
 }
@@ -90,12 +90,13 @@ impl From<&CSIStorageCapacity> for Published {
             size.as_ref().and_then(|size| quantity::bytes(&size.0).ok())
         };
         let record = metadata.annotations.as_ref().and_then(|all| all.get(names::CAPACITY));
-        let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok()).map(|record| Record {
-            // Somebody else may have written this text: it is cut before anybody sees it. It may be empty, unlike a
-            // cause, because a run need not have failed.
-            message: line(&record.message, limits::MESSAGE),
-            ..record
-        });
+        let record =
+            record.and_then(|text| serde_json::from_str::<CapacityRecord>(text).ok()).map(|record| CapacityRecord {
+                // Somebody else may have written this text: it is cut before anybody sees it. It may be empty, unlike a
+                // cause, because a run need not have failed.
+                message: line(&record.message, limits::MESSAGE),
+                ..record
+            });
         Published {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn published(bytes: &str, record: &Record) -> Published {
+    fn published(bytes: &str, record: &CapacityRecord) -> Published {
         let object = json!({
             "metadata": { "name": "flex-capacity-a", "annotations": { names::CAPACITY: json!(record).to_string() } },
             "storageClassName": "c",
@@ -156,7 +157,7 @@ mod tests {
     #[test]
     fn a_record_says_of_a_failed_run_what_was_written_and_nothing_where_none_has_failed() {
         let says = |message: &str| {
-            let record = Record { attempt: 1, message: message.into(), ..Record::default() };
+            let record = CapacityRecord { attempt: 1, message: message.into(), ..CapacityRecord::default() };
             published("1Gi", &record).record.unwrap().message
         };
         assert_eq!((says("").as_str(), says("busy\u{1b}[2J").as_str()), ("", "busy\\u{1b}[2J"));
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_shown_as_no_bound() {
-        let room = |bytes: &str| published(bytes, &Record::default()).room();
+        let room = |bytes: &str| published(bytes, &CapacityRecord::default()).room();
         assert_eq!((room("9223372036854775807"), room("5368709120")), ("unlimited".to_owned(), "5Gi".to_owned()));
     }
 }

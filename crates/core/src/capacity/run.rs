@@ -24,13 +24,13 @@ pub fn name(segment: &str, attempt: u32) -> String {
 
 /// The question to one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct CapacityRun {
     /// The number of the run, from 1.
     pub attempt: u32,
     /// The node on which the pod must run, where each node has its own storage.
     pub node: Option<String>,
     /// The fingerprint of the segment when the run is created.
-    pub saw: String,
+    pub fingerprint: String,
 }
 
 /// Builds the Job of a capacity run. `ts`, RFC 3339, is the time of its creation.
@@ -38,7 +38,7 @@ pub fn capacity(
     recipe: &Recipe,
     allowed: &Topologies,
     segment: &Segment,
-    ask: &Ask,
+    ask: &CapacityRun,
     identity: &Identity,
     (kube_api, ts): (&str, &str),
 ) -> Job {
@@ -66,7 +66,7 @@ pub fn capacity(
         labels.get_or_insert_default().extend(marks.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     };
     marked(&mut job.metadata.labels);
-    job.metadata.annotations.get_or_insert_default().insert(names::JOB_SAW.into(), ask.saw.clone());
+    job.metadata.annotations.get_or_insert_default().insert(names::JOB_SAW.into(), ask.fingerprint.clone());
     let spec = job.spec.get_or_insert_default();
     spec.ttl_seconds_after_finished = Some(JOB_TTL);
     marked(&mut spec.template.metadata.get_or_insert_default().labels);

@@ -51,7 +51,7 @@ impl std::fmt::Display for Segment {
 
 /// The way to learn the capacity of a segment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct CapacitySource {
     /// The recipe of the capacity run.
     pub recipe: Arc<Recipe>,
     /// The topologies that the class allows.
@@ -64,11 +64,11 @@ pub struct Source {
 
 /// A segment whose capacity the scheduler must know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct WantedSegment {
     /// The segment.
     pub segment: Segment,
     /// The way to learn the capacity; `None` for a class that no image reports, which counts as unlimited.
-    pub source: Option<Source>,
+    pub source: Option<CapacitySource>,
 }
 
 /// Checks whether the scheduler uses the capacity of a class. It does so only for claims that wait for their first
@@ -88,7 +88,7 @@ pub fn any_reports<'a>(classes: impl IntoIterator<Item = &'a Class>) -> bool {
 
 /// Returns all segments whose capacity the scheduler must know. They are none while no image reports a class, unless a
 /// CSIDriver of somebody else makes the scheduler check capacity.
-pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_for: bool) -> Vec<Wanted> {
+pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_for: bool) -> Vec<WantedSegment> {
     if !looked_for && !any_reports(classes.iter().copied()) {
         return Vec::new();
     }
@@ -100,10 +100,11 @@ pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_fo
         .collect()
 }
 
-fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<Wanted> {
-    let everywhere = |source| vec![Wanted { segment: Segment::new(instance, class, BTreeMap::new()), source }];
+fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<WantedSegment> {
+    let everywhere = |source| vec![WantedSegment { segment: Segment::new(instance, class, BTreeMap::new()), source }];
     let Some(recipe) = reporting(class) else { return everywhere(None) };
-    let source = |node, able| Some(Source { recipe: recipe.clone(), allowed: class.allowed.clone(), node, able });
+    let source =
+        |node, able| Some(CapacitySource { recipe: recipe.clone(), allowed: class.allowed.clone(), node, able });
     let keys = keys(recipe);
     if keys.is_empty() {
         return everywhere(source(None, true));
@@ -119,7 +120,7 @@ fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<Wanted> {
     }
     found
         .into_iter()
-        .map(|(topology, (node, able))| Wanted {
+        .map(|(topology, (node, able))| WantedSegment {
             segment: Segment::new(instance, class, topology),
             source: source(node, able),
         })

@@ -3,14 +3,14 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 
 use super::*;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::object::ObjectName;
 
 pub(in crate::capacity) fn class(name: &str, data: &[(&str, &str)]) -> Class {
     let mut all: BTreeMap<String, String> = [("image".to_owned(), "x".to_owned())].into();
     all.extend(data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let config = ObjectName::new("admin", format!("config-of-{}", name.trim_end_matches(char::is_numeric)));
-    let record = Record { config, class: name.into(), data: all, ..Record::default() };
+    let record = EffectiveConfig { config, class: name.into(), data: all, ..EffectiveConfig::default() };
     Class {
         name: name.into(),
         has_object: true,
@@ -31,8 +31,8 @@ pub(in crate::capacity) fn node(name: &str, zone: &str) -> Arc<Node> {
 
 const REPORTS: (&str, &str) = ("capabilities", "capacity");
 
-fn shown(wanted: &[Wanted]) -> Vec<String> {
-    let one = |wanted: &Wanted| {
+fn shown(wanted: &[WantedSegment]) -> Vec<String> {
+    let one = |wanted: &WantedSegment| {
         let source = match &wanted.source {
             None => " has room without end".to_owned(),
             Some(source) => {

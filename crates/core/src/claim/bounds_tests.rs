@@ -6,17 +6,17 @@ use contract::names;
 use contract::request::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::claim::accept::acceptable;
+use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::limits;
 use crate::model::claim::Claim;
 
 fn recipe() -> Recipe {
     let data = [("image", "x"), ("claim-metadata", "a, b")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Record { class: "silver".into(), data: data.into(), ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { class: "silver".into(), data: data.into(), ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 fn claim(annotations: &[(&str, &str)]) -> Claim {
@@ -56,12 +56,12 @@ fn what_stands_in_a_stamp_is_bounded() {
 #[test]
 fn what_no_pod_can_carry_is_refused_before_an_attempt() {
     let long = "x".repeat(limits::CLAIM);
-    assert_eq!(acceptable(&claim(&[("c", &long)]), &recipe(), false), Ok(()), "it is not passed on");
+    assert_eq!(admit(&claim(&[("c", &long)]), &recipe(), false), Ok(()), "it is not passed on");
     for key in ["a", names::CREATED_BY, names::CREATED_BY_GROUPS] {
-        let why = acceptable(&claim(&[(key, &long)]), &recipe(), false).unwrap_err();
+        let why = admit(&claim(&[(key, &long)]), &recipe(), false).unwrap_err();
         assert!(why.contains("shorten them to 32768"), "{key}: {why}");
     }
-    let why = acceptable(&claim(&[(names::CREATED_BY, "a\0")]), &recipe(), false).unwrap_err();
+    let why = admit(&claim(&[(names::CREATED_BY, "a\0")]), &recipe(), false).unwrap_err();
     assert!(why.contains("zero byte"), "{why}");
 }
 

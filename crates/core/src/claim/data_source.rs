@@ -9,7 +9,7 @@ use crate::model;
 use crate::model::claim::Claim;
 use crate::model::data_source::{DataSource, not_granted};
 use crate::model::volume::Volume;
-use crate::snapshot::restore::Stored;
+use crate::snapshot::restore::SnapshotSource;
 
 /// The capability with which a config declares clones.
 pub const CAPABILITY: &str = crate::config::capability::CLONE;
@@ -49,32 +49,34 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
 
 /// The observed state of a data source.
 #[derive(Clone, Copy, Debug)]
-pub enum Origin<'a> {
+pub enum DataSourceState<'a> {
     /// A claim.
-    Claim(Copied<'a>),
+    Claim(ClaimSource<'a>),
     /// A VolumeSnapshot.
-    Snapshot(Stored<'a>),
+    Snapshot(SnapshotSource<'a>),
 }
 
-impl<'a> Origin<'a> {
+impl<'a> DataSourceState<'a> {
     /// Returns the node of the data source, if that matters.
     pub fn node(&self) -> &'a str {
         match self {
-            Origin::Claim(copied) => copied.node,
-            Origin::Snapshot(stored) => stored.node,
+            DataSourceState::Claim(copied) => copied.node,
+            DataSourceState::Snapshot(stored) => stored.node,
         }
     }
 
     /// Returns the node where a copy must be made, because only that node can read the data source.
-    pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
-        recipe.pin(self.node())
+    pub fn required_node(&self, recipe: &Recipe) -> Option<&'a str> {
+        recipe.required_node(self.node())
     }
 
     /// Checks whether the data source exists and is not yet protected for this copy.
     pub fn is_to_be_kept(&self, copy: &Claim) -> bool {
         match self {
-            Origin::Claim(copied) => copied.granted && copied.claim.is_some() && !copied.is_kept_for(copy),
-            Origin::Snapshot(stored) => stored.granted && stored.content.is_some() && !stored.is_kept_for(copy),
+            DataSourceState::Claim(copied) => copied.granted && copied.claim.is_some() && !copied.is_kept_for(copy),
+            DataSourceState::Snapshot(stored) => {
+                stored.granted && stored.content.is_some() && !stored.is_kept_for(copy)
+            }
         }
     }
 
@@ -84,15 +86,15 @@ impl<'a> Origin<'a> {
     /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         match self {
-            Origin::Claim(copied) => copied.check(copy),
-            Origin::Snapshot(stored) => stored.check(copy),
+            DataSourceState::Claim(copied) => copied.check(copy),
+            DataSourceState::Snapshot(stored) => stored.check(copy),
         }
     }
 }
 
 /// The observed state of a claim to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Copied<'a> {
+pub struct ClaimSource<'a> {
     /// The claim; `None` if it does not exist.
     pub claim: Option<&'a Claim>,
     /// The volume that the claim is bound to, if the cache has it.
@@ -105,7 +107,7 @@ pub struct Copied<'a> {
     pub granted: bool,
 }
 
-impl Copied<'_> {
+impl ClaimSource<'_> {
     /// Checks whether the claim is protected for this copy.
     pub fn is_kept_for(&self, copy: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&copy.uid);

@@ -122,14 +122,14 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::Record;
+    use crate::config::record::EffectiveConfig;
     use crate::config::values::yaml;
     use crate::object::ObjectName;
 
     fn recipe(keys: &[(&str, &str)]) -> Recipe {
         let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let config = ObjectName::new("admin", "silver");
-        Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+        EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
     fn node(text: &str) -> Node {

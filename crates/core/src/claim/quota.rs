@@ -118,13 +118,13 @@ fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), reci
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::Record;
+    use crate::config::record::EffectiveConfig;
     use crate::object::ObjectName;
 
     fn recipe(keys: &[(&str, &str)]) -> Recipe {
         let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let config = ObjectName::new("admin", "config");
-        Record { config, class: "c".into(), data, ..Record::default() }.recipe().unwrap()
+        EffectiveConfig { config, class: "c".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::{ClaimRef, Operation, Original, Request, Snapshot};
+use contract::request::{ClaimRef, CloneSource, Operation, Request, Snapshot};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -27,7 +27,7 @@ pub struct Attempt {
     /// The topologies that the class allows, as JSON.
     pub class_topologies: String,
     /// The volume to copy, for a clone.
-    pub clone_of: Option<Original>,
+    pub clone_of: Option<CloneSource>,
     /// The snapshot to restore, if any.
     pub snapshot: Option<Snapshot>,
     /// The attributes that the volume gets.

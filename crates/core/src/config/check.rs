@@ -11,7 +11,7 @@ use contract::{names, parameter, quantity, request};
 
 use super::capability;
 use super::keys::{self, KeySpec};
-use super::record::Record;
+use super::record::EffectiveConfig;
 use super::slips::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
@@ -95,7 +95,7 @@ impl Reader<'_> {
 }
 
 /// Checks the effective data of a class.
-pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
+pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     bounded(&record)?;
     let data = record.data.clone();
     let mut reader = Reader { data: &data, problems: Vec::new() };
@@ -231,7 +231,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
 }
 
 /// Refuses data that no pod or volume can carry, without any further check.
-fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
+fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     let whole = |message: String| Err(vec![Problem::new("", message)]);
     let (all, count) = (|| record.data.iter().chain(&record.parameters), record.data.len() + record.parameters.len());
     if count > limits::KEYS {

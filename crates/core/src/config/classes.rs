@@ -10,7 +10,7 @@ pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
 use super::keys;
-use super::record::{Checked, Record};
+use super::record::{Checked, EffectiveConfig};
 use super::sidecar::{self, Sidecar, Sidecars};
 use super::slips;
 use super::topology::Topologies;
@@ -83,7 +83,7 @@ pub struct Classes {
     /// The problems of a valid config with one StorageClass. They do not affect other classes.
     pairs: Vec<(ObjectName, Problem)>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
-    pub unkept: Vec<(Record, i64)>,
+    pub unkept: Vec<(EffectiveConfig, i64)>,
 }
 
 impl Classes {

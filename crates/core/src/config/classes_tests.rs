@@ -412,7 +412,7 @@ fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
     }
     assert_eq!(verdict(&table, "general").classes, ["gold"]);
     // The stored record gives the same recipe.
-    let kept: Record = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
+    let kept: EffectiveConfig = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
     assert_eq!(&kept.recipe().unwrap(), gold);
 }
 

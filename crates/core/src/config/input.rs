@@ -7,7 +7,7 @@ use contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::record::Record;
+use super::record::EffectiveConfig;
 use super::sidecar;
 use super::slips;
 use super::topology::Topologies;
@@ -134,7 +134,7 @@ pub struct Revision {
     /// The number of the revision. A higher number is newer, within one config and class.
     pub number: i64,
     /// The recipe's data.
-    pub record: Record,
+    pub record: EffectiveConfig,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
 }
@@ -146,15 +146,21 @@ pub const CONFIG_PARAMETER: &str = "provisioner-config";
 const FS_TYPE: &[&str] = &["fsType", "fstype"];
 
 /// Builds the record of a config for a class without an object.
-pub fn record_of(config: &Config, class: &str) -> Record {
+pub fn record_of(config: &Config, class: &str) -> EffectiveConfig {
     let mut data = config.data.clone();
     let service_token = data.remove(keys::SERVICE_TOKEN.name).is_some();
     data.remove(keys::PLUGIN_NAME.name);
-    Record { config: config.name.clone(), class: class.to_owned(), service_token, data, ..Record::default() }
+    EffectiveConfig {
+        config: config.name.clone(),
+        class: class.to_owned(),
+        service_token,
+        data,
+        ..EffectiveConfig::default()
+    }
 }
 
 /// Builds the record of a config for a StorageClass, whose fields and parameters override the config.
-pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<Problem>> {
+pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveConfig, Vec<Problem>> {
     let mut record = record_of(config, &object.name);
     let mut problems = Vec::new();
     // The parameters were written for another provisioner, which does not know the keys of this project.

@@ -238,7 +238,7 @@ pub struct Recipe {
     /// The parameters, which the image gets unchanged.
     pub parameters: BTreeMap<String, String>,
     /// The form in which the recipe is stored.
-    pub record: record::Record,
+    pub record: record::EffectiveConfig,
     /// The hash of the record. It is computed once, because each reconcile needs it.
     pub hash: String,
 }
@@ -274,7 +274,7 @@ impl Recipe {
 
     /// Returns the node to which a run is pinned. Returns `None` where volumes are not made on nodes, or where no node
     /// is known.
-    pub fn pin<'a>(&self, node: &'a str) -> Option<&'a str> {
+    pub fn required_node<'a>(&self, node: &'a str) -> Option<&'a str> {
         Some(node).filter(|node| self.placement == Placement::SelectedNode && !node.is_empty())
     }
 

@@ -15,7 +15,7 @@ use crate::object::{ObjectName, hash};
 
 /// The effective data of a class, with its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Record {
+pub struct EffectiveConfig {
     /// The ConfigMap of the data.
     pub config: ObjectName,
     /// The name of the class.
@@ -42,10 +42,10 @@ const REMEMBERED: usize = 512;
 
 thread_local! {
     /// The results of checked records. A result follows from its record alone, so that losing it costs only time.
-    static CHECKED: RefCell<HashMap<Record, Checked>> = RefCell::default();
+    static CHECKED: RefCell<HashMap<EffectiveConfig, Checked>> = RefCell::default();
 }
 
-impl Record {
+impl EffectiveConfig {
     /// Returns a hash of the whole record.
     pub fn hash(&self) -> String {
         hash(serde_json::json!(self).to_string().as_bytes())
@@ -56,7 +56,7 @@ impl Record {
     pub fn kind(&self) -> String {
         let data = self.data.iter().filter(|(key, _)| keys::find(key).is_none_or(|key| key.affects_volume));
         let data = data.map(|(key, value)| (key.clone(), value.clone())).collect();
-        Record { data, ..self.clone() }.hash()
+        EffectiveConfig { data, ..self.clone() }.hash()
     }
 
     /// Returns the [version](super::Recipe::version) of the recipe.
@@ -108,9 +108,9 @@ pub fn revision_name(hash: &str) -> String {
 mod tests {
     use super::*;
 
-    fn record(image: &str) -> Record {
+    fn record(image: &str) -> EffectiveConfig {
         let data = [("image".to_owned(), image.to_owned())].into();
-        Record { class: "silver".into(), data, ..Record::default() }
+        EffectiveConfig { class: "silver".into(), data, ..EffectiveConfig::default() }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::data_source::DataSource;
 use super::keep::{self, Kept};
-use super::modification::Modification;
-use super::resize::Resize;
+use super::modification::ModifyStatus;
+use super::resize::ResizeStatus;
 use super::volume::Volume;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
@@ -19,32 +19,32 @@ use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::text::cut;
 
 /// The time after which a write has certainly succeeded or failed.
-pub const UNSURE: Duration = Duration::from_secs(120);
+pub const WRITE_OUTCOME_AFTER: Duration = Duration::from_secs(120);
 
 /// The largest volume generation. If other claims take more volumes, somebody has to find out why.
-pub const MOST_TAKEN: u32 = 16;
+pub const MAX_VOLUME_GENERATIONS: u32 = 16;
 
 /// Returns the volume id of a claim's runs after other claims have taken so many volumes. The first id is the claim's
 /// UID. The others are UUIDs derived from it, so that nobody can make a claim's runs name the volume of another claim.
-pub fn volume_id(uid: &str, taken: u32) -> String {
+pub fn volume_id(uid: &str, claimed_by_other: u32) -> String {
     use sha2::Digest;
-    if taken == 0 {
+    if claimed_by_other == 0 {
         return uid.to_owned();
     }
-    let digest = sha2::Sha256::digest(format!("{uid}/{taken}"));
+    let digest = sha2::Sha256::digest(format!("{uid}/{claimed_by_other}"));
     let bytes = digest.as_slice().first_chunk::<16>().expect("SHA-256 has 32 bytes");
     uuid::Uuid::new_v8(*bytes).to_string()
 }
 
 /// Returns all volume ids of a claim, the current one last.
-pub fn volume_ids(uid: &str, taken: u32) -> impl DoubleEndedIterator<Item = String> {
-    (0..=taken.min(MOST_TAKEN)).map(move |taken| volume_id(uid, taken))
+pub fn volume_ids(uid: &str, claimed_by_other: u32) -> impl DoubleEndedIterator<Item = String> {
+    (0..=claimed_by_other.min(MAX_VOLUME_GENERATIONS)).map(move |claimed_by_other| volume_id(uid, claimed_by_other))
 }
 
 /// Reads the volume generation from a claim's annotations.
-pub fn taken(annotations: Option<&BTreeMap<String, String>>) -> u32 {
+pub fn volume_generation(annotations: Option<&BTreeMap<String, String>>) -> u32 {
     let number = annotations.and_then(|all| all.get(names::TAKEN)?.parse().ok());
-    number.unwrap_or(0).min(MOST_TAKEN)
+    number.unwrap_or(0).min(MAX_VOLUME_GENERATIONS)
 }
 
 /// The party that writes the claim's half of a binding.
@@ -70,7 +70,7 @@ pub struct Stamp {
     /// The recipe of the attempt, as `namespace/name@hash`.
     pub config: String,
     /// The volume generation: the number of volumes that other claims had taken before.
-    pub taken: u32,
+    pub volume_generation: u32,
     /// The name of the attempt's batch Job; `None` for a run of its own.
     pub batch: Option<String>,
 }
@@ -119,9 +119,9 @@ pub struct Claim {
     /// The size in the claim's status, in bytes.
     pub capacity: Option<u64>,
     /// The resize in progress, by the claim's status.
-    pub resize: Option<Box<Resize>>,
+    pub resize: Option<Box<ResizeStatus>>,
     /// The attributes that the volume has or must get, by the claim's status.
-    pub modification: Option<Box<Modification>>,
+    pub modification: Option<Box<ModifyStatus>>,
     /// The requested access modes.
     pub access_modes: Vec<String>,
     /// The volume mode: `Filesystem` or `Block`.
@@ -170,16 +170,16 @@ impl Claim {
 
     /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
     pub fn id(&self) -> String {
-        volume_id(&self.uid, self.taken())
+        volume_id(&self.uid, self.volume_generation())
     }
 
     /// Returns the current volume id, and before it those of earlier generations.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = String> {
-        volume_ids(&self.uid, self.taken())
+        volume_ids(&self.uid, self.volume_generation())
     }
 
-    fn taken(&self) -> u32 {
-        self.own_stamp().map_or(0, |stamp| stamp.taken)
+    fn volume_generation(&self) -> u32 {
+        self.own_stamp().map_or(0, |stamp| stamp.volume_generation)
     }
 
     /// Checks whether a volume names this claim, or no claim.
@@ -188,7 +188,7 @@ impl Claim {
     }
 
     /// Checks whether the claim has the orchestrator's finalizer.
-    pub fn is_held(&self) -> bool {
+    pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
     }
 
@@ -259,7 +259,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 config: annotation(names::CONFIG)
                     .map(|config| cut(&config, 2 * limits::NAME).into_owned())
                     .unwrap_or_default(),
-                taken: taken(metadata.annotations.as_ref()),
+                volume_generation: volume_generation(metadata.annotations.as_ref()),
                 batch: annotation(names::BATCH)
                     .filter(|name| batch::operation(name) == Some(Operation::Provision))
                     .map(name),
@@ -280,8 +280,8 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .status
                 .as_ref()
                 .and_then(|status| quantity::bytes(&status.capacity.as_ref()?.get("storage")?.0).ok()),
-            resize: claim.status.as_ref().and_then(Resize::of),
-            modification: claim.status.as_ref().and_then(Modification::of),
+            resize: claim.status.as_ref().and_then(ResizeStatus::of),
+            modification: claim.status.as_ref().and_then(ModifyStatus::of),
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),

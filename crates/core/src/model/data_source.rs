@@ -1,4 +1,4 @@
-//! The data source that a claim names ([`DataSource`]), and who uses an object as one ([`Copying`]).
+//! The data source that a claim names ([`DataSource`]), and who uses an object as one ([`SourceUser`]).
 
 use std::fmt;
 
@@ -83,7 +83,7 @@ pub fn not_granted(claim: &Claim) -> String {
 
 /// A claim or VolumeSnapshot for which the orchestrator protects a data source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copying {
+pub struct SourceUser {
     /// The UID of the copy.
     pub uid: String,
     /// The name of the copy, while it may be in progress.
@@ -91,12 +91,12 @@ pub struct Copying {
 }
 
 /// Returns the UIDs of the claims for which these finalizers protect an object.
-pub fn kept_for(finalizers: &[String]) -> impl Iterator<Item = &str> {
+pub fn source_users_of(finalizers: &[String]) -> impl Iterator<Item = &str> {
     finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
 }
 
 /// Returns the UIDs of the VolumeSnapshots for which a claim is protected.
-pub fn snapshot_of(claim: &Claim) -> impl Iterator<Item = &str> {
+pub fn snapshots_using(claim: &Claim) -> impl Iterator<Item = &str> {
     claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
 }
 

@@ -30,6 +30,6 @@ fn finalizers_say_for_whom_a_claim_is_kept() {
     let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u"), names::source_finalizer("s")] } });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
     let claim = Claim::from(&claim);
-    assert_eq!(kept_for(&claim.finalizers).collect::<Vec<_>>(), ["u"]);
-    assert_eq!(snapshot_of(&claim).collect::<Vec<_>>(), ["s"]);
+    assert_eq!(source_users_of(&claim.finalizers).collect::<Vec<_>>(), ["u"]);
+    assert_eq!(snapshots_using(&claim).collect::<Vec<_>>(), ["s"]);
 }

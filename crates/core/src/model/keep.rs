@@ -98,8 +98,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::claim::accept::acceptable;
-    use crate::config::record::Record;
+    use crate::claim::admit::admit;
+    use crate::config::record::EffectiveConfig;
 
     fn claim(metadata: serde_json::Value) -> Claim {
         let claim = json!({ "metadata": metadata, "spec": { "storageClassName": "silver",
@@ -147,8 +147,11 @@ mod tests {
             (0..count).map(|n| (format!("{from}{n:06}"), String::new())).collect()
         };
         let finalizers: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
-        let recipe =
-            Record { class: "silver".into(), data: [("image".to_owned(), "x".to_owned())].into(), ..Record::default() };
+        let recipe = EffectiveConfig {
+            class: "silver".into(),
+            data: [("image".to_owned(), "x".to_owned())].into(),
+            ..EffectiveConfig::default()
+        };
         let recipe = recipe.recipe().unwrap();
         for heavy in [
             json!({ "labels": many(50_000, "l") }),
@@ -157,12 +160,12 @@ mod tests {
         ] {
             let claim = claim(heavy);
             assert!(weight(&claim) < limits::FINALIZERS, "{}", weight(&claim));
-            let why = acceptable(&claim, &recipe, false).unwrap_err();
+            let why = admit(&claim, &recipe, false).unwrap_err();
             assert!(why.contains("labels, annotations and finalizers") && why.contains("remove"), "{why}");
             assert!(!claim.has_words_of(&[]));
         }
         let usual = claim(json!({ "annotations": { "a": "x".repeat(200_000) } }));
-        assert_eq!(acceptable(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");
+        assert_eq!(admit(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");
     }
 
     #[test]
@@ -170,7 +173,7 @@ mod tests {
         let mut all: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
         all.push(names::CLAIM_FINALIZER.into());
         let heavy = claim(json!({ "finalizers": all }));
-        assert!(heavy.is_held() && !heavy.finalizers_whole);
+        assert!(heavy.has_finalizer() && !heavy.finalizers_whole);
         assert!(heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER), "others are there");
         let usual = claim(json!({ "finalizers": ["a", names::CLAIM_FINALIZER] }));
         assert!(usual.finalizers_whole && usual.finalizers.len() == 2);

@@ -2,10 +2,10 @@
 //!
 //! | | `currentVolumeAttributesClassName` | `modifyVolumeStatus` | `conditions` |
 //! |---|---|---|---|
-//! | [`Report::Pending`] | | `Pending`, the requested class | |
-//! | [`Report::Modifying`] | | `InProgress`, the requested class | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
-//! | [`Report::Infeasible`] | | `Infeasible`, the requested class | `ModifyVolumeError` |
-//! | [`Report::Finished`] | the class | none | none of these |
+//! | [`StatusUpdate::Pending`] | | `Pending`, the requested class | |
+//! | [`StatusUpdate::Modifying`] | | `InProgress`, the requested class | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
+//! | [`StatusUpdate::Infeasible`] | | `Infeasible`, the requested class | `ModifyVolumeError` |
+//! | [`StatusUpdate::Finished`] | the class | none | none of these |
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const ERROR: &str = "ModifyVolumeError";
 
 /// The attributes in a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Modification {
+pub struct ModifyStatus {
     /// The class whose attributes the volume has.
     current: Option<String>,
     /// The class whose attributes the volume must get, and the state of that change.
@@ -28,16 +28,16 @@ pub struct Modification {
     error: Option<(String, String)>,
 }
 
-impl Modification {
+impl ModifyStatus {
     /// Reads the status of a claim. Returns `None` for most claims, whose status has no attributes.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let modify = status.modify_volume_status.as_ref();
-        let mut found = Modification {
+        let mut found = ModifyStatus {
             current: status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             target: modify.map(|modify| {
                 (modify.target_volume_attributes_class_name.clone().unwrap_or_default(), modify.status.clone())
             }),
-            ..Modification::default()
+            ..ModifyStatus::default()
         };
         for condition in status.conditions.iter().flatten().filter(|condition| condition.status == "True") {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -47,7 +47,7 @@ impl Modification {
                 _ => {}
             }
         }
-        (found != Modification::default()).then(|| Box::new(found))
+        (found != ModifyStatus::default()).then(|| Box::new(found))
     }
 
     /// Checks whether a change has begun.
@@ -63,7 +63,7 @@ impl Modification {
 
 /// A report for the status of a claim. An empty class means none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum StatusUpdate {
     /// The claim cannot get this class now, and no run has begun.
     Pending {
         /// The requested class.
@@ -90,36 +90,38 @@ pub enum Report {
     },
 }
 
-impl Report {
+impl StatusUpdate {
     fn target(&self) -> Option<(&str, &'static str)> {
         match self {
-            Report::Pending { class } => Some((class, "Pending")),
-            Report::Modifying { class, .. } => Some((class, "InProgress")),
-            Report::Infeasible { class, .. } => Some((class, "Infeasible")),
-            Report::Finished { .. } => None,
+            StatusUpdate::Pending { class } => Some((class, "Pending")),
+            StatusUpdate::Modifying { class, .. } => Some((class, "InProgress")),
+            StatusUpdate::Infeasible { class, .. } => Some((class, "Infeasible")),
+            StatusUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            Report::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
-            Report::Infeasible { error, .. } => Some(("Infeasible", error)),
+            StatusUpdate::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
+            StatusUpdate::Infeasible { error, .. } => Some(("Infeasible", error)),
             _ => None,
         }
     }
 
     fn is_modifying(&self) -> bool {
-        matches!(self, Report::Modifying { .. })
+        matches!(self, StatusUpdate::Modifying { .. })
     }
 
     /// Checks whether the claim's status says this already.
-    pub fn stands(&self, claim: &Claim) -> bool {
-        let default = Modification::default();
+    pub fn is_written(&self, claim: &Claim) -> bool {
+        let default = ModifyStatus::default();
         let says = claim.modification.as_deref().unwrap_or(&default);
         let target = says.target.as_ref().map(|(class, state)| (class.as_str(), state.as_str()));
         let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let current = match self {
-            Report::Finished { class } => says.current() == Some(class.as_str()).filter(|class| !class.is_empty()),
+            StatusUpdate::Finished { class } => {
+                says.current() == Some(class.as_str()).filter(|class| !class.is_empty())
+            }
             _ => true,
         };
         current && target == self.target() && error == self.error() && says.modifying == self.is_modifying()
@@ -148,7 +150,7 @@ impl Report {
                 json!({ "targetVolumeAttributesClassName": named(class), "status": state })
             }),
         });
-        if let Report::Finished { class } = self {
+        if let StatusUpdate::Finished { class } = self {
             status["currentVolumeAttributesClassName"] = json!(named(class));
         }
         status
@@ -160,22 +162,22 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-    fn reports() -> Vec<Report> {
+    fn reports() -> Vec<StatusUpdate> {
         let classes = || ["gold".to_owned(), String::new()].into_iter();
         classes()
             .flat_map(|class| {
                 [
-                    Report::Pending { class: class.clone() },
-                    Report::Modifying { class: class.clone(), error: None },
-                    Report::Modifying { class: class.clone(), error: Some("later".into()) },
-                    Report::Infeasible { class: class.clone(), error: "later".into() },
-                    Report::Finished { class },
+                    StatusUpdate::Pending { class: class.clone() },
+                    StatusUpdate::Modifying { class: class.clone(), error: None },
+                    StatusUpdate::Modifying { class: class.clone(), error: Some("later".into()) },
+                    StatusUpdate::Infeasible { class: class.clone(), error: "later".into() },
+                    StatusUpdate::Finished { class },
                 ]
             })
             .collect()
     }
 
-    fn claim(report: &Report) -> Claim {
+    fn claim(report: &StatusUpdate) -> Claim {
         let mut status = report.status("2026-01-01T00:00:00Z");
         status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
@@ -186,17 +188,17 @@ mod tests {
     fn each_report_stands_where_it_was_written_and_nowhere_else() {
         for written in reports() {
             for asked in reports() {
-                assert_eq!(asked.stands(&claim(&written)), written == asked, "{asked:?} on {written:?}");
+                assert_eq!(asked.is_written(&claim(&written)), written == asked, "{asked:?} on {written:?}");
             }
         }
         let untouched = Claim::from(&PersistentVolumeClaim::default());
-        let stand: Vec<_> = reports().into_iter().filter(|report| report.stands(&untouched)).collect();
-        assert_eq!(stand, [Report::Finished { class: String::new() }]);
+        let stand: Vec<_> = reports().into_iter().filter(|report| report.is_written(&untouched)).collect();
+        assert_eq!(stand, [StatusUpdate::Finished { class: String::new() }]);
     }
 
     #[test]
     fn the_field_s_names() {
-        let state = |report: &Report| report.status("t")["modifyVolumeStatus"]["status"].clone();
+        let state = |report: &StatusUpdate| report.status("t")["modifyVolumeStatus"]["status"].clone();
         let states: Vec<_> = reports().iter().take(5).map(state).collect();
         assert_eq!(json!(states), json!(["Pending", "InProgress", "InProgress", "Infeasible", null]));
         assert_eq!(claim(&reports()[4]).modification.unwrap().current(), Some("gold"));

@@ -2,10 +2,10 @@
 //!
 //! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
 //! |---|---|---|---|---|
-//! | [`Report::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
-//! | [`Report::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
-//! | [`Report::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
-//! | [`Report::Finished`] | none of these | the new size | none | the new size |
+//! | [`StatusUpdate::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
+//! | [`StatusUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
+//! | [`StatusUpdate::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
+//! | [`StatusUpdate::Finished`] | none of these | the new size | none | the new size |
 //!
 //! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
 
@@ -23,7 +23,7 @@ const REPEATED: &str = "Repeated";
 
 /// A resize in progress, by a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resize {
+pub struct ResizeStatus {
     /// The message of its condition, while the storage must be expanded.
     growing: Option<String>,
     /// The reason and the message of the last failure.
@@ -32,13 +32,13 @@ pub struct Resize {
     pub on_node: bool,
 }
 
-impl Resize {
+impl ResizeStatus {
     /// Reads the status of a claim. Returns `None` for most claims, which have no resize in progress.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
         let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
         let on_node = state.is_some_and(|state| state.starts_with("NodeResize"));
-        let mut resize = Resize { on_node, ..Resize::default() };
+        let mut resize = ResizeStatus { on_node, ..ResizeStatus::default() };
         for condition in conditions {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             match condition.type_.as_str() {
@@ -48,7 +48,7 @@ impl Resize {
                 _ => {}
             }
         }
-        (resize != Resize::default()).then(|| Box::new(resize))
+        (resize != ResizeStatus::default()).then(|| Box::new(resize))
     }
 
     /// Checks whether the storage must be expanded, or could not be.
@@ -59,7 +59,7 @@ impl Resize {
 
 /// A report for the status of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum StatusUpdate {
     /// The storage must be expanded to this size. The last run may have failed.
     Growing {
         /// The new size, in bytes.
@@ -86,33 +86,37 @@ pub enum Report {
     },
 }
 
-impl Report {
+impl StatusUpdate {
     fn growing(&self) -> Option<String> {
         match self {
-            Report::Growing { size, .. } | Report::Infeasible { size, .. } => {
+            StatusUpdate::Growing { size, .. } | StatusUpdate::Infeasible { size, .. } => {
                 Some(format!("the storage should grow to {}", quantity(*size).0))
             }
-            Report::OnNode { .. } | Report::Finished { .. } => None,
+            StatusUpdate::OnNode { .. } | StatusUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            Report::Growing { error: Some(error), .. } => Some((REPEATED, error)),
-            Report::Infeasible { error, .. } => Some((INFEASIBLE, error)),
+            StatusUpdate::Growing { error: Some(error), .. } => Some((REPEATED, error)),
+            StatusUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
             _ => None,
         }
     }
 
     /// Checks whether the claim's status says this already.
-    pub fn stands(&self, claim: &Claim) -> bool {
+    pub fn is_written(&self, claim: &Claim) -> bool {
         let resize = claim.resize.as_deref().cloned().unwrap_or_default();
         let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let storage = resize.growing == self.growing() && error == self.error();
         match self {
-            Report::Growing { .. } | Report::Infeasible { .. } => storage,
-            Report::OnNode { size } => storage && (resize.on_node || claim.capacity.is_some_and(|now| now >= *size)),
-            Report::Finished { size } => storage && !resize.on_node && claim.capacity.is_some_and(|now| now >= *size),
+            StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. } => storage,
+            StatusUpdate::OnNode { size } => {
+                storage && (resize.on_node || claim.capacity.is_some_and(|now| now >= *size))
+            }
+            StatusUpdate::Finished { size } => {
+                storage && !resize.on_node && claim.capacity.is_some_and(|now| now >= *size)
+            }
         }
     }
 
@@ -127,14 +131,14 @@ impl Report {
         let growing = self.growing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
         let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
         let (size, state) = match self {
-            Report::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
-            Report::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
-            Report::OnNode { size } => (size, Some("NodeResizePending")),
-            Report::Finished { size } => (size, None),
+            StatusUpdate::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
+            StatusUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
+            StatusUpdate::OnNode { size } => (size, Some("NodeResizePending")),
+            StatusUpdate::Finished { size } => (size, None),
         };
         let mut conditions = vec![growing, error];
         match self {
-            Report::OnNode { .. } => {
+            StatusUpdate::OnNode { .. } => {
                 let text = "the storage has grown; the kubelet grows the file system when a pod uses the volume";
                 conditions.push(holds(ON_NODE, "", text));
             }
@@ -145,7 +149,7 @@ impl Report {
             "allocatedResources": { "storage": quantity(*size) },
             "allocatedResourceStatuses": { "storage": state },
         });
-        if let Report::Finished { size } = self {
+        if let StatusUpdate::Finished { size } = self {
             status["capacity"] = json!({ "storage": quantity(*size) });
         }
         status
@@ -159,18 +163,18 @@ mod tests {
 
     const GI: u64 = 1 << 30;
 
-    fn reports() -> [Report; 5] {
+    fn reports() -> [StatusUpdate; 5] {
         [
-            Report::Growing { size: 3 * GI, error: None },
-            Report::Growing { size: 3 * GI, error: Some("later".into()) },
-            Report::Infeasible { size: 3 * GI, error: "later".into() },
-            Report::OnNode { size: 3 * GI },
-            Report::Finished { size: 3 * GI },
+            StatusUpdate::Growing { size: 3 * GI, error: None },
+            StatusUpdate::Growing { size: 3 * GI, error: Some("later".into()) },
+            StatusUpdate::Infeasible { size: 3 * GI, error: "later".into() },
+            StatusUpdate::OnNode { size: 3 * GI },
+            StatusUpdate::Finished { size: 3 * GI },
         ]
     }
 
     /// Returns a bound claim of 1 GiB with the status of a report.
-    fn claim(report: Option<&Report>) -> Claim {
+    fn claim(report: Option<&StatusUpdate>) -> Claim {
         let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
         for (key, value) in
             report.iter().flat_map(|report| report.status("2026-01-01T00:00:00Z").as_object().cloned().unwrap())
@@ -193,11 +197,18 @@ mod tests {
             for asked in reports() {
                 // A finished resize asks no kubelet any more.
                 let over = written == reports()[4] && asked == reports()[3];
-                assert_eq!(asked.stands(&claim(Some(&written))), written == asked || over, "{asked:?} on {written:?}");
+                assert_eq!(
+                    asked.is_written(&claim(Some(&written))),
+                    written == asked || over,
+                    "{asked:?} on {written:?}"
+                );
             }
         }
-        assert!(reports().iter().all(|report| !report.stands(&claim(None))));
-        assert!(!Report::Growing { size: 4 * GI, error: None }.stands(&claim(Some(&reports()[0]))), "another size");
+        assert!(reports().iter().all(|report| !report.is_written(&claim(None))));
+        assert!(
+            !StatusUpdate::Growing { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
+            "another size"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::limits;
 use crate::model::keep;
 use crate::object::ObjectName;
@@ -73,7 +73,7 @@ pub struct Status {
 
 impl Snapshot {
     /// Checks whether the volume has the orchestrator's finalizer.
-    pub fn is_held(&self) -> bool {
+    pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
 
@@ -100,7 +100,7 @@ impl Snapshot {
 pub struct Provenance {
     /// The recipe.
     #[serde(flatten)]
-    pub record: Record,
+    pub record: EffectiveConfig,
     /// The node of the snapshot, if that matters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
@@ -173,13 +173,13 @@ impl Content {
     }
 
     /// Checks whether the volume has the orchestrator's finalizer.
-    pub fn is_held(&self) -> bool {
+    pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
 
     /// Checks whether the content has any finalizer that the orchestrator removes.
     pub fn is_kept(&self) -> bool {
-        self.is_held() || self.finalizers.iter().any(|finalizer| finalizer == names::CONTENT_FINALIZER)
+        self.has_finalizer() || self.finalizers.iter().any(|finalizer| finalizer == names::CONTENT_FINALIZER)
     }
 
     /// Returns the snapshot id. For a snapshot that the orchestrator made, this is the UID of the VolumeSnapshot.

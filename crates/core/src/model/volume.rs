@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
-use crate::config::record::Record;
-use crate::model::claim::MOST_TAKEN;
+use crate::config::record::EffectiveConfig;
+use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::volume_ids;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
@@ -19,7 +19,7 @@ use crate::run::failure::LastFailure;
 pub struct Provenance {
     /// The recipe.
     #[serde(flatten)]
-    pub record: Record,
+    pub record: EffectiveConfig,
     /// The node where the volume was made, if its deletion must be there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
@@ -104,7 +104,7 @@ pub struct Volume {
     /// The former claim of a volume that refers to no claim any more.
     pub had_claim: Option<ObjectName>,
     /// The kind of the volume source.
-    pub source: Option<&'static str>,
+    pub source_kind: Option<&'static str>,
     /// The kubelet must resize the file system after an expansion: CSI volumes, and file systems on local block
     /// devices.
     pub ends_on_node: bool,
@@ -120,7 +120,7 @@ pub struct Volume {
 
 impl Volume {
     /// Checks whether the volume has the orchestrator's finalizer.
-    pub fn is_held(&self) -> bool {
+    pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER)
     }
 
@@ -161,7 +161,7 @@ impl Volume {
     }
 
     /// Checks whether somebody has removed the claimRef: an adopted volume had one, with a UID.
-    pub fn is_taken_off(&self) -> bool {
+    pub fn has_lost_claim_ref(&self) -> bool {
         self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
     }
 
@@ -182,7 +182,7 @@ impl Volume {
         self.volume_id.as_deref().or_else(|| {
             let uid = self.claim_uuid.as_deref()?;
             let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
-            named.filter(|named| volume_ids(uid, MOST_TAKEN).any(|id| id == *named)).or(Some(uid))
+            named.filter(|named| volume_ids(uid, MAX_VOLUME_GENERATIONS).any(|id| id == *named)).or(Some(uid))
         })
     }
 }
@@ -302,7 +302,7 @@ impl From<&PersistentVolume> for Volume {
             had_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())
                 .and_then(|claim| claim.parse().ok()),
-            source: contract_volume::source_kind(&spec),
+            source_kind: contract_volume::source_kind(&spec),
             ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),

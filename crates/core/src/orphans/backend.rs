@@ -8,7 +8,7 @@ use contract::names;
 
 use super::{ClusterObservation, Finding, Kind, Object, sort};
 use crate::claim::nodes::takes_at_times;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -42,7 +42,7 @@ pub struct Listing {
 }
 
 /// Returns the key that distinguishes a backend from others: every parameter does, and some keys.
-fn key(record: &Record) -> String {
+fn key(record: &EffectiveConfig) -> String {
     let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
     let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
     hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())

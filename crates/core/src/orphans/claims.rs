@@ -2,8 +2,8 @@
 
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, STUCK_AFTER, World, let_go};
-use crate::claim::accept::acceptable;
+use super::{Finding, Kind, Object, STUCK_AFTER, World, without_protection};
+use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
@@ -28,10 +28,10 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
         return finding(Kind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
-    if claim.is_held() && !claim.abandoned {
+    if claim.has_finalizer() && !claim.abandoned {
         if let Some(why) = unguided(w, claim, lookup) {
             let remedy = match claim.deleting {
-                true => let_go("pvc", &claim.name.namespace, &claim.name.name),
+                true => without_protection("pvc", &claim.name.namespace, &claim.name.name),
                 false => format!("bring class and config back, or delete the claim; {}", look()),
             };
             return finding(Kind::ClaimHeld, why, remedy);
@@ -39,7 +39,11 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
         let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
         if let Some(failure) = failure.filter(|_| claim.deleting) {
             let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-            let found = finding(Kind::ClaimUndeleted, detail, let_go("pvc", &claim.name.namespace, &claim.name.name))?;
+            let found = finding(
+                Kind::ClaimUndeleted,
+                detail,
+                without_protection("pvc", &claim.name.namespace, &claim.name.name),
+            )?;
             return Some(found.since(failure.at));
         }
     }
@@ -113,7 +117,7 @@ fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
         Ok(recipe) => recipe,
         Err(why) => return Some((why.clone(), claim.created)),
     };
-    if let Err(why) = acceptable(claim, recipe, claim.is_request(&w.s.identity.namespace)) {
+    if let Err(why) = admit(claim, recipe, claim.is_request(&w.s.identity.namespace)) {
         return Some((why, claim.created));
     }
     let stamp = claim.own_stamp()?;

@@ -259,7 +259,7 @@ pub fn sort(findings: &mut [Finding]) {
 }
 
 /// Writes the command that abandons an object after the admin has cleaned up by hand.
-fn let_go(what: &str, namespace: &str, name: &str) -> String {
+fn without_protection(what: &str, namespace: &str, name: &str) -> String {
     let_go_at("", what, namespace, name)
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, MIN_AGE, Object, STUCK_AFTER, World, let_go};
+use super::{Finding, Kind, MIN_AGE, Object, STUCK_AFTER, World, without_protection};
 use crate::model::claim::Claim;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
@@ -29,7 +29,9 @@ pub(super) fn content(w: &World<'_>, content: &Content) -> Option<Finding> {
     if content.deleting {
         let failure = failed(Operation::DeleteSnapshot)?;
         let detail = format!("delete-snapshot run {} failed: {}", failure.attempt, failure.message);
-        return Some(finding(Kind::ContentHeld, detail, let_go(CONTENT, "", &content.name)).since(failure.at));
+        return Some(
+            finding(Kind::ContentHeld, detail, without_protection(CONTENT, "", &content.name)).since(failure.at),
+        );
     }
     let is_its = |snapshot: &&Snapshot| snapshot.uid == content.snapshot_uid;
     let bound = !content.snapshot_uid.is_empty();
@@ -69,7 +71,7 @@ pub(super) fn finalizers(w: &World<'_>) -> Vec<Finding> {
         let object = Object { kind: "VolumeSnapshot", name, uid: snapshot.uid.clone() };
         let none = snapshot.content().is_none_or(|name| !w.contents.contains_key(name.as_str()));
         // While the VolumeSnapshot exists, its content may be created next.
-        let held = snapshot.deleting && snapshot.is_held() && none;
+        let held = snapshot.deleting && snapshot.has_finalizer() && none;
         let of: &[String] = if held { &snapshot.finalizers } else { &[] };
         left(w, object, "volumesnapshot", of)
     });
@@ -101,7 +103,7 @@ fn left(w: &World<'_>, object: Object, resource: &str, finalizers: &[String]) ->
 /// Returns the reason why nothing needs a finalizer; `None` if something does, or if it is not the orchestrator's.
 fn needless(w: &World<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
     if let Some(copy) = finalizer.strip_prefix(names::CLONE_FINALIZER) {
-        let done = |claim: &Claim| claim.is_bound() && !claim.is_held();
+        let done = |claim: &Claim| claim.is_bound() && !claim.has_finalizer();
         return match w.claims.get(copy) {
             None => Some("the claim that is made from it does not exist".into()),
             Some(claim) => {

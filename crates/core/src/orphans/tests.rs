@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Revision, classes};
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::config::sidecar::Sidecars;
 use crate::model::volume::Provenance;
 use crate::model::volume::mark;
@@ -24,13 +24,13 @@ fn at(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap().to_string()
 }
 
-fn record(data: &[(&str, &str)]) -> Record {
+fn record(data: &[(&str, &str)]) -> EffectiveConfig {
     let data = [("image", "x"), ("capabilities", "list")].iter().chain(data);
-    Record {
+    EffectiveConfig {
         config: ObjectName::new("admin", "c"),
         class: "c".into(),
         data: data.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        ..Record::default()
+        ..EffectiveConfig::default()
     }
 }
 
@@ -342,7 +342,7 @@ fn volumes_that_nothing_will_delete() {
     Cluster::new().volume(unadopted).finds(Kind::VolumeNotAdopted, "never adopted", false);
     let unrecorded = |v: &mut Volume| (v.mark, v.provenance) = (None, None);
     Cluster::new().bound().volume(unrecorded).finds(Kind::VolumeNotAdopted, "bears no record", false);
-    let restored = |v: &mut Volume| (v.mark, v.source) = (None, Some("nfs"));
+    let restored = |v: &mut Volume| (v.mark, v.source_kind) = (None, Some("nfs"));
     Cluster::new().volume(restored).finds(Kind::VolumeRestored, "its record says what its class says", true);
     Cluster::new().bound().volume(restored).finds(Kind::VolumeRestored, "its record says", true);
     let mut other = Cluster::with(&[("secret-env", "s")]);

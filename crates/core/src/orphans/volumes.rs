@@ -36,7 +36,9 @@ fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
     }
     let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return Owner::None };
     match w.claims.get(uid).copied() {
-        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
+        Some(claim)
+            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
+        {
             Owner::Elsewhere(claim)
         }
         Some(claim) => Owner::Alive(claim),
@@ -49,7 +51,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     let object = Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.is_of(&w.s.identity) {
-        let since = volume.leaving.filter(|since| volume.is_held() && !is_at_work(volume, *since, w.now))?;
+        let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
         let whose = match (&volume.instance, &volume.provisioned_by) {
             (Some(instance), _) => format!("the instance {instance}"),
             (None, Some(provisioner)) => format!("the provisioner {provisioner}"),
@@ -112,7 +114,10 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
 /// Checks whether another orchestrator may be deleting a volume. It has had little time, or it has recorded a failed
 /// delete run and the next is not overdue.
 fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
-    let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(backoff::seconds(backoff::SLOW)));
+    let failed = volume
+        .last_failure
+        .as_ref()
+        .map(|failure| failure.at.saturating_add(backoff::seconds(backoff::DELAY_AFTER_RETRIES)));
     now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= STUCK_AFTER
 }
 
@@ -216,7 +221,7 @@ fn living(
         let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
         return finding(Kind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
     }
-    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.is_held();
+    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.has_finalizer();
     if !bound {
         return None;
     }

@@ -8,7 +8,7 @@ use crate::config::Recipe;
 use crate::decision::Decision;
 
 /// The delay of a run that will hardly ever succeed.
-pub const SLOW: Duration = Duration::from_secs(30 * 60);
+pub const DELAY_AFTER_RETRIES: Duration = Duration::from_secs(30 * 60);
 
 /// The delay after which a waiting item is requeued. A free slot requeues it earlier, except if items before it have
 /// left.
@@ -17,9 +17,9 @@ const ROOM: Duration = Duration::from_secs(30);
 const TOLD: Duration = Duration::from_secs(30);
 
 /// Returns the delay after a failed run, in seconds. It doubles with each attempt, and is long after all retries.
-pub fn pause(recipe: &Recipe, attempt: u32) -> i64 {
+pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     if attempt > recipe.retries {
-        return seconds(SLOW.max(recipe.backoff.max));
+        return seconds(DELAY_AFTER_RETRIES.max(recipe.backoff.max));
     }
     let doubled = recipe.backoff.initial.saturating_mul(1 << attempt.saturating_sub(1).min(20));
     seconds(doubled.min(recipe.backoff.max))
@@ -32,7 +32,7 @@ pub fn seconds(duration: Duration) -> i64 {
 
 /// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
 /// missing.
-pub fn just_now(at: i64, now: i64) -> i64 {
+pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
 }
 
@@ -45,7 +45,7 @@ pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
     let wait = Decision::from(step);
     let told = created + seconds(TOLD) + 1;
     match told > now {
-        true => wait.until(told.min(now + seconds(ROOM))),
-        false => wait.until(now + seconds(ROOM)).saying(false, reason::LIMIT_REACHED, ALL_TAKEN),
+        true => wait.requeue_at(told.min(now + seconds(ROOM))),
+        false => wait.requeue_at(now + seconds(ROOM)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
     }
 }

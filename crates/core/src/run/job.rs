@@ -455,7 +455,7 @@ fn nodes(place: &Place) -> Option<Affinity> {
 }
 
 /// Returns the node to which a pod of this template is bound.
-pub(super) fn pinned_to(template: &PodTemplateSpec) -> Option<&String> {
+pub(super) fn required_node(template: &PodTemplateSpec) -> Option<&String> {
     let affinity = template.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
     match terms.first()?.match_fields.as_deref()?.first()?.values.as_deref()? {

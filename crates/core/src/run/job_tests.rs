@@ -1,14 +1,14 @@
 use super::*;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 
 pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let record = Record {
+    let record = EffectiveConfig {
         config: ObjectName::new("admin", "silver"),
         class: "silver".into(),
         service_token: true,
         data,
-        ..Record::default()
+        ..EffectiveConfig::default()
     };
     record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }

@@ -39,14 +39,19 @@ pub(crate) fn of_no_claim(job: &mut Job) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::Record;
+    use crate::config::record::EffectiveConfig;
     use crate::object::ObjectName;
 
     #[test]
     fn it_names_no_volume_and_runs_where_it_is_asked_to() {
         let data = [("image", "x"), ("zone", "west"), ("capabilities", "list")];
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let record = Record { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..Record::default() };
+        let record = EffectiveConfig {
+            config: ObjectName::new("admin", "c"),
+            class: "c".into(),
+            data,
+            ..EffectiveConfig::default()
+        };
         let identity = Identity {
             provisioner: names::DEFAULT_PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),

@@ -145,7 +145,7 @@ fn read_only(mount: VolumeMount) -> VolumeMount {
 
 #[cfg(test)]
 mod tests {
-    use contract::request::{Original, Snapshot};
+    use contract::request::{CloneSource, Snapshot};
 
     use super::*;
     use crate::config::Recipe;
@@ -182,8 +182,13 @@ mod tests {
     }
 
     fn is_copy_of(id: &str) -> impl Fn(&mut Request) {
-        let original =
-            Original { id: id.into(), pv_name: "p".into(), source: String::new(), size_bytes: 1, node: String::new() };
+        let original = CloneSource {
+            id: id.into(),
+            pv_name: "p".into(),
+            source: String::new(),
+            size_bytes: 1,
+            node: String::new(),
+        };
         move |request| request.clone_of = Some(original.clone())
     }
 

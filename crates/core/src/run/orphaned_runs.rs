@@ -16,7 +16,7 @@ use super::state::RunState;
 use super::view::Job;
 use crate::config::Recipe;
 use crate::decision::Decision;
-use crate::run::backoff::pause;
+use crate::run::backoff::delay;
 
 /// The scope of these delete runs. It distinguishes them from those of claims and volumes.
 pub const SCOPE: &str = "late";
@@ -27,7 +27,7 @@ pub struct Observed<'a> {
     /// The provision Jobs.
     pub provisions: &'a [&'a Job],
     /// A pod of a provision run may still be running.
-    pub pods_alive: bool,
+    pub has_running_pods: bool,
     /// A volume with the id exists.
     pub volume: bool,
     /// The recipe of the Jobs.
@@ -56,7 +56,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
     let Some(recipe) = o.recipe.filter(|_| !o.volume && !o.provisions.is_empty()) else {
         return Step::Clear.into();
     };
-    if o.pods_alive || o.provisions.iter().any(|job| !job.over) {
+    if o.has_running_pods || o.provisions.iter().any(|job| !job.over) {
         return Step::Nothing.into();
     }
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
@@ -64,9 +64,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
         Some((_, RunState::Succeeded)) => Step::Clear.into(),
         Some((attempt, RunState::Failed { at, settled: true, .. })) => {
             // No object stores the time of the failure. So a node whose clock is ahead would delay the next run.
-            let due = (*at).min(now).saturating_add(pause(recipe, *attempt));
+            let due = (*at).min(now).saturating_add(delay(recipe, *attempt));
             match now < due {
-                true => Decision::from(Step::Nothing).until(due),
+                true => Decision::from(Step::Nothing).requeue_at(due),
                 false => Step::StartDelete { attempt: attempt.saturating_add(1) }.into(),
             }
         }
@@ -79,7 +79,7 @@ mod tests {
     use contract::exit::Failure;
 
     use super::*;
-    use crate::config::record::Record;
+    use crate::config::record::EffectiveConfig;
     use crate::object::ObjectName;
     use crate::run::state::Cause;
 
@@ -88,7 +88,7 @@ mod tests {
     fn recipe() -> Recipe {
         let data = [("image".to_owned(), "x".to_owned()), ("backoff".into(), "10s..60s".into())].into();
         let config = ObjectName::new("admin", "silver");
-        Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+        EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
     fn failed(settled: bool) -> RunState {
@@ -99,7 +99,13 @@ mod tests {
         let (recipe, job) = (recipe(), Job { over, ..Job::default() });
         let provisions = [&job];
         decide(
-            &Observed { provisions: &provisions, pods_alive: false, volume: false, recipe: Some(&recipe), deletes },
+            &Observed {
+                provisions: &provisions,
+                has_running_pods: false,
+                volume: false,
+                recipe: Some(&recipe),
+                deletes,
+            },
             now,
         )
     }
@@ -117,10 +123,10 @@ mod tests {
     #[test]
     fn a_delete_run_that_failed_is_repeated_at_the_pace_of_the_class() {
         let first = decided(true, &[(1, failed(true))], NOW);
-        assert_eq!((first.step, first.wake_at), (Step::Nothing, Some(NOW + 10)));
+        assert_eq!((first.step, first.requeue_at), (Step::Nothing, Some(NOW + 10)));
         assert_eq!(decided(true, &[(1, failed(true))], NOW + 10).step, Step::StartDelete { attempt: 2 });
         let second = decided(true, &[(1, failed(true)), (2, failed(true))], NOW);
-        assert_eq!(second.wake_at, Some(NOW + 20));
+        assert_eq!(second.requeue_at, Some(NOW + 20));
         assert_eq!(decided(true, &[(9, failed(true))], NOW + 1800).step, Step::StartDelete { attempt: 10 });
         assert_eq!(decided(true, &[(2, RunState::Succeeded), (1, failed(true))], NOW).step, Step::Clear);
     }
@@ -129,8 +135,13 @@ mod tests {
     fn what_tells_nothing_is_cleared() {
         let (recipe, job) = (recipe(), Job::default());
         let provisions = [&job];
-        let left =
-            Observed { provisions: &provisions, pods_alive: true, volume: true, recipe: Some(&recipe), deletes: &[] };
+        let left = Observed {
+            provisions: &provisions,
+            has_running_pods: true,
+            volume: true,
+            recipe: Some(&recipe),
+            deletes: &[],
+        };
         assert_eq!(decide(&left, NOW).step, Step::Clear, "a volume is deleted as a volume");
         assert_eq!(decide(&Observed { volume: false, ..left.clone() }, NOW).step, Step::Nothing, "its pod runs");
         assert_eq!(decide(&Observed { volume: false, recipe: None, ..left.clone() }, NOW).step, Step::Clear);

@@ -77,7 +77,7 @@ pub struct Job {
     /// The attributes that the run must give its volume.
     pub attributes: Option<Attributes>,
     /// The fingerprint of the segment when a capacity run was created.
-    pub saw: String,
+    pub fingerprint: String,
     /// The Job is terminating.
     pub deleting: bool,
     /// The Job has completed.
@@ -122,7 +122,7 @@ impl From<&batch::Job> for Job {
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
-            node: job.spec.as_ref().and_then(|spec| super::job::pinned_to(&spec.template)).cloned(),
+            node: job.spec.as_ref().and_then(|spec| super::job::required_node(&spec.template)).cloned(),
             members: members(
                 job.metadata.name.as_deref().unwrap_or_default(),
                 job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()),
@@ -139,7 +139,7 @@ impl From<&batch::Job> for Job {
             view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
-            view.saw = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
+            view.fingerprint = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
             view.content = annotations.get(names::JOB_CONTENT).cloned();
             view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
@@ -348,13 +348,13 @@ pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Tim
 }
 
 /// Returns the nodes of pods that may still be running.
-pub fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
+pub fn nodes_with_pods(pods: &[Arc<Pod>]) -> Vec<String> {
     let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     nodes.into_iter().collect()
 }
 
 /// Checks whether a pod of a run of this operation may still be running.
-pub fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
+pub fn has_running_pods(pods: &[Arc<Pod>], operation: Operation) -> bool {
     pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
 }
 

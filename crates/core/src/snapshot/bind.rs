@@ -8,13 +8,13 @@
 //! | 1 | terminating, not held | | nothing |
 //! | 2 | terminating, held | its content is terminating | wait for its end |
 //! | 3 | terminating, held | its content is not ready, or must be deleted | [`Step::DeleteContent`] |
-//! | 4 | terminating, held | its content must stay | [`Step::Release`] |
+//! | 4 | terminating, held | its content must stay | [`Step::RemoveFinalizer`] |
 //! | 5 | terminating, held | it is not certain that it has no content | [`Step::ConfirmNoContent`] |
-//! | 6 | terminating, held | it has no content | [`Step::Release`] |
+//! | 6 | terminating, held | it has no content | [`Step::RemoveFinalizer`] |
 //! | 7 | of a class or content of another driver | | nothing |
 //! | 8 | of a CSI volume, not held | | nothing: the snapshot-controller serves it |
 //! | 9 | of a claim, without a class | its volume is the orchestrator's | [`Step::SetClass`], or an event that there is no default |
-//! | 10 | not held | its content could be bound, or its claim has a volume | [`Step::Hold`] |
+//! | 10 | not held | its content could be bound, or its claim has a volume | [`Step::AddFinalizer`] |
 //! | 11 | of a claim, without content | it can be made | [`Step::CreateContent`] |
 //! | 12 | without content | it cannot be made, or its content does not exist | [`Step::Refuse`], or nothing if the status has an error; an event |
 //! | 13 | of a content | the content is not bound | [`Step::BindContent`] |
@@ -82,7 +82,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Adds the finalizer.
-    Hold,
+    AddFinalizer,
     /// Writes the default class on the VolumeSnapshot.
     SetClass {
         /// The name of the class.
@@ -107,7 +107,7 @@ pub enum Step {
     /// Asks the API, not the cache, whether there is a content, and decides again.
     ConfirmNoContent,
     /// Removes the finalizer.
-    Release,
+    RemoveFinalizer,
 }
 
 /// A decision about a VolumeSnapshot: the next step, an event, and a time.
@@ -117,7 +117,7 @@ pub type Decision = crate::decision::Decision<Step>;
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if snapshot.deleting {
-        return if snapshot.is_held() { leaving(o).into() } else { Step::Nothing.into() };
+        return if snapshot.has_finalizer() { leaving(o).into() } else { Step::Nothing.into() };
     }
     match &snapshot.of {
         Of::Claim(_) => dynamic(o),
@@ -136,10 +136,10 @@ fn leaving(o: &Observed<'_>) -> Step {
     match own(o) {
         Some(content) if content.deleting => Step::Nothing,
         Some(content) if !content.ready || content.policy == "Delete" => Step::DeleteContent,
-        Some(_) => Step::Release,
+        Some(_) => Step::RemoveFinalizer,
         // A content that does not seem bound may have been bound a moment ago.
         None if !o.no_content => Step::ConfirmNoContent,
-        None => Step::Release,
+        None => Step::RemoveFinalizer,
     }
 }
 
@@ -150,7 +150,7 @@ fn refused(o: &Observed<'_>, why: String) -> Decision {
         true => Step::Refuse { why: why.clone() },
         false => Step::Nothing,
     };
-    Decision::from(step).saying(true, reason::SNAPSHOT_FAILED, why)
+    Decision::from(step).with_warning(reason::SNAPSHOT_FAILED, why)
 }
 
 /// Decides rows 7 to 12, 14 and 15, for a snapshot that is to be made.
@@ -158,12 +158,12 @@ fn dynamic(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if let Some(content) = own(o) {
         // The content of a CSI volume belongs to the snapshot-controller.
-        let ours = o.content_ours && (snapshot.is_held() || content.instance.is_some());
+        let ours = o.content_ours && (snapshot.has_finalizer() || content.instance.is_some());
         return if ours { bound(o, content) } else { Step::Nothing.into() };
     }
     let policy = match (&o.class, &o.source) {
         (SnapshotClassLookup::NotOurs, _) => return Step::Nothing.into(),
-        (_, Source::Ours(volume)) if volume.source == Some("csi") => return Step::Nothing.into(),
+        (_, Source::Ours(volume)) if volume.source_kind == Some("csi") => return Step::Nothing.into(),
         (SnapshotClassLookup::Ours { policy }, _) => (*policy).to_owned(),
         (SnapshotClassLookup::Unnamed(Ok(class)), Source::Ours(_)) => {
             return Step::SetClass { class: (*class).to_owned() }.into();
@@ -179,7 +179,7 @@ fn dynamic(o: &Observed<'_>) -> Decision {
         );
     }
     match &o.source {
-        Source::Ours(_) if !snapshot.is_held() => Step::Hold.into(),
+        Source::Ours(_) if !snapshot.has_finalizer() => Step::AddFinalizer.into(),
         Source::Ours(_) => Step::CreateContent { policy }.into(),
         Source::Foreign => refused(
             o,
@@ -215,9 +215,9 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
     if !named || !(content.snapshot_uid.is_empty() || content.snapshot_uid == snapshot.uid) {
         return refused(o, format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot));
     }
-    match (content.deleting, snapshot.is_held(), content.snapshot_uid.is_empty()) {
+    match (content.deleting, snapshot.has_finalizer(), content.snapshot_uid.is_empty()) {
         (true, _, true) => refused(o, format!("the VolumeSnapshotContent {name} is being deleted")),
-        (false, false, _) => Step::Hold.into(),
+        (false, false, _) => Step::AddFinalizer.into(),
         (false, true, true) => Step::BindContent.into(),
         (_, _, false) => bound(o, content),
     }
@@ -225,8 +225,8 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
 
 /// Decides rows 10, 14 and 15.
 fn bound(o: &Observed<'_>, content: &Content) -> Decision {
-    if !o.snapshot.is_held() && !content.deleting {
-        return Step::Hold.into();
+    if !o.snapshot.has_finalizer() && !content.deleting {
+        return Step::AddFinalizer.into();
     }
     let status = mirrored(content, &o.snapshot.status);
     match status == o.snapshot.status {
@@ -235,7 +235,7 @@ fn bound(o: &Observed<'_>, content: &Content) -> Decision {
             let ready = status.ready == Some(true) && o.snapshot.status.ready != Some(true);
             let decision = Decision::from(Step::Mirror(status));
             match ready {
-                true => decision.saying(false, reason::SNAPSHOT_READY, "the snapshot can be restored"),
+                true => decision.with_event(reason::SNAPSHOT_READY, "the snapshot can be restored"),
                 false => decision,
             }
         }

@@ -112,10 +112,10 @@ impl World {
         let decision = self.decide();
         let Step::Refuse { why } = &decision.step else { panic!("{:?}", decision.step) };
         assert!(why.contains(says), "{why}");
-        assert_eq!(&decision.tell.unwrap().message, why);
+        assert_eq!(&decision.event.unwrap().message, why);
         // An earlier error stays, also if the snapshot-controller wrote it.
         let told = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
-        assert_eq!((told.step, told.tell.unwrap().message.contains(says)), (Step::Nothing, true));
+        assert_eq!((told.step, told.event.unwrap().message.contains(says)), (Step::Nothing, true));
     }
 }
 
@@ -124,17 +124,17 @@ fn rows_1_to_6_a_snapshot_goes_after_its_content() {
     assert_eq!(of_claim().bound().going().step(), Step::Nothing);
     let world = of_claim().held().going();
     assert_eq!(world.step(), Step::ConfirmNoContent);
-    assert_eq!(world.clone().with(|w| w.no_content = true).step(), Step::Release);
+    assert_eq!(world.clone().with(|w| w.no_content = true).step(), Step::RemoveFinalizer);
     let bound = world.bound();
     assert_eq!(bound.step(), Step::DeleteContent);
     assert_eq!(bound.clone().with(|w| w.content.as_mut().unwrap().deleting = true).step(), Step::Nothing);
     let retained = bound.with(|w| w.content.as_mut().unwrap().policy = "Retain".into());
     assert_eq!(retained.step(), Step::DeleteContent, "nothing is there to be retained");
-    assert_eq!(retained.clone().with(|w| w.content.as_mut().unwrap().ready = true).step(), Step::Release);
+    assert_eq!(retained.clone().with(|w| w.content.as_mut().unwrap().ready = true).step(), Step::RemoveFinalizer);
     let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into());
     // The content may have been bound a moment ago.
     assert_eq!(theirs.step(), Step::ConfirmNoContent);
-    assert_eq!(theirs.with(|w| w.no_content = true).step(), Step::Release);
+    assert_eq!(theirs.with(|w| w.no_content = true).step(), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn rows_7_and_8_what_is_of_others_is_left_to_them() {
 
 #[test]
 fn rows_9_to_12_a_content_is_made_where_it_can_be() {
-    assert_eq!(of_claim().step(), Step::Hold);
+    assert_eq!(of_claim().step(), Step::AddFinalizer);
     assert_eq!(of_claim().held().step(), Step::CreateContent { policy: "Delete".into() });
     let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
     assert_eq!(unnamed.step(), Step::SetClass { class: "d".into() });
@@ -170,7 +170,7 @@ fn rows_9_to_12_a_content_is_made_where_it_can_be() {
 #[test]
 fn rows_10_and_13_a_content_that_exists_is_bound() {
     let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = String::new());
-    assert_eq!(unbound.step(), Step::Hold);
+    assert_eq!(unbound.step(), Step::AddFinalizer);
     assert_eq!(unbound.clone().held().step(), Step::BindContent);
     assert!(matches!(of_content().held().step(), Step::Mirror(_)));
     of_content().with(|w| w.content = None).refuses("VolumeSnapshotContent theirs does not exist");
@@ -195,7 +195,7 @@ fn rows_14_and_15_the_status_is_the_content_s() {
     let Step::Mirror(status) = decision.step else { panic!("{:?}", decision.step) };
     let content = Some(names::content_name(UID));
     assert_eq!(status, Status { content, ready: Some(true), made_at: Some(7), size: Some(1 << 30), error: None });
-    assert_eq!(decision.tell.unwrap().reason, reason::SNAPSHOT_READY);
+    assert_eq!(decision.event.unwrap().reason, reason::SNAPSHOT_READY);
     assert_eq!(world.with(|w| w.snapshot.status = status).decide(), Step::Nothing.into());
 }
 
@@ -238,8 +238,8 @@ proptest! {
         world.source = match source { 0 => Ok(None), 1 => Err("w".into()), _ => Ok(Some(volume(false))) };
         for _ in 0..8 {
             match world.step() {
-                Step::Nothing | Step::Release => return Ok(()),
-                Step::Hold => world = world.held(),
+                Step::Nothing | Step::RemoveFinalizer => return Ok(()),
+                Step::AddFinalizer => world = world.held(),
                 Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: "Delete" },
                 Step::CreateContent { .. } => world = world.bound(),
                 Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = UID.into(),

@@ -5,31 +5,31 @@
 //!
 //! | # | the content is | and | step |
 //! |---|---|---|---|
-//! | 1 | not of this orchestrator | | nothing, except that claims do not keep it any longer than needed: [`Step::LetGo`] |
+//! | 1 | not of this orchestrator | | nothing, except that claims do not keep it any longer than needed: [`Step::UnprotectSource`] |
 //! | 2 | terminating | it has no finalizer of the orchestrator | nothing |
-//! | 3 | terminating | an admin has set the abandon annotation | [`Step::Release`] and an event |
+//! | 3 | terminating | an admin has set the abandon annotation | [`Step::RemoveFinalizer`] and an event |
 //! | 4 | terminating | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
 //! | 5 | terminating | its VolumeSnapshot exists | an event: the content is deleted together with the VolumeSnapshot |
 //! | 6 | terminating | claims are being restored from it | as row 14; wait for them, and an event |
 //! | 7 | terminating | a snapshot Job is left | [`Step::RemoveJob`], which stops its pod; wait for its end |
-//! | 8 | terminating | no attempt has begun for it, or it is ready and must stay | [`Step::Release`] |
+//! | 8 | terminating | no attempt has begun for it, or it is ready and must stay | [`Step::RemoveFinalizer`] |
 //! | 9 | terminating | its provenance is not known | an event |
 //! | 10 | terminating | its node is not in the cache | [`Step::ConfirmNode`] |
-//! | 11 | terminating | its node is gone | by `node-gone`: an event; [`Step::Release`]; or as the next row, on another node |
-//! | 12 | terminating | the delete-snapshot run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::Release`] |
-//! | 13 | of an existing snapshot, or begun | it is not held | [`Step::Hold`] |
-//! | 13 | of an existing snapshot | it is not ready | [`Step::Finish`] |
-//! | 14 | ready | it is kept for claims that are restored or abandoned | [`Step::LetGo`] |
+//! | 11 | terminating | its node is gone | by `node-gone`: an event; [`Step::RemoveFinalizer`]; or as the next row, on another node |
+//! | 12 | terminating | the delete-snapshot run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::RemoveFinalizer`] |
+//! | 13 | of an existing snapshot, or begun | it is not held | [`Step::AddFinalizer`] |
+//! | 13 | of an existing snapshot | it is not ready | [`Step::MarkReady`] |
+//! | 14 | ready | it is kept for claims that are restored or abandoned | [`Step::UnprotectSource`] |
 //! | 15 | ready | a snapshot Job has ended | [`Step::RemoveJob`] |
 //! | 16 | not ready | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
-//! | 17 | not ready | its VolumeSnapshot is gone, and no attempt has begun | [`Step::Remove`] if the orchestrator made the content |
+//! | 17 | not ready | its VolumeSnapshot is gone, and no attempt has begun | [`Step::DeleteContent`] if the orchestrator made the content |
 //! | 18 | not ready | its VolumeSnapshot is terminating or gone, and no run is in progress | nothing: the content is deleted too |
 //! | 19 | not ready | no attempt is in progress and none can begin; or the claim of the attempt is gone | [`Step::Report`] and an event |
 //! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
 //! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; without a free slot [`Step::StandInLine`], with an event after a while |
-//! | 22 | begun | its source is not protected | [`Step::KeepSource`] |
+//! | 22 | begun | its source is not protected | [`Step::ProtectSource`] |
 //! | 23 | begun | it has no Job | [`Step::StartRun`], on a content that was just read |
-//! | 24 | begun | the run is stuck, failed, or done | an event; [`Step::RecordFailure`]; or [`Step::Finish`] |
+//! | 24 | begun | the run is stuck, failed, or done | an event; [`Step::RecordFailure`]; or [`Step::MarkReady`] |
 //!
 //! The source is protected as long as the content exists and is not ready. The decision about the source's claim ends
 //! the protection.
@@ -40,13 +40,13 @@ use contract::reason::Reason;
 use contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
-use crate::model::data_source::Copying;
+use crate::model::data_source::SourceUser;
 use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
-use crate::node::{NodeState, Places, lost_words};
+use crate::node::{NodeState, Places, unreachable_message};
 use crate::object::ObjectName;
-use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, stand_in_line};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -76,9 +76,9 @@ pub struct Source<'a> {
     /// The claim of the source is terminating.
     pub going: bool,
     /// The claim of the source is protected for this snapshot.
-    pub kept: bool,
+    pub is_protected: bool,
     /// The class has a free slot for a run.
-    pub room: bool,
+    pub has_slot: bool,
 }
 
 /// The observation on which the decision rests.
@@ -97,15 +97,15 @@ pub struct Observed<'a> {
     /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The node of the snapshot, if that matters.
-    pub home: &'a str,
+    pub home_node: &'a str,
     /// The snapshot Jobs of the content.
     pub jobs: &'a [&'a Job],
     /// The run of the last attempt.
     pub run: RunState,
     /// A pod of a snapshot run may still be running.
-    pub pods_alive: bool,
+    pub has_running_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
-    pub alive_on: &'a [String],
+    pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the content and its pods depend on.
     pub places: &'a Places,
     /// The class's present treatment of nodes that are gone.
@@ -113,7 +113,7 @@ pub struct Observed<'a> {
     /// The delete-snapshot run with the number [`delete_attempt`].
     pub delete_run: RunState,
     /// The claims for which the content is kept.
-    pub filling: &'a [Copying],
+    pub source_users: &'a [SourceUser],
 }
 
 /// The next step for a content.
@@ -123,7 +123,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Adds the finalizer.
-    Hold,
+    AddFinalizer,
     /// Waits for a slot, in the queue of the class.
     StandInLine,
     /// Writes finalizer, provenance and number of an attempt, all at once.
@@ -134,7 +134,7 @@ pub enum Step {
         provenance: Box<Provenance>,
     },
     /// Adds a finalizer to the claim of which the snapshot is made.
-    KeepSource,
+    ProtectSource,
     /// Reads the content from the API and decides again.
     Refresh,
     /// Creates the Job of the stamped attempt.
@@ -152,12 +152,12 @@ pub enum Step {
     /// Records that a run failed.
     RecordFailure(LastFailure),
     /// Writes into the status that the snapshot is ready to be restored.
-    Finish {
+    MarkReady {
         /// The size of the volume, in bytes, where it is known.
         size: Option<u64>,
     },
     /// Removes the finalizers that keep the content for claims, if the API shows that none of them is in progress.
-    LetGo {
+    UnprotectSource {
         /// The UIDs of the claims.
         claims: Vec<String>,
     },
@@ -173,18 +173,18 @@ pub enum Step {
         /// The number of the run, from 1.
         attempt: u32,
         /// The run need not be on the node of the snapshot, because the node is gone.
-        elsewhere: bool,
+        on_any_node: bool,
     },
     /// Removes the orchestrator's finalizers: the stored snapshot is deleted, or must stay.
-    Release,
+    RemoveFinalizer,
     /// Deletes the content, for which no snapshot is stored.
-    Remove,
+    DeleteContent,
 }
 
 /// A decision about a content: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
-fn by_hand(why: &str) -> Decision {
+fn needs_manual_cleanup(why: &str) -> Decision {
     let message = format!(
         "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
         names::ABANDON,
@@ -207,14 +207,14 @@ pub fn delete_attempt(content: &Content) -> u32 {
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if !o.ours {
-        return let_go(o).map_or(Step::Nothing, |claims| Step::LetGo { claims }).into();
+        return unprotect_source(o).map_or(Step::Nothing, |claims| Step::UnprotectSource { claims }).into();
     }
     if content.deleting {
         return if content.is_kept() { leaving(o, now) } else { Step::Nothing.into() };
     }
     match (content.handle.is_some(), content.ready) {
-        (true, _) if !content.is_held() => Step::Hold.into(),
-        (true, false) => Step::Finish { size: None }.into(),
+        (true, _) if !content.has_finalizer() => Step::AddFinalizer.into(),
+        (true, false) => Step::MarkReady { size: None }.into(),
         (_, true) => finished(o).into(),
         (false, false) => making(o, now),
     }
@@ -222,8 +222,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Decides rows 14 and 15.
 fn finished(o: &Observed<'_>) -> Step {
-    if let Some(claims) = let_go(o) {
-        return Step::LetGo { claims };
+    if let Some(claims) = unprotect_source(o) {
+        return Step::UnprotectSource { claims };
     }
     match o.jobs.iter().find(|job| job.over && !job.deleting) {
         Some(job) => Step::RemoveJob { job: job.name.clone() },
@@ -232,9 +232,9 @@ fn finished(o: &Observed<'_>) -> Step {
 }
 
 /// Returns the claims for which the content is kept without need.
-fn let_go(o: &Observed<'_>) -> Option<Vec<String>> {
+fn unprotect_source(o: &Observed<'_>) -> Option<Vec<String>> {
     let done: Vec<_> =
-        o.filling.iter().filter(|claim| claim.under_way.is_none()).map(|claim| claim.uid.clone()).collect();
+        o.source_users.iter().filter(|claim| claim.under_way.is_none()).map(|claim| claim.uid.clone()).collect();
     (!done.is_empty()).then_some(done)
 }
 
@@ -243,7 +243,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         let told = "released by annotation; the provisioner did not delete the stored snapshot";
-        return Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told);
+        return Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, told);
     }
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
@@ -256,25 +256,25 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         }
         SnapshotState::Unbound | SnapshotState::Going | SnapshotState::Gone => {}
     }
-    if let Some(claims) = let_go(o) {
-        return Step::LetGo { claims }.into();
+    if let Some(claims) = unprotect_source(o) {
+        return Step::UnprotectSource { claims }.into();
     }
     let filling: Vec<_> =
-        o.filling.iter().filter_map(|claim| claim.under_way.as_ref()).map(ToString::to_string).collect();
+        o.source_users.iter().filter_map(|claim| claim.under_way.as_ref()).map(ToString::to_string).collect();
     if !filling.is_empty() {
         let told = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
-        return Decision::from(Step::Nothing).saying(false, reason::SNAPSHOT_IN_USE, told);
+        return Decision::from(Step::Nothing).with_event(reason::SNAPSHOT_IN_USE, told);
     }
     if let Some(stop) = stopping(o) {
         return stop;
     }
     let begun = content.provenance.is_some() || content.handle.is_some();
     if !begun || (content.policy != "Delete" && content.ready) {
-        return Step::Release.into();
+        return Step::RemoveFinalizer.into();
     }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),
-        Err(why) => by_hand(why),
+        Err(why) => needs_manual_cleanup(why),
     }
 }
 
@@ -283,14 +283,14 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
-    let goes_on = !matches!(o.run, RunState::Absent) || o.pods_alive || !o.jobs.is_empty();
-    goes_on.then(|| lost(o, reason::SNAPSHOT_DELETE_FAILED))
+    let goes_on = !matches!(o.run, RunState::Absent) || o.has_running_pods || !o.jobs.is_empty();
+    goes_on.then(|| unreachable_node(o, reason::SNAPSHOT_DELETE_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
-fn lost(o: &Observed<'_>, reason: &'static Reason) -> Decision {
-    match o.places.lost(o.alive_on) {
-        Some(node) => Decision::warning(Step::Nothing, reason, lost_words(node)),
+fn unreachable_node(o: &Observed<'_>, reason: &'static Reason) -> Decision {
+    match o.places.unreachable_node(o.nodes_with_pods) {
+        Some(node) => Decision::warning(Step::Nothing, reason, unreachable_message(node)),
         None => Step::Nothing.into(),
     }
 }
@@ -302,27 +302,29 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     match &o.delete_run {
         RunState::Absent => {
             let waits = failed.filter(|failure| !failure.is_of_other(recipe));
-            let due = waits.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             match now < due {
-                true => Decision::from(Step::Nothing).until(due),
+                true => Decision::from(Step::Nothing).requeue_at(due),
                 false => start(o, attempt),
             }
         }
-        RunState::Running | RunState::Failed { settled: false, .. } => lost(o, reason::SNAPSHOT_DELETE_FAILED),
+        RunState::Running | RunState::Failed { settled: false, .. } => {
+            unreachable_node(o, reason::SNAPSHOT_DELETE_FAILED)
+        }
         RunState::Stuck { cause, .. } => Decision::warning(
             Step::Nothing,
             reason::SNAPSHOT_DELETE_FAILED,
             format!("delete-snapshot run: {}", cause.message),
         ),
-        RunState::Succeeded => Step::Release.into(),
+        RunState::Succeeded => Step::RemoveFinalizer.into(),
         RunState::Failed { cause, at, .. } => {
             let failure =
-                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, just_now(*at, now), cause, failed);
+                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, clamp_to_recent(*at, now), cause, failed);
             let failure = failure.by(recipe);
             let told = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,
-                pause(recipe, attempt)
+                delay(recipe, attempt)
             );
             Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, told)
         }
@@ -331,16 +333,16 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
-    let node = o.home;
+    let node = o.home_node;
     match (o.places.state(node), o.node_gone) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, elsewhere: false }.into(),
+        (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, on_any_node: false }.into(),
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, elsewhere: true }.into(),
+        (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, on_any_node: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
             let told = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
-            Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told)
+            Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, told)
         }
-        (NodeState::Gone, NodeGone::Hold) => by_hand(&format!(
+        (NodeState::Gone, NodeGone::Hold) => needs_manual_cleanup(&format!(
             "node {node}, which stores it, is gone; the provisioner deletes it when the node is back, or set `node-gone` in the provisioner config"
         )),
     }
@@ -350,8 +352,8 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
 fn making(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     let begun = content.attempt > 0 && content.provenance.is_some();
-    if begun && !content.is_held() {
-        return Step::Hold.into();
+    if begun && !content.has_finalizer() {
+        return Step::AddFinalizer.into();
     }
     let failed = last(content, Operation::Snapshot);
     let under_way = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
@@ -359,7 +361,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
         SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
-            return Step::Remove.into();
+            return Step::DeleteContent.into();
         }
         SnapshotState::Gone | SnapshotState::Going if !under_way || absent => return Step::Nothing.into(),
         SnapshotState::Unbound => return Step::Nothing.into(),
@@ -376,17 +378,17 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
         if let Some(wait) = not_due(content, failed, source.recipe, now) {
             return wait;
         }
-        if o.pods_alive || o.jobs.iter().any(|job| !job.over) {
-            return lost(o, reason::SNAPSHOT_FAILED);
+        if o.has_running_pods || o.jobs.iter().any(|job| !job.over) {
+            return unreachable_node(o, reason::SNAPSHOT_FAILED);
         }
-        if !source.room {
+        if !source.has_slot {
             return stand_in_line(Step::StandInLine, content.created, now);
         }
         let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
         return Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) }.into();
     }
-    match (source.kept, o.fresh) {
-        (false, _) => Step::KeepSource.into(),
+    match (source.is_protected, o.fresh) {
+        (false, _) => Step::ProtectSource.into(),
         (true, false) => Step::Refresh.into(),
         (true, true) => Step::StartRun.into(),
     }
@@ -408,7 +410,7 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
             made_by.pv_name
         ));
     }
-    if source.going && !source.kept {
+    if source.going && !source.is_protected {
         return Err("the source claim of the snapshot is being deleted".into());
     }
     Ok(source)
@@ -430,26 +432,26 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
     let wait = match failure.kind {
         Failure::Never if is_newer() => 0,
-        Failure::Never => seconds(SLOW),
-        Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
+        Failure::Never => seconds(DELAY_AFTER_RETRIES),
+        Failure::Retry | Failure::NoRoom => delay(recipe, failure.attempt),
     };
     let due = failure.at.saturating_add(wait);
     if content.error.as_ref() != Some(&failure.message) {
         return Some(Step::Report { error: failure.message.clone() }.into());
     }
-    (now < due).then(|| Decision::from(Step::Nothing).until(due))
+    (now < due).then(|| Decision::from(Step::Nothing).requeue_at(due))
 }
 
 /// Decides row 24.
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
         RunState::Absent | RunState::Running | RunState::Failed { settled: false, .. } => {
-            lost(o, reason::SNAPSHOT_FAILED)
+            unreachable_node(o, reason::SNAPSHOT_FAILED)
         }
         RunState::Stuck { cause, .. } => reporting(o.content, cause.message.clone()),
-        RunState::Succeeded => Step::Finish { size: o.content.made_by().map(|made_by| made_by.size) }.into(),
+        RunState::Succeeded => Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) }.into(),
         RunState::Failed { cause, kind, at, .. } => {
-            failed_run(o.content, cause, *kind, o.recipe.as_ref().ok().copied(), just_now(*at, now))
+            failed_run(o.content, cause, *kind, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
         }
     }
 }
@@ -471,9 +473,9 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
     let next = match (kind, recipe) {
         (Failure::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
-            SLOW.as_secs() / 60
+            DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
+        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
     let told = format!("snapshot run {attempt} failed: {}; {next}", cause.message);

@@ -3,16 +3,21 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 const NODE: &str = "n1";
 
-fn record(data: &[(&str, &str)]) -> Record {
+fn record(data: &[(&str, &str)]) -> EffectiveConfig {
     let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
     let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), data, ..Record::default() }
+    EffectiveConfig {
+        config: ObjectName::new("admin", "silver"),
+        class: "silver".into(),
+        data,
+        ..EffectiveConfig::default()
+    }
 }
 
 /// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
@@ -84,16 +89,16 @@ struct World {
     source: Result<(), String>,
     able: bool,
     going: bool,
-    kept: bool,
-    room: bool,
+    is_protected: bool,
+    has_slot: bool,
     known: bool,
     jobs: Vec<Job>,
     run: RunState,
-    pods_alive: bool,
+    has_running_pods: bool,
     places: Places,
     node_gone: NodeGone,
     delete_run: RunState,
-    filling: Vec<Copying>,
+    source_users: Vec<SourceUser>,
 }
 
 /// Returns a content that was just created.
@@ -106,16 +111,16 @@ fn new() -> World {
         source: Ok(()),
         able: true,
         going: false,
-        kept: false,
-        room: true,
+        is_protected: false,
+        has_slot: true,
         known: true,
         jobs: Vec::new(),
         run: RunState::Absent,
-        pods_alive: false,
+        has_running_pods: false,
         places: Places([(NODE.to_owned(), NodeState::Ready)].into()),
         node_gone: NodeGone::Hold,
         delete_run: RunState::Absent,
-        filling: Vec::new(),
+        source_users: Vec::new(),
     }
 }
 
@@ -149,8 +154,8 @@ fn failed(settled: bool) -> RunState {
     RunState::Failed { cause: Cause::new("ExitCode", "busy"), kind: Failure::Retry, at: NOW, settled }
 }
 
-fn claim(uid: &str, under_way: bool) -> Copying {
-    Copying { uid: uid.into(), under_way: under_way.then(|| ObjectName::new("team", uid)) }
+fn claim(uid: &str, under_way: bool) -> SourceUser {
+    SourceUser { uid: uid.into(), under_way: under_way.then(|| ObjectName::new("team", uid)) }
 }
 
 impl World {
@@ -167,19 +172,19 @@ impl World {
                     provenance: &provenance,
                     recipe: &recipe,
                     going: self.going,
-                    kept: self.kept,
-                    room: self.room,
+                    is_protected: self.is_protected,
+                    has_slot: self.has_slot,
                 }),
                 recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
-                home: NODE,
+                home_node: NODE,
                 jobs: &jobs,
                 run: self.run.clone(),
-                pods_alive: self.pods_alive,
-                alive_on: &[],
+                has_running_pods: self.has_running_pods,
+                nodes_with_pods: &[],
                 places: &self.places,
                 node_gone: self.node_gone,
                 delete_run: self.delete_run.clone(),
-                filling: &self.filling,
+                source_users: &self.source_users,
             },
             now,
         )
@@ -192,7 +197,7 @@ impl World {
     #[track_caller]
     fn says(&self, words: &str) {
         let decision = self.decide(NOW);
-        let said = decision.tell.map(|tell| tell.message).unwrap_or_default();
+        let said = decision.event.map(|tell| tell.message).unwrap_or_default();
         assert!(said.contains(words), "{:?}: {said}", decision.step);
     }
 
@@ -207,24 +212,28 @@ fn rows_1_and_2_what_is_not_ours_is_left_alone() {
     assert_eq!(new().with(|w| w.ours = false).step(), Step::Nothing);
     // A claim that was restored from the content does not keep it any longer.
     let filled =
-        || new().with(|w| (w.ours, w.filling) = (false, vec![Copying { uid: "copy".into(), under_way: None }]));
-    assert_eq!(filled().step(), Step::LetGo { claims: vec!["copy".into()] });
-    assert_eq!(going(filled()).step(), Step::LetGo { claims: vec!["copy".into()] });
+        || new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), under_way: None }]));
+    assert_eq!(filled().step(), Step::UnprotectSource { claims: vec!["copy".into()] });
+    assert_eq!(going(filled()).step(), Step::UnprotectSource { claims: vec!["copy".into()] });
     assert_eq!(going(new()).step(), Step::Nothing, "nothing keeps it");
     let theirs = going(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
-    assert_eq!(theirs.step(), Step::Release, "the snapshot-controller leaves its finalizer to whoever stored it");
+    assert_eq!(
+        theirs.step(),
+        Step::RemoveFinalizer,
+        "the snapshot-controller leaves its finalizer to whoever stored it"
+    );
 }
 
 #[test]
 fn rows_3_to_6_a_content_that_goes_waits_for_those_who_need_it() {
-    assert_eq!(going(ready()).with(|w| w.content.abandoned = true).step(), Step::Release);
+    assert_eq!(going(ready()).with(|w| w.content.abandoned = true).step(), Step::RemoveFinalizer);
     assert_eq!(going(ready()).with(|w| w.snapshot = SnapshotState::Missing).step(), Step::ConfirmSnapshot);
     let alive = going(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(), Step::Nothing);
     alive.says("as long as its VolumeSnapshot exists");
-    let filling = going(ready()).with(|w| w.filling = vec![claim("a", true), claim("b", false)]);
-    assert_eq!(filling.step(), Step::LetGo { claims: vec!["b".into()] });
-    let filling = filling.with(|w| w.filling.truncate(1));
+    let filling = going(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
+    assert_eq!(filling.step(), Step::UnprotectSource { claims: vec!["b".into()] });
+    let filling = filling.with(|w| w.source_users.truncate(1));
     assert_eq!(filling.step(), Step::Nothing);
     filling.says("filled from it: team/a");
 }
@@ -235,7 +244,7 @@ fn row_7_a_run_ends_before_its_snapshot_is_deleted() {
     assert_eq!(running.step(), Step::RemoveJob { job: job(1, false).name });
     let stopping = running.clone().with(|w| w.jobs[0].deleting = true);
     assert_eq!(stopping.step(), Step::Nothing);
-    let pod = going(begun()).with(|w| w.pods_alive = true);
+    let pod = going(begun()).with(|w| w.has_running_pods = true);
     assert_eq!(pod.step(), Step::Nothing);
     let over = going(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(over.step(), Step::RemoveJob { job: job(1, true).name }, "a later one is then known to be late");
@@ -243,10 +252,10 @@ fn row_7_a_run_ends_before_its_snapshot_is_deleted() {
 
 #[test]
 fn rows_8_and_9_what_stays_and_what_nobody_can_delete() {
-    assert_eq!(going(begun()).with(|w| w.content.provenance = None).step(), Step::Release);
+    assert_eq!(going(begun()).with(|w| w.content.provenance = None).step(), Step::RemoveFinalizer);
     let retained = |world: World| going(world).with(|w| w.content.policy = "Retain".into());
-    assert_eq!(retained(ready()).step(), Step::Release);
-    assert_eq!(retained(begun()).step(), Step::StartDelete { attempt: 1, elsewhere: false }, "it is half-made");
+    assert_eq!(retained(ready()).step(), Step::RemoveFinalizer);
+    assert_eq!(retained(begun()).step(), Step::StartDelete { attempt: 1, on_any_node: false }, "it is half-made");
     going(ready()).with(|w| w.known = false).says("cannot be deleted: lost; clean up by hand");
 }
 
@@ -258,58 +267,58 @@ fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
     assert_eq!(world(NodeState::Missing, NodeGone::Hold).step(), Step::ConfirmNode { node: NODE.into() });
     world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores it, is gone");
     assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(), Step::Nothing);
-    assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(), Step::Release);
-    let elsewhere = Step::StartDelete { attempt: 1, elsewhere: true };
+    assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(), Step::RemoveFinalizer);
+    let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
     assert_eq!(world(NodeState::Gone, NodeGone::RunElsewhere).step(), elsewhere);
 }
 
 #[test]
 fn row_12_a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     let world = going(ready());
-    assert_eq!(world.step(), Step::StartDelete { attempt: 1, elsewhere: false });
+    assert_eq!(world.step(), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
     assert_eq!(run(RunState::Running).step(), Step::Nothing);
     assert_eq!(run(failed(false)).step(), Step::Nothing);
-    assert_eq!(run(RunState::Succeeded).step(), Step::Release);
+    assert_eq!(run(RunState::Succeeded).step(), Step::RemoveFinalizer);
     let Step::RecordFailure(failure) = run(failed(true)).step() else { panic!("it failed") };
     assert_eq!((failure.operation, failure.attempt), (Operation::DeleteSnapshot, 1));
     run(failed(true)).says("delete-snapshot run 1 failed: busy; next try in 10 s");
     let waits = world.with(|w| w.content.last_failure = Some(failure));
     let decision = waits.decide(NOW);
-    assert_eq!((decision.step, decision.wake_at), (Step::Nothing, Some(NOW + 10)));
-    assert_eq!(waits.decide(NOW + 10).step, Step::StartDelete { attempt: 2, elsewhere: false });
+    assert_eq!((decision.step, decision.requeue_at), (Step::Nothing, Some(NOW + 10)));
+    assert_eq!(waits.decide(NOW + 10).step, Step::StartDelete { attempt: 2, on_any_node: false });
 }
 
 #[test]
 fn rows_13_to_15_a_snapshot_that_exists_and_one_that_is_ready() {
     let existing = new().with(|w| w.content.handle = Some("h".into()));
-    assert_eq!(existing.step(), Step::Hold);
+    assert_eq!(existing.step(), Step::AddFinalizer);
     assert_eq!(
         begun().with(|w| w.content.finalizers.clear()).step(),
-        Step::Hold,
+        Step::AddFinalizer,
         "the snapshot-controller took it off"
     );
     let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
-    assert_eq!(held.step(), Step::Finish { size: None });
+    assert_eq!(held.step(), Step::MarkReady { size: None });
     assert_eq!(held.clone().with(|w| w.content.ready = true).step(), Step::Nothing);
     let gone = going(held).with(|w| w.snapshot = SnapshotState::Gone);
-    assert_eq!(gone.step(), Step::StartDelete { attempt: 1, elsewhere: false });
+    assert_eq!(gone.step(), Step::StartDelete { attempt: 1, on_any_node: false });
     assert_eq!(ready().step(), Step::Nothing);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(done.step(), Step::RemoveJob { job: job(1, true).name });
-    let filled = ready().with(|w| w.filling = vec![claim("a", false)]);
-    assert_eq!(filled.step(), Step::LetGo { claims: vec!["a".into()] });
-    assert_eq!(ready().with(|w| w.filling = vec![claim("a", true)]).step(), Step::Nothing);
+    let filled = ready().with(|w| w.source_users = vec![claim("a", false)]);
+    assert_eq!(filled.step(), Step::UnprotectSource { claims: vec!["a".into()] });
+    assert_eq!(ready().with(|w| w.source_users = vec![claim("a", true)]).step(), Step::Nothing);
 }
 
 #[test]
 fn rows_16_to_18_nothing_begins_for_a_snapshot_that_goes() {
     assert_eq!(new().with(|w| w.snapshot = SnapshotState::Missing).step(), Step::ConfirmSnapshot);
     let gone = new().with(|w| w.snapshot = SnapshotState::Gone);
-    assert_eq!(gone.step(), Step::Remove);
+    assert_eq!(gone.step(), Step::DeleteContent);
     assert_eq!(gone.with(|w| w.content.instance = None).step(), Step::Nothing, "somebody else made it");
     for state in [SnapshotState::Going, SnapshotState::Gone] {
-        assert_eq!(begun().with(|w| (w.snapshot, w.kept, w.fresh) = (state, true, true)).step(), Step::Nothing);
+        assert_eq!(begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true)).step(), Step::Nothing);
     }
     assert_eq!(new().with(|w| w.snapshot = SnapshotState::Unbound).step(), Step::Nothing);
 }
@@ -320,7 +329,7 @@ fn row_19_what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_n
     for kept in [false, true] {
         let world = begun().with(|w| {
             w.content.provenance = Some(serde_json::json!(old).to_string());
-            (w.kept, w.fresh) = (kept, true);
+            (w.is_protected, w.fresh) = (kept, true);
         });
         assert!(matches!(world.step(), Step::Report { .. }), "{:?}", world.step());
         world.says("snapshot the volume pvc-old, whose claim is gone");
@@ -341,7 +350,7 @@ fn row_19_what_can_not_begin_is_said_once_in_the_status() {
         assert!(error.contains(says), "{error}");
         assert_eq!(world.with(|w| w.content.error = Some(error)).step(), Step::Nothing);
     }
-    let kept = begun().with(|w| (w.going, w.kept, w.fresh) = (true, true, true));
+    let kept = begun().with(|w| (w.going, w.is_protected, w.fresh) = (true, true, true));
     assert_eq!(kept.step(), Step::StartRun, "what is kept can still be read");
 }
 
@@ -354,7 +363,7 @@ fn rows_20_and_21_the_next_attempt_follows_by_backoff() {
     assert_eq!(world.step(), Step::Report { error: "the array is on fire".into() });
     let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
     let decision = told.decide(NOW);
-    assert_eq!((decision.step, decision.wake_at), (Step::Nothing, Some(NOW + 10)));
+    assert_eq!((decision.step, decision.requeue_at), (Step::Nothing, Some(NOW + 10)));
     assert_eq!(told.decide(NOW + 10).step, stamp(2));
     let waits = told.with(|w| w.jobs = vec![job(1, false)]);
     assert_eq!(waits.decide(NOW + 10).step, Step::Nothing, "its Job is not over");
@@ -365,27 +374,27 @@ fn rows_20_and_21_the_next_attempt_follows_by_backoff() {
 
 #[test]
 fn row_21_a_run_waits_for_a_place_of_its_class() {
-    let full = new().with(|w| w.room = false);
+    let full = new().with(|w| w.has_slot = false);
     let decision = full.decide(NOW);
-    assert_eq!((decision.step, decision.tell, decision.wake_at), (Step::StandInLine, None, Some(NOW + 30)));
+    assert_eq!((decision.step, decision.event, decision.requeue_at), (Step::StandInLine, None, Some(NOW + 30)));
     let later = full.decide(NOW + 31);
-    let (tell, again) = (later.tell.expect("it has waited for long"), later.wake_at);
+    let (tell, again) = (later.event.expect("it has waited for long"), later.requeue_at);
     assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
-    let begun = begun().with(|w| (w.room, w.kept, w.fresh) = (false, true, true));
+    let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
     assert_eq!(begun.step(), Step::StartRun, "what is begun has its place");
-    assert_eq!(going(begun).step(), Step::StartDelete { attempt: 1, elsewhere: false }, "to delete takes none");
+    assert_eq!(going(begun).step(), Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
 }
 
 #[test]
 fn rows_22_to_24_a_run_begins_when_its_source_is_kept() {
-    assert_eq!(begun().step(), Step::KeepSource);
-    assert_eq!(begun().with(|w| w.kept = true).step(), Step::Refresh);
-    let due = begun().with(|w| (w.kept, w.fresh) = (true, true));
+    assert_eq!(begun().step(), Step::ProtectSource);
+    assert_eq!(begun().with(|w| w.is_protected = true).step(), Step::Refresh);
+    let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
     assert_eq!(due.step(), Step::StartRun);
     let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
     assert_eq!(run(RunState::Running).step(), Step::Nothing);
     assert_eq!(run(failed(false)).step(), Step::Nothing);
-    assert_eq!(run(RunState::Succeeded).step(), Step::Finish { size: Some(1 << 30) });
+    assert_eq!(run(RunState::Succeeded).step(), Step::MarkReady { size: Some(1 << 30) });
     run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW }).says("no such image");
     let Step::RecordFailure(failure) = run(failed(true)).step() else { panic!("it failed") };
     assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
@@ -429,7 +438,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 going,
                 kept,
                 known,
-                pods_alive,
+                has_running_pods,
                 abandoned,
                 room,
             ] = flags;
@@ -447,8 +456,9 @@ fn worlds() -> impl Strategy<Value = World> {
                 failure(operation, attempt, if never { Failure::Never } else { Failure::Retry })
             });
             (world.snapshot, world.fresh, world.able, world.going) = (snapshot, fresh, able, going);
-            (world.kept, world.known, world.pods_alive, world.room) = (kept, known, pods_alive, room);
-            world.filling = filling.into_iter().map(|(under_way, n)| claim(&n.to_string(), under_way)).collect();
+            (world.is_protected, world.known, world.has_running_pods, world.has_slot) =
+                (kept, known, has_running_pods, room);
+            world.source_users = filling.into_iter().map(|(under_way, n)| claim(&n.to_string(), under_way)).collect();
             world.jobs = jobs.into_iter().map(|(n, over, deleting)| Job { deleting, ..job(n, over) }).collect();
             (world.run, world.delete_run) = (run, delete_run);
             world
@@ -465,23 +475,23 @@ proptest! {
         let running = |attempt: Option<u32>| world.jobs.iter().any(|job| !job.over && attempt.is_none_or(|a| a == job.marks.attempt));
         match world.decide(NOW + later).step {
             Step::StartRun => {
-                prop_assert!(content.is_held() && content.provenance.is_some() && content.attempt > 0);
-                prop_assert!(world.kept && world.fresh && world.able && !content.deleting && !content.ready);
+                prop_assert!(content.has_finalizer() && content.provenance.is_some() && content.attempt > 0);
+                prop_assert!(world.is_protected && world.fresh && world.able && !content.deleting && !content.ready);
                 prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::Absent);
                 prop_assert!(!world.jobs.iter().any(|job| job.marks.attempt == content.attempt));
             }
             Step::Stamp { attempt, .. } => {
                 prop_assert!(attempt > content.attempt && world.able && !content.deleting && !content.ready);
-                prop_assert!(!running(None) && !world.pods_alive && content.handle.is_none());
-                prop_assert!(world.room);
+                prop_assert!(!running(None) && !world.has_running_pods && content.handle.is_none());
+                prop_assert!(world.has_slot);
             }
             Step::StandInLine => {
-                prop_assert!(!world.room && !content.ready && !content.deleting && content.handle.is_none());
+                prop_assert!(!world.has_slot && !content.ready && !content.deleting && content.handle.is_none());
             }
             Step::StartDelete { .. } => {
                 prop_assert!(content.deleting && world.known && world.delete_run == RunState::Absent);
-                prop_assert!(!world.pods_alive && world.jobs.is_empty() && world.run == RunState::Absent);
-                prop_assert!(world.filling.is_empty() && world.snapshot != SnapshotState::Alive);
+                prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::Absent);
+                prop_assert!(world.source_users.is_empty() && world.snapshot != SnapshotState::Alive);
             }
             _ => {}
         }
@@ -490,13 +500,13 @@ proptest! {
     #[test]
     fn what_is_stored_is_let_go_only_when_it_is_gone_or_to_stay(world in worlds()) {
         let content = &world.content;
-        if world.step() == Step::Release && !content.abandoned {
+        if world.step() == Step::RemoveFinalizer && !content.abandoned {
             let begun = content.provenance.is_some() || content.handle.is_some();
             let stays = content.policy == "Retain" && content.ready;
-            prop_assert!(content.deleting && world.filling.is_empty() && !world.pods_alive);
+            prop_assert!(content.deleting && world.source_users.is_empty() && !world.has_running_pods);
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }
-        if world.step() == Step::Remove {
+        if world.step() == Step::DeleteContent {
             prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::Gone);
         }
     }
@@ -507,12 +517,12 @@ proptest! {
         let change = |change: &dyn Fn(&mut World)| world.clone().with(|w| change(w));
         let next = match decision.step.clone() {
             Step::Report { error } => change(&|w| w.content.error = Some(error.clone())),
-            Step::Finish { .. } => change(&|w| w.content.ready = true),
-            Step::Hold => change(&|w| w.content.finalizers.push(names::SNAPSHOT_FINALIZER.into())),
-            Step::KeepSource => change(&|w| w.kept = true),
+            Step::MarkReady { .. } => change(&|w| w.content.ready = true),
+            Step::AddFinalizer => change(&|w| w.content.finalizers.push(names::SNAPSHOT_FINALIZER.into())),
+            Step::ProtectSource => change(&|w| w.is_protected = true),
             Step::Refresh => change(&|w| w.fresh = true),
             Step::RecordFailure(failure) => change(&|w| w.content.last_failure = Some(failure.clone())),
-            Step::LetGo { claims } => change(&|w| w.filling.retain(|claim| !claims.contains(&claim.uid))),
+            Step::UnprotectSource { claims } => change(&|w| w.source_users.retain(|claim| !claims.contains(&claim.uid))),
             _ => return Ok(()),
         };
         prop_assert_ne!(next.decide(NOW).step, decision.step);

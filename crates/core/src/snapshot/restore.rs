@@ -11,7 +11,7 @@ use crate::model::snapshot::Snapshot;
 
 /// The observed state of the VolumeSnapshot that is the data source of a claim.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
+pub struct SnapshotSource<'a> {
     /// The VolumeSnapshot; `None` if it does not exist.
     pub snapshot: Option<&'a Snapshot>,
     /// The content to which it is bound and that refers to it.
@@ -26,7 +26,7 @@ pub struct Stored<'a> {
     pub granted: bool,
 }
 
-impl Stored<'_> {
+impl SnapshotSource<'_> {
     /// Checks whether the content is protected for this claim.
     pub fn is_kept_for(&self, claim: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&claim.uid);

@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::backoff::{SLOW, pause, seconds};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
 use crate::run::state::RunState;
 use crate::run::view::Job;
 
@@ -39,11 +39,11 @@ pub struct Runs<'a> {
     /// The Job of the next run was created a moment ago and is not in the cache.
     pub starting: bool,
     /// A pod of one of the runs may still be running.
-    pub pods_alive: bool,
+    pub has_running_pods: bool,
     /// The node of a pod of one of the runs, if the node does not answer.
-    pub lost: Option<&'a str>,
+    pub unreachable_node: Option<&'a str>,
     /// A pod of another run that makes or changes the volume may still be running.
-    pub others_alive: bool,
+    pub has_other_running_pods: bool,
 }
 
 impl<'a> Runs<'a> {
@@ -54,12 +54,12 @@ impl<'a> Runs<'a> {
 
     /// Checks whether a run is in progress.
     pub(super) fn is_under_way(&self) -> bool {
-        self.starting || self.pods_alive || self.current().is_some()
+        self.starting || self.has_running_pods || self.current().is_some()
     }
 
     /// Checks whether a pod may still work on the volume, so that nothing else can begin.
     pub(super) fn is_occupied(&self) -> bool {
-        self.pods_alive || self.others_alive
+        self.has_running_pods || self.has_other_running_pods
     }
 
     /// Ends the runs of a volume whose claim is gone, before anything else is done with the volume. `now` is in seconds
@@ -68,8 +68,8 @@ impl<'a> Runs<'a> {
         if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
             return Some(remove(run.job.name.clone()).into());
         }
-        let goes_on = self.starting || self.pods_alive || self.all.iter().any(|run| !run.is_over());
-        goes_on.then(|| Decision::from(S::default()).until(now + POD_ENDS))
+        let goes_on = self.starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
+        goes_on.then(|| Decision::from(S::default()).requeue_at(now + POD_ENDS))
     }
 }
 
@@ -79,14 +79,14 @@ pub(super) fn of_bound<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name)
     };
-    claim.filter(bound).filter(|claim| !claim.is_held() && volume.is_adopted() && !volume.deleting)
+    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.deleting)
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
 pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
     at.saturating_add(match kind {
-        Failure::Never => seconds(SLOW),
-        Failure::Retry | Failure::NoRoom => pause(recipe, tries),
+        Failure::Never => seconds(DELAY_AFTER_RETRIES),
+        Failure::Retry | Failure::NoRoom => delay(recipe, tries),
     })
 }
 
@@ -95,9 +95,9 @@ pub(super) fn next_try(kind: Failure, tries: u32, recipe: Option<&Recipe>, anoth
     match (kind, recipe) {
         (Failure::Never, _) => format!(
             "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
-            SLOW.as_secs() / 60
+            DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, tries)),
+        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, tries)),
         (_, None) => "next try when its provisioner config is known".to_owned(),
     }
 }

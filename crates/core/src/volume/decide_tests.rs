@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
@@ -15,7 +15,9 @@ const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
 fn recipe() -> Recipe {
-    Record { data: [("image".to_owned(), "x".to_owned())].into(), ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { data: [("image".to_owned(), "x".to_owned())].into(), ..EffectiveConfig::default() }
+        .recipe()
+        .unwrap()
 }
 
 /// Returns an adopted volume with this policy.
@@ -41,10 +43,10 @@ struct World {
     claim: ClaimState,
     recipe: Result<Recipe, String>,
     run_known: bool,
-    pods_alive: bool,
+    has_running_pods: bool,
     /// The states of all nodes that are not ready.
     places: Places,
-    home: &'static str,
+    home_node: &'static str,
     node_gone: NodeGone,
     run: RunState,
     /// The Job of an expand run in progress.
@@ -54,41 +56,43 @@ struct World {
 }
 
 /// Returns runs, each with a pod.
-fn runs_of<'a>(all: &'a [Run<'a>], others_alive: bool) -> Runs<'a> {
-    Runs { all, starting: false, pods_alive: !all.is_empty(), lost: None, others_alive }
+fn runs_of<'a>(all: &'a [Run<'a>], has_other_running_pods: bool) -> Runs<'a> {
+    Runs { all, starting: false, has_running_pods: !all.is_empty(), unreachable_node: None, has_other_running_pods }
 }
 
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let World { volume, ours, claim, pods_alive, run, home, node_gone, run_known, .. } = self;
+        let World { volume, ours, claim, has_running_pods, run, home_node, node_gone, run_known, .. } = self;
         let run_known = *run_known;
-        let (ours, claim, pods_alive, run, node_gone) = (*ours, *claim, *pods_alive, run.clone(), *node_gone);
-        let nodes = volume.nodes.iter().cloned().chain([(*home).to_owned()]);
+        let (ours, claim, has_running_pods, run, node_gone) =
+            (*ours, *claim, *has_running_pods, run.clone(), *node_gone);
+        let nodes = volume.nodes.iter().cloned().chain([(*home_node).to_owned()]);
         let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
-        let (places, alive_on) = (&places, &[] as &[String]);
+        let (places, nodes_with_pods) = (&places, &[] as &[String]);
         let runs: Vec<_> = self.growing.iter().map(|job| Run { job, state: RunState::Running }).collect();
-        let working = |all| runs_of(all, pods_alive);
-        let expansion = expand::Observed { limit: None, claim: None, recipe: recipe.clone(), runs: working(&runs) };
+        let working = |all| runs_of(all, has_running_pods);
+        let expansion =
+            expand::Observed { quota_error: None, claim: None, recipe: recipe.clone(), runs: working(&runs) };
         let modify_runs: Vec<_> = self.modifying.iter().map(|job| Run { job, state: RunState::Running }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
-            wished: Err(String::new()),
+            requested_attributes: Err(String::new()),
             runs: working(&modify_runs),
         };
         let o = Observed {
             volume,
             ours,
             claim,
-            namesake: false,
+            claim_was_bound: false,
             recipe,
             run_known,
-            pods_alive,
-            alive_on,
+            has_running_pods,
+            nodes_with_pods,
             places,
-            home,
+            home_node,
             node_gone,
             run,
             delete_job: None,
@@ -110,7 +114,7 @@ impl World {
     #[track_caller]
     fn waits(&self, says: &str) {
         let decision = self.decide(NOW);
-        let said = decision.tell.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
         assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
     }
 }
@@ -122,9 +126,9 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         claim,
         recipe: Ok(recipe()),
         run_known: false,
-        pods_alive: false,
+        has_running_pods: false,
         places: Places::default(),
-        home: "",
+        home_node: "",
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
         growing: None,
@@ -156,15 +160,15 @@ fn row_1_what_is_not_ours_is_left_alone() {
 fn row_1a_what_is_deleted_without_a_claim_is_told_and_can_be_let_go_of() {
     let deleted = |policy| Volume { deleting: true, ..volume(policy) };
     world(deleted("Delete"), ClaimState::None).waits("no claim has released it");
-    assert_eq!(world(deleted("Retain"), ClaimState::None).step(), Step::Unhold);
+    assert_eq!(world(deleted("Retain"), ClaimState::None).step(), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
-    assert_eq!(world(abandoned, ClaimState::None).step(), Step::Unhold);
+    assert_eq!(world(abandoned, ClaimState::None).step(), Step::RemoveFinalizer);
 }
 
 #[test]
 fn row_4_a_volume_that_is_to_stay_is_not_held() {
     for policy in ["Retain", "Recycle"] {
-        assert_eq!(world(volume(policy), ClaimState::Alive).step(), Step::Unhold);
+        assert_eq!(world(volume(policy), ClaimState::Alive).step(), Step::RemoveFinalizer);
         world(unheld(policy), ClaimState::Alive).rests();
     }
 }
@@ -173,13 +177,13 @@ fn row_4_a_volume_that_is_to_stay_is_not_held() {
 fn row_4_a_volume_that_is_going_stays_as_long_as_its_claim() {
     let going = Volume { deleting: true, ..volume("Retain") };
     world(going.clone(), ClaimState::Alive).rests();
-    assert_eq!(world(going, ClaimState::Gone).step(), Step::Unhold);
+    assert_eq!(world(going, ClaimState::Gone).step(), Step::RemoveFinalizer);
 }
 
 #[test]
 fn row_2_a_volume_that_is_to_go_is_held() {
     let unheld = unheld("Delete");
-    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::Hold);
+    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::AddFinalizer);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests();
     world(Volume { mark: None, ..unheld.clone() }, ClaimState::Alive).rests();
     world(Volume { deleting: true, ..unheld }, ClaimState::Alive).waits("came too late");
@@ -223,9 +227,9 @@ fn row_5a_what_was_restored_is_reserved_for_the_claim_that_it_had() {
 #[test]
 fn row_5a_what_was_restored_can_be_let_go_of() {
     let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
-    assert_eq!(world(deleted, ClaimState::Missing).step(), Step::Unhold);
+    assert_eq!(world(deleted, ClaimState::Missing).step(), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
-    assert_eq!(world(abandoned, ClaimState::Gone).step(), Step::Remove);
+    assert_eq!(world(abandoned, ClaimState::Gone).step(), Step::DeleteVolume);
 }
 
 #[test]
@@ -261,7 +265,7 @@ fn row_3_what_is_kept_ready_is_cleared_up_after_and_no_more() {
     }
     let ready = wandered(ClaimState::Awaited);
     assert_eq!(ready.step(), wandered(ClaimState::Alive).step());
-    assert!(matches!(ready.step(), Step::StartDelete { node, .. } if node != ready.home));
+    assert!(matches!(ready.step(), Step::StartDelete { node, .. } if node != ready.home_node));
 }
 
 #[test]
@@ -282,19 +286,19 @@ fn row_8_no_run_for_the_size_is_beside_a_deletion() {
         let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { growing: Some(going.clone()), ..world };
-        assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
+        assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 5)));
         let goes_on = Job { deleting: false, ..going.clone() };
         let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
         let world = World { modifying: Some(going), ..world };
-        assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
+        assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 5)));
     }
 }
 
 #[test]
 fn row_9_what_is_retained_stays() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
-        assert_eq!(world(volume("Retain"), claim).step(), Step::Unhold);
+        assert_eq!(world(volume("Retain"), claim).step(), Step::RemoveFinalizer);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests();
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests();
     }
@@ -303,16 +307,16 @@ fn row_9_what_is_retained_stays() {
 #[test]
 fn row_7_an_admin_lets_go() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
-    let world = World { recipe: Err("lost".into()), pods_alive: true, ..world(volume, ClaimState::Gone) };
+    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::Gone) };
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Remove);
-    assert!(decision.tell.unwrap().message.contains("did not delete its storage"));
+    assert_eq!(decision.step, Step::DeleteVolume);
+    assert!(decision.event.unwrap().message.contains("did not delete its storage"));
 }
 
 #[test]
 fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
     let refused = Volume { quarantine: Some("why".into()), mark: None, deleting: true, ..volume("Delete") };
-    assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::Unhold);
+    assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::RemoveFinalizer);
     world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests();
     // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
     let adopted = Volume { quarantine: Some("why".into()), deleting: true, ..volume("Delete") };
@@ -354,8 +358,8 @@ fn row_10_a_misnamed_volume_does_not_delete_the_right_one() {
 
 #[test]
 fn row_11_a_pod_that_may_run_is_waited_for() {
-    let world = World { pods_alive: true, run: RunState::Succeeded, ..released() };
-    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
+    let world = World { has_running_pods: true, run: RunState::Succeeded, ..released() };
+    assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 5)));
 }
 
 #[test]
@@ -366,7 +370,7 @@ fn row_15_the_storage_is_deleted() {
     World { run: RunState::Running, ..released() }.rests();
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
     World { run: stuck, ..released() }.waits("delete run: 0/1 nodes");
-    assert_eq!(World { run: RunState::Succeeded, ..released() }.step(), Step::Remove);
+    assert_eq!(World { run: RunState::Succeeded, ..released() }.step(), Step::DeleteVolume);
     World { run: failed(NOW, false), ..released() }.rests();
 }
 
@@ -378,12 +382,12 @@ fn row_16_what_is_removed_is_not_removed_again() {
     };
     for volume in [volume("Delete"), unheld("Delete")] {
         let abandoned = Volume { abandoned: true, ..volume.clone() };
-        let gone = !volume.is_held();
+        let gone = !volume.has_finalizer();
         for volume in [volume, abandoned] {
-            assert_eq!(removed(false, volume.clone()).step(), Step::Remove);
+            assert_eq!(removed(false, volume.clone()).step(), Step::DeleteVolume);
             match gone {
                 true => removed(true, volume).rests(),
-                false => assert_eq!(removed(true, volume).step(), Step::Remove),
+                false => assert_eq!(removed(true, volume).step(), Step::DeleteVolume),
             }
         }
     }
@@ -395,17 +399,17 @@ fn row_15_a_failed_run_is_repeated_after_a_pause() {
     let decision = world.decide(NOW);
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
-    assert_eq!(decision.tell.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
+    assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
     world.run = RunState::Absent;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
-    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 8)));
+    assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 8)));
     assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
     assert_eq!(world.step(), begin(1, ""));
 }
 
 fn begin(attempt: u32, node: &str) -> Step {
-    Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
+    Step::StartDelete { attempt, node: node.to_owned(), on_any_node: false }
 }
 
 fn names_of(nodes: &[&str]) -> Vec<String> {
@@ -415,7 +419,7 @@ fn names_of(nodes: &[&str]) -> Vec<String> {
 /// Returns a volume that was made on node `c`, after attempts on `a` and `b`.
 fn wandered(claim: ClaimState) -> World {
     let volume = Volume { nodes: names_of(&["a", "b", "c"]), ..volume("Delete") };
-    World { home: "c", ..world(volume, claim) }
+    World { home_node: "c", ..world(volume, claim) }
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {
@@ -427,7 +431,7 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
     let alive = wandered(ClaimState::Alive);
     assert_eq!(alive.step(), begin(1, "a"));
     let done = World { run: RunState::Succeeded, ..alive.clone() };
-    assert_eq!(done.step(), Step::SettleNode { nodes: names_of(&["b", "c"]) });
+    assert_eq!(done.step(), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
         let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
         World { volume, ..alive.clone() }
@@ -437,24 +441,24 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
     let unmarked = Volume { mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests();
     // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
-    World { home: "", ..alive.clone() }.rests();
+    World { home_node: "", ..alive.clone() }.rests();
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
     assert_eq!(retained.step(), begin(1, "a"));
     let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(kept.step(), Step::Unhold);
+    assert_eq!(kept.step(), Step::RemoveFinalizer);
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(unheld.step(), Step::Hold);
+    assert_eq!(unheld.step(), Step::AddFinalizer);
     let gone = World { claim: ClaimState::Gone, ..retained };
     assert_eq!(gone.step(), begin(1, "a"));
     let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, run: RunState::Succeeded, ..gone };
-    assert_eq!(last.step(), Step::SettleNode { nodes: vec![] });
+    assert_eq!(last.step(), Step::MarkNodeClean { nodes: vec![] });
 }
 
 #[test]
 fn row_12_what_vanishes_meanwhile_is_held_first() {
-    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(), Step::Hold);
+    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(), Step::AddFinalizer);
     let going = Volume { deleting: true, ..unheld("Delete") };
     assert_eq!(world(going, ClaimState::Gone).step(), begin(1, ""));
 }
@@ -469,10 +473,10 @@ fn rows_13_and_14_a_node_that_is_gone() {
     let gone = with_state("c", NodeState::Gone, last);
     gone.waits("node c, where something must be deleted, is gone");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
-    assert_eq!(forget.step(), Step::Remove);
-    assert!(forget.decide(NOW).tell.unwrap().message.contains("node-gone: forget"));
+    assert_eq!(forget.step(), Step::DeleteVolume);
+    assert!(forget.decide(NOW).event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
-    assert_eq!(elsewhere.step(), Step::StartDelete { attempt: 1, node: "c".into(), elsewhere: true });
+    assert_eq!(elsewhere.step(), Step::StartDelete { attempt: 1, node: "c".into(), on_any_node: true });
     // A dead node does not prevent the clean-up of the others.
     let others = with_state("a", NodeState::Gone, released);
     assert_eq!(others.step(), begin(1, "b"));
@@ -483,7 +487,7 @@ fn rows_13_and_14_a_node_that_is_gone() {
     };
     one(NodeGone::RunElsewhere).rests();
     one(NodeGone::Hold).waits("node a");
-    assert_eq!(one(NodeGone::Forget).step(), Step::SettleNode { nodes: names_of(&["c"]) });
+    assert_eq!(one(NodeGone::Forget).step(), Step::MarkNodeClean { nodes: names_of(&["c"]) });
 }
 
 fn runs() -> impl Strategy<Value = RunState> {
@@ -538,7 +542,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { volume, ours, claim, recipe, run_known, pods_alive, places: Places(places), home, node_gone, run, growing, modifying }
+        World { volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, places: Places(places), home_node: home, node_gone, run, growing, modifying }
     }
 }
 
@@ -552,24 +556,24 @@ proptest! {
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
         let deletes = volume.reclaim_policy == "Delete";
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
-        let todo = todo(volume, world.claim, world.home);
-        prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
+        let todo = nodes_to_clean(volume, world.claim, world.home_node);
+        prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
         let restored = volume.is_restored() && !volume.abandoned && world.ours;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
         // The claim, which is not observed here, may be adopting the volume now.
         let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
         if told {
-            prop_assert!(decision.tell.is_some());
-            prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::Unhold));
+            prop_assert!(decision.event.is_some());
+            prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));
             prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());
-            prop_assert!(decision.step != Step::Unhold || (!deletes && volume.deleting));
+            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.deleting));
             return Ok(());
         }
         // While the storage is deleted, no run changes it.
         if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
-            let waits = decision.step == Step::Nothing && decision.wake_at.is_some();
+            let waits = decision.step == Step::Nothing && decision.requeue_at.is_some();
             prop_assert!(stops || waits);
             return Ok(());
         }
@@ -578,32 +582,32 @@ proptest! {
                 let goes_on = matches!(world.run, RunState::Running | RunState::Failed { settled: false, .. });
                 let later = alive && world.node_gone == NodeGone::RunElsewhere;
                 let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
-                    || (volume.deleting && !volume.is_held()) || (alive && volume.abandoned)
+                    || (volume.deleting && !volume.has_finalizer()) || (alive && volume.abandoned)
                     || (!deletes && volume.abandoned);
-                prop_assert!(awaited || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
-                prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
+                prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
-            Step::Hold => prop_assert!(!volume.is_held() && !volume.deleting && (deletes || !todo.is_empty())),
-            Step::Unhold => {
+            Step::AddFinalizer => prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty())),
+            Step::RemoveFinalizer => {
                 let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
-                prop_assert!(volume.is_held() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
+                prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
             }
             Step::Reserve => prop_assert!(false, "it was not restored"),
             Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
             Step::ConfirmNode { node } => prop_assert_eq!(world.places.0.get(node), Some(&NodeState::Missing)),
-            Step::StartDelete { attempt, node, elsewhere } => {
+            Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
                 prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
                 prop_assert!(volume.is_adopted() || volume.is_half_made(world.run_known));
-                prop_assert!(alive || !world.pods_alive);
-                prop_assert!(volume.is_held() || volume.deleting);
+                prop_assert!(alive || !world.has_running_pods);
+                prop_assert!(volume.has_finalizer() || volume.deleting);
                 prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
-                prop_assert!(todo.contains(node) && (!alive || (node != world.home && !node.is_empty() && !elsewhere)));
-                prop_assert!(released && deletes || node != world.home);
+                prop_assert!(todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere)));
+                prop_assert!(released && deletes || node != world.home_node);
                 prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
                 prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
             }
             Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
-            Step::SettleNode { nodes } => {
+            Step::MarkNodeClean { nodes } => {
                 let forgotten = world.node_gone == NodeGone::Forget;
                 prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
                 prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
@@ -613,11 +617,11 @@ proptest! {
             }
             Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
             Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
-            Step::Remove => {
+            Step::DeleteVolume => {
                 let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
-                let done = (world.run == RunState::Succeeded || forgotten) && !world.pods_alive && world.recipe.is_ok();
+                let done = (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
                 prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
-                prop_assert!(volume.is_held() || !volume.deleting, "it was removed before");
+                prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
             }
         }
     }

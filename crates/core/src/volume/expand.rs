@@ -35,15 +35,15 @@ use contract::quantity::quantity;
 
 use crate::config::Recipe;
 use crate::config::keys::{self, STORAGE_MOUNTS};
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::config::values::list;
 use crate::model::claim::Claim;
-use crate::model::resize::Report;
+use crate::model::resize::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
-use crate::node::lost_words;
+use crate::node::unreachable_message;
 use crate::object::ObjectName;
-use crate::run::backoff::just_now;
+use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
@@ -53,7 +53,7 @@ pub const CAPABILITY: &str = crate::config::capability::EXPAND;
 
 /// Returns the record of an expand or delete run: the volume's own, with the program of its class. If another ConfigMap
 /// serves the class now, the class does not count, because its image belongs to another vendor.
-pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
+pub fn record(provenance: &EffectiveConfig, class: Option<&EffectiveConfig>) -> EffectiveConfig {
     let mut record = provenance.clone();
     if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
         for key in keys::ALL.iter().filter(|key| key.follows_class) {
@@ -67,7 +67,7 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
 
 /// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
 /// names.
-fn narrow(record: &mut Record, class: &Record) {
+fn narrow(record: &mut EffectiveConfig, class: &EffectiveConfig) {
     let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
         record.data.remove(STORAGE_MOUNTS.name);
         return;
@@ -86,7 +86,7 @@ fn narrow(record: &mut Record, class: &Record) {
 }
 
 /// Returns a recipe with the program of its class, as [`record`] does.
-pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&Record>) -> Arc<Recipe> {
+pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&EffectiveConfig>) -> Arc<Recipe> {
     let merged = record(&recipe.record, class);
     if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
 }
@@ -106,7 +106,7 @@ pub struct Observed<'a> {
     /// The expand runs of the volume.
     pub runs: Runs<'a>,
     /// The reason why a quota does not allow the requested size.
-    pub limit: Option<&'a str>,
+    pub quota_error: Option<&'a str>,
 }
 
 /// The next step for a volume's size.
@@ -116,7 +116,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the expansion into the claim's status.
-    Report(Report),
+    Report(StatusUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -151,16 +151,16 @@ pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
 }
 
 /// Returns the size that the claim requests, if it is larger than the volume.
-pub fn wish(volume: &Volume, claim: &Claim) -> Option<u64> {
-    let (wish, size) = (*claim.size.as_ref().ok()?, *volume.size.as_ref().ok()?);
-    (wish > size).then_some(wish)
+pub fn requested_size(volume: &Volume, claim: &Claim) -> Option<u64> {
+    let (requested_size, size) = (*claim.size.as_ref().ok()?, *volume.size.as_ref().ok()?);
+    (requested_size > size).then_some(requested_size)
 }
 
 /// Checks whether a bound claim does not say in its status that it has the requested size.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.resize.is_some()
-            || wish(volume, claim).is_some()
+            || requested_size(volume, claim).is_some()
             || volume.size.as_ref().is_ok_and(|size| claim.capacity.is_some_and(|now| now < *size)))
 }
 
@@ -173,15 +173,17 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
     let (Some(claim), Ok(size)) = (of_bound(volume, o.claim), volume.size.as_ref().copied()) else {
         return Step::Nothing.into();
     };
-    let wish = wish(volume, claim);
-    running(volume, claim, o, wish).or_else(|| ended(volume, o, size, wish, now)).unwrap_or_else(|| match wish {
-        None => reached(volume, claim, o, size),
-        Some(wish) => larger(volume, claim, o, wish, now),
-    })
+    let requested_size = requested_size(volume, claim);
+    running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).unwrap_or_else(
+        || match requested_size {
+            None => reached(volume, claim, o, size),
+            Some(requested_size) => larger(volume, claim, o, requested_size, now),
+        },
+    )
 }
 
 /// Decides rows 2 to 4.
-fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) -> Option<Decision> {
+fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Option<u64>) -> Option<Decision> {
     if let Some(run) = o.runs.current() {
         let target = size_of(run);
         if run.job.deleting {
@@ -189,17 +191,17 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) 
         }
         if let RunState::Stuck { cause, .. } = &run.state {
             let stale = o.recipe.as_ref().is_ok_and(|recipe| recipe.version() != run.job.config);
-            if stale || wish != Some(target) {
+            if stale || requested_size != Some(target) {
                 return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
             }
             let message = format!("the run to {} does not progress: {}", text(target), cause.message);
-            let report = Report::Growing { size: target, error: Some(cause.message.clone()) };
-            return Some(reporting(claim, report).saying(true, reason::RESIZE_FAILED, message));
+            let report = StatusUpdate::Growing { size: target, error: Some(cause.message.clone()) };
+            return Some(reporting(claim, report).with_warning(reason::RESIZE_FAILED, message));
         }
         let error = last(volume, target).map(|failed| failed.message.clone());
-        let waiting = reporting(claim, Report::Growing { size: target, error });
-        return Some(match o.runs.lost {
-            Some(node) => waiting.saying(true, reason::RESIZE_FAILED, lost_words(node)),
+        let waiting = reporting(claim, StatusUpdate::Growing { size: target, error });
+        return Some(match o.runs.unreachable_node {
+            Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
             None => waiting,
         });
     }
@@ -207,8 +209,8 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) 
 }
 
 /// Returns the report, unless it is already written.
-fn reporting(claim: &Claim, report: Report) -> Decision {
-    if report.stands(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
+fn reporting(claim: &Claim, report: StatusUpdate) -> Decision {
+    if report.is_written(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
 }
 
 /// Returns the failure of the last run, if its target was this size.
@@ -217,14 +219,14 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
 }
 
 /// Decides rows 5 to 7.
-fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i64) -> Option<Decision> {
+fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
     let reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
     if let Some(reached) = reached.filter(|reached| *reached > size) {
         return Some(Step::Grow { size: reached }.into());
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
-        if size_of(run) <= size || (wish.is_none() && run.is_over()) {
+        if size_of(run) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
         if let RunState::Failed { cause, kind, at, settled } = &run.state
@@ -240,7 +242,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i
                 job.config.clone(),
                 cause,
                 *kind,
-                just_now(*at, now),
+                clamp_to_recent(*at, now),
             );
             return Some(record_failure(failed, o.recipe.as_ref().ok().copied()));
         }
@@ -290,7 +292,7 @@ fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision 
         text(failed.size),
         failed.message
     );
-    Decision::from(Step::Record(failed)).saying(true, reason::RESIZE_FAILED, told)
+    Decision::from(Step::Record(failed)).with_warning(reason::RESIZE_FAILED, told)
 }
 
 /// Decides rows 8 to 10.
@@ -300,15 +302,12 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decis
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
     if volume.ends_on_node && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        return Decision::from(Step::Report(Report::OnNode { size })).saying(false, reason::RESIZE_ON_NODE, message);
+        return Decision::from(Step::Report(StatusUpdate::OnNode { size })).with_event(reason::RESIZE_ON_NODE, message);
     }
     if begun || (behind && !volume.ends_on_node) {
         let message = format!("the volume has {}", text(size));
-        return Decision::from(Step::Report(Report::Finished { size })).saying(
-            false,
-            reason::RESIZE_SUCCEEDED,
-            message,
-        );
+        return Decision::from(Step::Report(StatusUpdate::Finished { size }))
+            .with_event(reason::RESIZE_SUCCEEDED, message);
     }
     match volume.expansion.is_some() && o.runs.all.is_empty() {
         true => Step::Forget.into(),
@@ -317,8 +316,8 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decis
 }
 
 /// Decides rows 11 to 15.
-fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64) -> Decision {
-    let refused = |why: String| Decision::from(Step::Nothing).saying(true, reason::RESIZE_FAILED, why);
+fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
+    let refused = |why: String| Decision::from(Step::Nothing).with_warning(reason::RESIZE_FAILED, why);
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return refused(format!("the volume cannot grow: {why}")),
@@ -329,10 +328,10 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
             recipe.config
         ));
     }
-    if let Some(max) = recipe.max_size.filter(|max| wish > *max) {
+    if let Some(max) = recipe.max_size.filter(|max| requested_size > *max) {
         return refused(format!(
             "the claim asks for {}, and class {} provides at most {}; ask for less",
-            text(wish),
+            text(requested_size),
             recipe.class,
             text(max)
         ));
@@ -340,30 +339,30 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
     if claim.deleting {
         return Step::Nothing.into();
     }
-    if let Some(why) = o.limit {
-        return Decision::from(Step::Nothing).saying(true, reason::LIMIT_REACHED, why);
+    if let Some(why) = o.quota_error {
+        return Decision::from(Step::Nothing).with_warning(reason::LIMIT_REACHED, why);
     }
-    if let Some(failed) = last(volume, wish).filter(|failed| failed.config == recipe.version()) {
+    if let Some(failed) = last(volume, requested_size).filter(|failed| failed.config == recipe.version()) {
         let due = due(failed.kind, failed.at, failed.tries, recipe);
         if now < due {
             let error = failed.message.clone();
             let report = match failed.kind {
-                Failure::Never => Report::Infeasible { size: wish, error },
-                Failure::Retry | Failure::NoRoom => Report::Growing { size: wish, error: Some(error) },
+                Failure::Never => StatusUpdate::Infeasible { size: requested_size, error },
+                Failure::Retry | Failure::NoRoom => StatusUpdate::Growing { size: requested_size, error: Some(error) },
             };
-            return reporting(claim, report).until(due);
+            return reporting(claim, report).requeue_at(due);
         }
     }
     if o.runs.is_occupied() {
-        return Decision::from(Step::Nothing).until(now + POD_ENDS);
+        return Decision::from(Step::Nothing).requeue_at(now + POD_ENDS);
     }
-    let error = last(volume, wish).map(|failed| failed.message.clone());
-    let report = Report::Growing { size: wish, error };
-    if !report.stands(claim) {
+    let error = last(volume, requested_size).map(|failed| failed.message.clone());
+    let report = StatusUpdate::Growing { size: requested_size, error };
+    if !report.is_written(claim) {
         return Step::Report(report).into();
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
-    Step::Start { attempt: attempt(volume, &jobs), size: wish }.into()
+    Step::Start { attempt: attempt(volume, &jobs), size: requested_size }.into()
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ fn claim(wish: u64) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn told(claim: Claim, report: &Report) -> Claim {
+fn told(claim: Claim, report: &StatusUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
     conditions.retain(|condition| condition.get("$patch").is_none());
@@ -59,7 +59,7 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
     let mut all: std::collections::BTreeMap<_, _> =
         [("image".to_owned(), "x".to_owned()), ("capabilities".to_owned(), "expand".to_owned())].into();
     all.extend(data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    Record { class: "c".into(), data: all, ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { class: "c".into(), data: all, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 fn job(attempt: u32, size: u64) -> Job {
@@ -90,8 +90,8 @@ struct World {
     recipe: Result<Recipe, String>,
     runs: Vec<(Job, RunState)>,
     starting: bool,
-    pods_alive: bool,
-    lost: Option<&'static str>,
+    has_running_pods: bool,
+    unreachable_node: Option<&'static str>,
 }
 
 impl World {
@@ -103,11 +103,11 @@ impl World {
             runs: Runs {
                 all: &runs,
                 starting: self.starting,
-                pods_alive: self.pods_alive,
-                lost: self.lost,
-                others_alive: false,
+                has_running_pods: self.has_running_pods,
+                unreachable_node: self.unreachable_node,
+                has_other_running_pods: false,
             },
-            limit: None,
+            quota_error: None,
         };
         decide(&self.volume, &observed, now)
     }
@@ -117,7 +117,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).tell.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
     }
 
     #[track_caller]
@@ -130,7 +130,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn after(&self, report: &Report) -> World {
+    fn after(&self, report: &StatusUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
     }
 }
@@ -138,11 +138,11 @@ impl World {
 /// Returns a claim that requests this many GiB, and its volume of 1 GiB.
 fn world(wish: u64) -> World {
     let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(wish)), Ok(recipe(&[])));
-    World { volume, claim, recipe, runs: vec![], starting: false, pods_alive: false, lost: None }
+    World { volume, claim, recipe, runs: vec![], starting: false, has_running_pods: false, unreachable_node: None }
 }
 
-fn growing(size: u64) -> Report {
-    Report::Growing { size: size * GI, error: None }
+fn growing(size: u64) -> StatusUpdate {
+    StatusUpdate::Growing { size: size * GI, error: None }
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn row_2_a_run_that_cannot_go_on_is_given_up_for_another() {
 #[test]
 fn row_3_a_run_that_cannot_go_on_is_told() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
-    let report = Report::Growing { size: 3 * GI, error: Some("no such image".into()) };
+    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(), Step::Report(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(), Step::Nothing);
@@ -187,7 +187,7 @@ fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
         assert_eq!(world.step(), Step::Report(growing(3)), "{wish}");
         world.after(&growing(3)).rests();
     }
-    let lost = World { lost: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
+    let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
     let going = Job { deleting: true, ..job(1, 3) };
     world(3).with(&[(going, RunState::Running)]).rests();
@@ -215,7 +215,7 @@ fn row_6_a_failure_is_recorded_once() {
     assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
-    let report = Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(), Step::Report(report));
     world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
     let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
@@ -233,19 +233,22 @@ fn row_7_jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
     let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
     assert_eq!(given_up.step(), removed(&job(1, 5)));
     let going = Job { deleting: true, ..job(1, 3) };
-    assert_eq!(world.with(&[(going, RunState::Succeeded)]).step(), Step::Report(Report::Finished { size: 3 * GI }));
+    assert_eq!(
+        world.with(&[(going, RunState::Succeeded)]).step(),
+        Step::Report(StatusUpdate::Finished { size: 3 * GI })
+    );
 }
 
 #[test]
 fn row_8_the_end_is_told() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(), Step::Report(Report::Finished { size: 3 * GI }));
-    assert_eq!(world.decide(NOW).tell.unwrap().reason, reason::RESIZE_SUCCEEDED);
+    assert_eq!(world.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
-    assert_eq!(back.after(&growing(3)).step(), Step::Report(Report::Finished { size: GI }));
-    let finished = world.after(&Report::Finished { size: 3 * GI });
+    assert_eq!(back.after(&growing(3)).step(), Step::Report(StatusUpdate::Finished { size: GI }));
+    let finished = world.after(&StatusUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
 
@@ -254,18 +257,18 @@ fn row_8_what_the_kubelet_does_is_left_to_it() {
     for source in ["csi: {driver: d, volumeHandle: h}", "local: {path: /dev/x, fsType: ext4}"] {
         let mut world = world(3).after(&growing(3));
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
-        assert_eq!(world.step(), Step::Report(Report::OnNode { size: 3 * GI }), "{source}");
-        let pending = world.after(&Report::OnNode { size: 3 * GI });
+        assert_eq!(world.step(), Step::Report(StatusUpdate::OnNode { size: 3 * GI }), "{source}");
+        let pending = world.after(&StatusUpdate::OnNode { size: 3 * GI });
         pending.rests();
-        pending.after(&Report::Finished { size: 3 * GI }).rests();
+        pending.after(&StatusUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(), Step::Report(Report::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&growing(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(), Step::Report(Report::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
@@ -308,13 +311,13 @@ fn row_13_a_failed_run_is_repeated_at_its_pace() {
     let mut world = world(3);
     for (kind, pause) in [(Failure::Retry, 2), (Failure::NoRoom, 2), (Failure::Never, 30 * 60)] {
         world.volume.expansion = note(7, 3, kind);
-        let Decision { step: Step::Report(report), wake_at, .. } = world.decide(NOW) else { panic!("{kind:?}") };
-        assert_eq!(wake_at, Some(NOW + pause));
-        let infeasible = matches!(report, Report::Infeasible { .. });
+        let Decision { step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else { panic!("{kind:?}") };
+        assert_eq!(requeue_at, Some(NOW + pause));
+        let infeasible = matches!(report, StatusUpdate::Infeasible { .. });
         assert_eq!(infeasible, kind == Failure::Never);
         let waiting = world.after(&report);
-        assert_eq!((waiting.step(), waiting.decide(NOW).wake_at), (Step::Nothing, Some(NOW + pause)));
-        let due = waiting.after(&Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
+        assert_eq!((waiting.step(), waiting.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + pause)));
+        let due = waiting.after(&StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
         assert_eq!(due.decide(NOW + pause).step, Step::Start { attempt: 8, size: 3 * GI });
     }
 }
@@ -329,15 +332,15 @@ fn row_13_another_wish_or_recipe_does_not_wait() {
         assert_eq!(world.after(&growing(wish)).step(), Step::Start { attempt: 8, size: wish * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
-    let again = Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let again = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(fixed.step(), Step::Report(again.clone()));
     assert_eq!(fixed.after(&again).step(), Step::Start { attempt: 8, size: 3 * GI });
 }
 
 #[test]
 fn row_14_a_pod_that_may_run_is_waited_for() {
-    let world = World { pods_alive: true, ..world(3) };
-    assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).until(NOW + 5));
+    let world = World { has_running_pods: true, ..world(3) };
+    assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 5));
 }
 
 #[test]
@@ -356,13 +359,14 @@ fn the_program_is_the_class_s_and_the_place_the_volume_s() {
     let config = ObjectName::new("admin", "c");
     let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
     let now = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-2"), ("secret-env", "s2")];
-    let made = Record { config: config.clone(), class: "c".into(), data: data(&made), ..Record::default() };
-    let now = Record { data: data(&now), ..made.clone() };
+    let made =
+        EffectiveConfig { config: config.clone(), class: "c".into(), data: data(&made), ..EffectiveConfig::default() };
+    let now = EffectiveConfig { data: data(&now), ..made.clone() };
     let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
     assert_eq!(record(&made, Some(&now)).data, data(&merged));
     assert_eq!(record(&made, None), made);
     // Another vendor serves the class now.
-    let foreign = Record { config: ObjectName::new("admin", "d"), ..now };
+    let foreign = EffectiveConfig { config: ObjectName::new("admin", "d"), ..now };
     assert_eq!(record(&made, Some(&foreign)), made);
 }
 
@@ -377,9 +381,10 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
         let data = [("image", "v1"), ("pod-template", &template(mounted))].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let mounts = mounts.map(|mounts| ("storage-mounts".to_owned(), mounts.to_owned()));
         let data = data.into_iter().chain(mounts).collect();
-        Record { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..Record::default() }
+        EffectiveConfig { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..EffectiveConfig::default() }
     };
-    let merged = |made: &Record, now: &Record| record(made, Some(now)).data.get("storage-mounts").cloned();
+    let merged =
+        |made: &EffectiveConfig, now: &EffectiveConfig| record(made, Some(now)).data.get("storage-mounts").cloned();
     let (before, now) = (of("/a", None), of("/a", Some("/a")));
     assert_eq!(merged(&before, &now).as_deref(), Some("/a"));
     assert_eq!(merged(&now, &now).as_deref(), Some("/a"));
@@ -387,7 +392,7 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
     assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
     assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
     // The class has got further storage since, which the volume's runs do not have.
-    let more = Record { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
+    let more = EffectiveConfig { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
     assert_eq!(merged(&before, &more).as_deref(), Some("/a"));
     // An image that does not know the key deletes as before.
     assert_eq!(merged(&now, &before), None);
@@ -428,16 +433,16 @@ prop_compose! {
         report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
             let (size, error) = (size * GI, "disk on fire".to_owned());
             match kind {
-                0 => Report::Growing { size, error: None },
-                1 => Report::Growing { size, error: Some(error) },
-                2 => Report::Infeasible { size, error },
-                _ => Report::OnNode { size },
+                0 => StatusUpdate::Growing { size, error: None },
+                1 => StatusUpdate::Growing { size, error: Some(error) },
+                2 => StatusUpdate::Infeasible { size, error },
+                _ => StatusUpdate::OnNode { size },
             }
         })),
         (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
         known in 0usize..4,
     ) -> World {
-        let mut world = World { runs, starting, pods_alive, ..world(wish) };
+        let mut world = World { runs, starting, has_running_pods: pods_alive, ..world(wish) };
         world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
         world.volume.size = Ok(size * GI);
         world.volume.expansion = note;
@@ -468,16 +473,16 @@ proptest! {
             Step::Nothing => {
                 let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
                 let at_rest = wish <= size && (claim.capacity == Some(size) || volume.ends_on_node);
-                prop_assert!(awaited || at_rest || claim.deleting || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
-                prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
+                prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, size: target } => {
-                prop_assert!(!goes_on && !world.starting && !world.pods_alive && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !world.starting && !world.has_running_pods && !claim.deleting, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.marks.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
-                let traced = [None, Some("disk on fire".to_owned())].map(|error| Report::Growing { size: wish, error });
-                prop_assert!(traced.iter().any(|report| report.stands(claim)), "a run without its trace");
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| StatusUpdate::Growing { size: wish, error });
+                prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
             Step::Grow { size: reached } => {
@@ -485,10 +490,10 @@ proptest! {
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
             }
             // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report))),
+            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&told(claim.clone(), report))),
             Step::Record(failed) => {
                 prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
-                prop_assert!(decision.tell.as_ref().is_some_and(|tell| tell.warning));
+                prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
             }
             Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
             Step::RemoveJob { job } => {

@@ -11,7 +11,7 @@
 //! | 3 | a run is stuck | | an event, [`Step::Report`] |
 //! | 4 | a run is in progress, or is being stopped | | [`Step::Report`], then wait for its end, whatever the request; an event if its node does not answer |
 //! | 5 | a run has succeeded | the volume does not say so | [`Step::Apply`] |
-//! | 6 | a run has failed | the failure is not recorded | [`Step::Note`], when all its pods have ended |
+//! | 6 | a run has failed | the failure is not recorded | [`Step::Record`], when all its pods have ended |
 //! | 7 | a run has ended | its result is recorded, and the volume has the requested attributes | [`Step::RemoveJob`] |
 //! | 8 | the volume has the requested attributes, and no run has left it in between | the claim's status does not say so | [`Step::Report`] |
 //! | 9 | the same | a failure is recorded, and no run is left | [`Step::Forget`] |
@@ -21,7 +21,7 @@
 //! | 13 | | the claim is terminating | nothing |
 //! | 14 | | the last run with this target failed, and the next is not due | [`Step::Report`], then wait |
 //! | 15 | | a pod of the volume may still run | wait for its end |
-//! | 16 | | | [`Step::Report`], then [`Step::Note`], then [`Step::Start`] |
+//! | 16 | | | [`Step::Report`], then [`Step::Record`], then [`Step::Start`] |
 //!
 //! By the contract, a run that failed with *never for this request* has changed nothing. After any other failure the
 //! volume may be in between, until a run succeeds. The same holds for a run of which no trace is left. For this reason
@@ -36,12 +36,12 @@ use contract::names::reason;
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::modification::Report;
+use crate::model::modification::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
-use crate::node::lost_words;
+use crate::node::unreachable_message;
 use crate::object::ObjectName;
-use crate::run::backoff::just_now;
+use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
@@ -54,7 +54,7 @@ pub struct Observed<'a> {
     /// The recipe of a run, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The attributes that the claim requests, or the reason why they are not available.
-    pub wished: Result<&'a Attributes, String>,
+    pub requested_attributes: Result<&'a Attributes, String>,
     /// The modify runs of the volume.
     pub runs: Runs<'a>,
 }
@@ -66,7 +66,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the modification into the claim's status.
-    Report(Report),
+    Report(StatusUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -77,7 +77,7 @@ pub enum Step {
     /// Writes the new attributes on the volume.
     Apply(AppliedAttributes),
     /// Records that a run begins, or that one failed.
-    Note(PendingModification),
+    Record(PendingModification),
     /// Removes the record from the volume.
     Forget,
     /// Deletes a Job with its pods.
@@ -91,15 +91,15 @@ pub enum Step {
 pub type Decision = crate::decision::Decision<Step>;
 
 /// Returns the class that a claim requests; empty for none.
-pub fn wish(claim: &Claim) -> &str {
+pub fn requested_class(claim: &Claim) -> &str {
     claim.attributes_class.as_deref().unwrap_or_default()
 }
 
 /// Checks whether the volume has the requested attributes, as far as is known. A class cannot be removed.
-fn has_wish(volume: &Volume, claim: &Claim) -> bool {
+fn has_request(volume: &Volume, claim: &Claim) -> bool {
     let class = volume.attributes().class.as_str();
-    let wish = wish(claim);
-    wish == class || wish.is_empty()
+    let requested_class = requested_class(claim);
+    requested_class == class || requested_class.is_empty()
 }
 
 /// Checks whether a run may have left the volume in between.
@@ -109,8 +109,8 @@ fn is_between(volume: &Volume) -> bool {
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
-    let finished = Report::Finished { class: volume.attributes().class.clone() };
-    claim.is_bound() && (!has_wish(volume, claim) || volume.modification.is_some() || !finished.stands(claim))
+    let finished = StatusUpdate::Finished { class: volume.attributes().class.clone() };
+    claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
 }
 
 /// Decides the next step for the attributes of a volume. `now` is in seconds since 1970.
@@ -119,10 +119,10 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
     if let Some(decision) = running(volume, claim, o).or_else(|| ended(volume, claim, o, now)) {
         return decision;
     }
-    match (has_wish(volume, claim), is_between(volume)) {
+    match (has_request(volume, claim), is_between(volume)) {
         (true, false) => reached(volume, claim, o),
         (true, true) => changing(volume, claim, o, volume.attributes(), now),
-        (false, _) => match &o.wished {
+        (false, _) => match &o.requested_attributes {
             Ok(attributes) => changing(volume, claim, o, attributes, now),
             Err(why) => pending(claim, why.clone()),
         },
@@ -130,13 +130,14 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Returns the report, unless it is already written.
-fn reporting(claim: &Claim, report: Report) -> Decision {
-    if report.stands(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
+fn reporting(claim: &Claim, report: StatusUpdate) -> Decision {
+    if report.is_written(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
 }
 
 /// Decides row 12.
 fn pending(claim: &Claim, why: String) -> Decision {
-    reporting(claim, Report::Pending { class: wish(claim).to_owned() }).saying(true, reason::MODIFY_FAILED, why)
+    reporting(claim, StatusUpdate::Pending { class: requested_class(claim).to_owned() })
+        .with_warning(reason::MODIFY_FAILED, why)
 }
 
 /// Returns the failure of the last run, if it had these target attributes.
@@ -156,19 +157,19 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     let class = target.class.clone();
     if let RunState::Stuck { cause, .. } = &run.state {
         let stale = o.recipe.as_ref().is_ok_and(|recipe| recipe.version() != run.job.config);
-        let back = has_wish(volume, claim);
-        let wanted = if back { target == *volume.attributes() } else { wish(claim) == class };
+        let back = has_request(volume, claim);
+        let wanted = if back { target == *volume.attributes() } else { requested_class(claim) == class };
         if stale || !wanted {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
         let message = format!("the run to {} does not progress: {}", target.words(), cause.message);
-        let report = Report::Modifying { class, error: Some(cause.message.clone()) };
-        return Some(reporting(claim, report).saying(true, reason::MODIFY_FAILED, message));
+        let report = StatusUpdate::Modifying { class, error: Some(cause.message.clone()) };
+        return Some(reporting(claim, report).with_warning(reason::MODIFY_FAILED, message));
     }
     let error = last(volume, &target).map(|failed| failed.message.clone());
-    let waiting = reporting(claim, Report::Modifying { class, error });
-    Some(match o.runs.lost {
-        Some(node) => waiting.saying(true, reason::MODIFY_FAILED, lost_words(node)),
+    let waiting = reporting(claim, StatusUpdate::Modifying { class, error });
+    Some(match o.runs.unreachable_node {
+        Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
         None => waiting,
     })
 }
@@ -183,7 +184,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         let attributes = run.job.attributes.clone().unwrap_or_default();
         return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.marks.attempt }).into());
     }
-    let settled = has_wish(volume, claim) && !is_between(volume);
+    let settled = has_request(volume, claim) && !is_between(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut left = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = left.clone().filter(|run| !news(run)).find(told) {
@@ -194,7 +195,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         RunState::Failed { cause, kind, at, .. } if news(&run) => {
             let target = run.job.attributes.clone().unwrap_or_default();
             let (number, config) = ((run.job.marks.attempt, &target), run.job.config.clone());
-            let note = failure(volume, number, config, cause, *kind, just_now(*at, now));
+            let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
             let between = *kind != Failure::Never || note.between;
             Some(record(PendingModification { between, ..note }, &target, o.recipe.as_ref().ok().copied()))
         }
@@ -250,16 +251,16 @@ fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe
         target.words(),
         note.message
     );
-    Decision::from(Step::Note(note)).saying(true, reason::MODIFY_FAILED, told)
+    Decision::from(Step::Record(note)).with_warning(reason::MODIFY_FAILED, told)
 }
 
 /// Decides rows 8 to 10.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
     let attributes = volume.attributes();
-    let report = Report::Finished { class: attributes.class.clone() };
-    if !report.stands(claim) {
+    let report = StatusUpdate::Finished { class: attributes.class.clone() };
+    if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.words());
-        return Decision::from(Step::Report(report)).saying(false, reason::MODIFY_SUCCEEDED, message);
+        return Decision::from(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message);
     }
     match volume.modification.is_some() && o.runs.all.is_empty() {
         true => Step::Forget.into(),
@@ -291,24 +292,24 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
         if now < due {
             let error = failed.message.clone();
             let report = match failed.kind {
-                Failure::Never => Report::Infeasible { class: class(), error },
-                Failure::Retry | Failure::NoRoom => Report::Modifying { class: class(), error: Some(error) },
+                Failure::Never => StatusUpdate::Infeasible { class: class(), error },
+                Failure::Retry | Failure::NoRoom => StatusUpdate::Modifying { class: class(), error: Some(error) },
             };
-            return reporting(claim, report).until(due);
+            return reporting(claim, report).requeue_at(due);
         }
     }
     if o.runs.is_occupied() {
-        return Decision::from(Step::Nothing).until(now + POD_ENDS);
+        return Decision::from(Step::Nothing).requeue_at(now + POD_ENDS);
     }
     let error = last(volume, target).map(|failed| failed.message.clone());
-    let report = Report::Modifying { class: class(), error };
-    if !report.stands(claim) {
+    let report = StatusUpdate::Modifying { class: class(), error };
+    if !report.is_written(claim) {
         return Step::Report(report).into();
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {
         Some(attempt) => Step::Start { attempt, attributes: target.clone() }.into(),
-        None => Step::Note(beginning(volume, attempt(volume, &jobs), target)).into(),
+        None => Step::Record(beginning(volume, attempt(volume, &jobs), target)).into(),
     }
 }
 

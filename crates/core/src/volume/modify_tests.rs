@@ -6,8 +6,8 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::config::record::Record;
-use crate::run::backoff::{SLOW, seconds};
+use crate::config::record::EffectiveConfig;
+use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
 use contract::names;
 
 const NOW: i64 = 1_000_000;
@@ -53,7 +53,7 @@ fn claim(wish: &str) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn told(claim: Claim, report: &Report) -> Claim {
+fn told(claim: Claim, report: &StatusUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
@@ -67,7 +67,7 @@ fn told(claim: Claim, report: &Report) -> Claim {
 fn recipe(data: &[(&str, &str)]) -> Recipe {
     let all = [("image", "x"), ("capabilities", "modify")];
     let data = all.iter().chain(data).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Record { class: "c".into(), data, ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { class: "c".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 fn job(attempt: u32, class: &str) -> Job {
@@ -101,12 +101,12 @@ fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
 }
 
-fn modifying(class: &str) -> Report {
-    Report::Modifying { class: class.into(), error: None }
+fn modifying(class: &str) -> StatusUpdate {
+    StatusUpdate::Modifying { class: class.into(), error: None }
 }
 
-fn finished(class: &str) -> Report {
-    Report::Finished { class: class.into() }
+fn finished(class: &str) -> StatusUpdate {
+    StatusUpdate::Finished { class: class.into() }
 }
 
 #[derive(Clone, Debug)]
@@ -114,12 +114,12 @@ struct World {
     volume: Volume,
     claim: Option<Claim>,
     recipe: Result<Recipe, String>,
-    wished: Result<Attributes, String>,
+    requested_attributes: Result<Attributes, String>,
     runs: Vec<(Job, RunState)>,
     starting: bool,
-    pods_alive: bool,
-    lost: Option<&'static str>,
-    others_alive: bool,
+    has_running_pods: bool,
+    unreachable_node: Option<&'static str>,
+    has_other_running_pods: bool,
 }
 
 impl World {
@@ -128,13 +128,13 @@ impl World {
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
-            wished: self.wished.as_ref().map_err(String::clone),
+            requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
             runs: Runs {
                 all: &runs,
                 starting: self.starting,
-                pods_alive: self.pods_alive,
-                lost: self.lost,
-                others_alive: self.others_alive,
+                has_running_pods: self.has_running_pods,
+                unreachable_node: self.unreachable_node,
+                has_other_running_pods: self.has_other_running_pods,
             },
         };
         decide(&self.volume, &observed, now)
@@ -145,7 +145,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).tell.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
     }
 
     #[track_caller]
@@ -162,7 +162,7 @@ impl World {
         World { volume, ..self.clone() }
     }
 
-    fn after(&self, report: &Report) -> World {
+    fn after(&self, report: &StatusUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
     }
 }
@@ -173,12 +173,12 @@ fn world(has: &str, wish: &str) -> World {
         volume: volume(has, None),
         claim: Some(told(claim(wish), &finished(has))),
         recipe: Ok(recipe(&[])),
-        wished: Ok(attributes(wish)),
+        requested_attributes: Ok(attributes(wish)),
         runs: vec![],
         starting: false,
-        pods_alive: false,
-        lost: None,
-        others_alive: false,
+        has_running_pods: false,
+        unreachable_node: None,
+        has_other_running_pods: false,
     }
 }
 
@@ -205,7 +205,7 @@ fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() 
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
     assert_eq!(edited.step(), given_up);
     let error = Some("no such image".to_owned());
-    assert_eq!(stuck("", "gold", "gold").step(), Step::Report(Report::Modifying { class: "gold".into(), error }));
+    assert_eq!(stuck("", "gold", "gold").step(), Step::Report(StatusUpdate::Modifying { class: "gold".into(), error }));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
@@ -216,7 +216,8 @@ fn row_4_a_run_goes_on_whatever_the_wish() {
         assert_eq!(running.step(), Step::Report(modifying("gold")));
         running.after(&modifying("gold")).rests();
     }
-    let lost = World { lost: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
+    let lost =
+        World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
     assert!(lost.said().contains("node-1"));
     World { starting: true, ..world("", "gold") }.rests();
 }
@@ -235,7 +236,7 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
     };
     after(Failure::Retry, false).rests();
     for (kind, between) in [(Failure::Retry, true), (Failure::NoRoom, true), (Failure::Never, false)] {
-        let Step::Note(noted) = after(kind, true).step() else { panic!("not noted") };
+        let Step::Record(noted) = after(kind, true).step() else { panic!("not noted") };
         assert_eq!((noted.attempt, noted.between, noted.tries), (3, between, 1));
     }
     assert!(
@@ -245,11 +246,11 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
     );
     // An earlier run may have changed something, whatever the next one reports.
     let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
-    let Step::Note(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    let Step::Record(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
     assert!(noted.between && noted.tries == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
-    let Step::Note(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    let Step::Record(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
     assert!(noted.between);
 }
 
@@ -267,7 +268,7 @@ fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Report(finished("gold")));
-    assert_eq!(decision.tell.unwrap().reason, reason::MODIFY_SUCCEEDED);
+    assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let told = world.after(&finished("gold"));
     told.rests();
     assert_eq!(told.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
@@ -282,7 +283,7 @@ fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
     for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
         assert_eq!(back.step(), Step::Report(modifying("silver")));
-        let Step::Note(noted) = back.after(&modifying("silver")).step() else { panic!("no trace") };
+        let Step::Record(noted) = back.after(&modifying("silver")).step() else { panic!("no trace") };
         assert_eq!((noted.begun, noted.to.clone(), noted.between), (4, attributes("silver").hash(), true));
         let started = back.after(&modifying("silver")).noted(noted).step();
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
@@ -291,15 +292,15 @@ fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
     assert_eq!(nothing_changed.step(), Step::Report(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
-    let Step::Note(noted) = none.step() else { panic!("no trace") };
+    let Step::Record(noted) = none.step() else { panic!("no trace") };
     assert_eq!(none.noted(noted).step(), Step::Start { attempt: 2, attributes: Attributes::default() });
 }
 
 #[test]
 fn row_12_what_cannot_be_had_is_pending_and_told() {
-    let missing = World { wished: Err("there is no gold".into()), ..world("", "gold") };
-    assert_eq!(missing.step(), Step::Report(Report::Pending { class: "gold".into() }));
-    let told = missing.after(&Report::Pending { class: "gold".into() });
+    let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
+    assert_eq!(missing.step(), Step::Report(StatusUpdate::Pending { class: "gold".into() }));
+    let told = missing.after(&StatusUpdate::Pending { class: "gold".into() });
     assert_eq!((told.step(), told.said()), (Step::Nothing, "there is no gold".into()));
     let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
     assert!(cannot.said().contains("`capabilities: modify`"));
@@ -318,27 +319,27 @@ fn row_13_nothing_begins_for_a_claim_that_is_going() {
 fn row_14_the_next_try_waits_unless_wish_or_recipe_change() {
     let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let error = Some("array on fire".to_owned());
-    assert_eq!(waits.step(), Step::Report(Report::Modifying { class: "gold".into(), error: error.clone() }));
-    let reported = waits.after(&Report::Modifying { class: "gold".into(), error });
-    assert_eq!(reported.decide(NOW), Decision::from(Step::Nothing).until(NOW + 2));
-    assert!(matches!(reported.decide(NOW + 2).step, Step::Note(_)));
+    assert_eq!(waits.step(), Step::Report(StatusUpdate::Modifying { class: "gold".into(), error: error.clone() }));
+    let reported = waits.after(&StatusUpdate::Modifying { class: "gold".into(), error });
+    assert_eq!(reported.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 2));
+    assert!(matches!(reported.decide(NOW + 2).step, Step::Record(_)));
     let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
-    let infeasible = Report::Infeasible { class: "gold".into(), error: "array on fire".into() };
+    let infeasible = StatusUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.decide(NOW).step, Step::Report(infeasible.clone()));
-    assert_eq!(never.after(&infeasible).decide(NOW).wake_at, Some(NOW + seconds(SLOW)));
+    assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
     assert_eq!(other.step(), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(), Step::Report(Report::Modifying { .. })));
+    assert!(matches!(mended.step(), Step::Report(StatusUpdate::Modifying { .. })));
 }
 
 #[test]
 fn row_15_one_run_at_a_time() {
-    let pod = World { pods_alive: true, ..world("", "gold") };
-    let other = World { others_alive: true, ..world("", "gold") };
+    let pod = World { has_running_pods: true, ..world("", "gold") };
+    let other = World { has_other_running_pods: true, ..world("", "gold") };
     for world in [pod, other] {
-        assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).until(NOW + 5));
+        assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 5));
     }
 }
 
@@ -347,25 +348,31 @@ fn row_16_a_run_leaves_its_traces_before_it_begins() {
     let world = world("", "gold");
     assert_eq!(world.step(), Step::Report(modifying("gold")));
     let reported = world.after(&modifying("gold"));
-    assert_eq!(reported.step(), Step::Note(begins(1, "gold")));
+    assert_eq!(reported.step(), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
     assert_eq!(reported.noted(begins(1, "gold")).step(), start);
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
-    let Step::Note(noted) = other.step() else { panic!("no trace") };
+    let Step::Record(noted) = other.step() else { panic!("no trace") };
     assert_eq!((noted.begun, noted.between), (2, true));
 }
 
 #[test]
 fn what_goes_on_is_stopped_when_the_claim_is_gone() {
     let (running, going) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
-    let stopped = |job: &Job, pods_alive| {
+    let stopped = |job: &Job, has_running_pods| {
         let runs = [Run { job, state: RunState::Running }];
-        let runs = Runs { all: &runs, starting: false, pods_alive, lost: None, others_alive: false };
+        let runs = Runs {
+            all: &runs,
+            starting: false,
+            has_running_pods,
+            unreachable_node: None,
+            has_other_running_pods: false,
+        };
         runs.stopping(|job| Step::RemoveJob { job }, NOW)
     };
     assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
-    assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).until(NOW + 5)));
+    assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).requeue_at(NOW + 5)));
     assert_eq!(stopped(&Job { over: true, ..going }, false), None);
 }
 
@@ -421,22 +428,22 @@ prop_compose! {
         report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
             let (class, error) = (class.to_owned(), "array on fire".to_owned());
             match kind {
-                0 => Report::Pending { class },
-                1 => Report::Modifying { class, error: None },
-                2 => Report::Modifying { class, error: Some(error) },
-                3 => Report::Infeasible { class, error },
-                _ => Report::Finished { class },
+                0 => StatusUpdate::Pending { class },
+                1 => StatusUpdate::Modifying { class, error: None },
+                2 => StatusUpdate::Modifying { class, error: Some(error) },
+                3 => StatusUpdate::Infeasible { class, error },
+                _ => StatusUpdate::Finished { class },
             }
         })),
         (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         known in 0usize..5,
     ) -> World {
-        let mut world = World { runs, starting, pods_alive, others_alive, ..world(has, wish) };
+        let mut world = World { runs, starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
         world.volume.modification = note.map(Box::new);
         match known {
             0 => world.recipe = Err("lost".into()),
             1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
-            2 => world.wished = Err("no such class".into()),
+            2 => world.requested_attributes = Err("no such class".into()),
             _ => {}
         }
         world.claim.as_mut().unwrap().deleting = deleting;
@@ -454,18 +461,18 @@ proptest! {
     fn what_is_never_done(world in worlds()) {
         let decision = world.decide(NOW);
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
-        let (has, wanted) = (volume.attributes(), wish(claim));
-        let settled = has_wish(volume, claim) && !is_between(volume);
+        let (has, wanted) = (volume.attributes(), requested_class(claim));
+        let settled = has_request(volume, claim) && !is_between(volume);
         let goes_on = world.runs.iter().any(|(job, state)| !job.over && matches!(state, RunState::Running | RunState::Stuck { .. }));
         match &decision.step {
             Step::Nothing => {
                 let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
-                let at_rest = settled && finished(&has.class).stands(claim);
-                prop_assert!(awaited || at_rest || claim.deleting || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
-                prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
+                let at_rest = settled && finished(&has.class).is_written(claim);
+                prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, attributes } => {
-                let alive = world.starting || world.pods_alive || world.others_alive;
+                let alive = world.starting || world.has_running_pods || world.has_other_running_pods;
                 prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
                 prop_assert!(attributes.class == wanted || attributes == has);
                 prop_assert!(attributes != has || is_between(volume), "a run for nothing");
@@ -480,11 +487,11 @@ proptest! {
             }
             // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => {
-                prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report)));
-                let success = matches!(report, Report::Finished { .. });
+                prop_assert!(!report.is_written(claim) && report.is_written(&told(claim.clone(), report)));
+                let success = matches!(report, StatusUpdate::Finished { .. });
                 prop_assert!(!success || settled, "what may be in between is called done");
             }
-            Step::Note(note) => {
+            Step::Record(note) => {
                 let before = volume.modification.as_deref();
                 prop_assert!(before != Some(note));
                 prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));

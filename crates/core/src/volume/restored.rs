@@ -50,23 +50,23 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     if !volume.is_restored() || being_adopted || volume.abandoned {
         return None;
     }
-    let wish = |claim: &Claim| super::expand::wish(volume, claim).is_some();
+    let wish = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
     if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(wish) {
         let step = Step::Expand(super::expand::Step::Nothing);
-        return Some(Decision::from(step).saying(true, reason::RESIZE_FAILED, unchanged(volume)));
+        return Some(Decision::from(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
     if reserved.is_none() && !volume.deleting {
         return Some(told(volume, Step::Reserve));
     }
     let deletes = volume.reclaim_policy == "Delete";
     // A Bound volume would vanish under its claim.
-    let goes = volume.deleting && volume.is_held() && !deletes && o.claim != ClaimState::Alive;
-    Some(told(volume, if goes { Step::Unhold } else { Step::Nothing }))
+    let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
+    Some(told(volume, if goes { Step::RemoveFinalizer } else { Step::Nothing }))
 }
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
 pub fn adopts(claim: &Claim) -> bool {
-    claim.is_held() || !claim.is_bound()
+    claim.has_finalizer() || !claim.is_bound()
 }
 
 fn told(volume: &Volume, step: Step) -> Decision {
@@ -76,7 +76,7 @@ fn told(volume: &Volume, step: Step) -> Decision {
         names::ABANDON,
         names::ABANDON_YES
     );
-    Decision::from(step).saying(true, reason::VOLUME_RESTORED, message)
+    Decision::from(step).with_warning(reason::VOLUME_RESTORED, message)
 }
 
 /// Says in the claim's event why its volume is not expanded or modified.

@@ -7,9 +7,9 @@
 
 use std::collections::HashSet;
 
-use crate::claim::fit::source_fits;
+use crate::claim::verify::verify_volume_source;
 use crate::config::classes::{ClassLookup, Classes, Identity};
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::config::{joined, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -74,7 +74,7 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
             record.config, record.config.namespace
         ));
     }
-    source_fits(volume, &recipe)?;
+    verify_volume_source(volume, &recipe)?;
     if !also_released && is_deleted_at_once(volume) {
         return Err(format!(
             "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
@@ -96,7 +96,7 @@ pub fn reserve(volume: &str) -> String {
 
 /// Returns the difference between a record and those that are known of its class. Settings that only the image
 /// interprets do not count.
-fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
+fn unfamiliar(record: &EffectiveConfig, known: &Known<'_>) -> Option<String> {
     if known.recipes.contains(&record.hash()) {
         return None;
     }
@@ -107,7 +107,7 @@ fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
     let Some(now) = now.filter(|now| now.record.config == record.config) else {
         return Some(format!("class {} is not served by the config {} now", record.class, record.config));
     };
-    let keys = |record: &Record| {
+    let keys = |record: &EffectiveConfig| {
         let keys = record.data.keys().filter(|key| keys::is_key(key)).cloned();
         keys.collect::<std::collections::BTreeSet<_>>()
     };

@@ -25,12 +25,17 @@ fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn record(more: &[(&str, &str)]) -> Record {
-    Record { config: ObjectName::new("admin", "c"), class: "silver".into(), data: data(more), ..Record::default() }
+fn record(more: &[(&str, &str)]) -> EffectiveConfig {
+    EffectiveConfig {
+        config: ObjectName::new("admin", "c"),
+        class: "silver".into(),
+        data: data(more),
+        ..EffectiveConfig::default()
+    }
 }
 
 /// Returns a volume as a backup tool restores it, with this record.
-fn restored(record: &Record, change: impl FnOnce(&mut Value)) -> Volume {
+fn restored(record: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
     let provenance = Provenance { record: record.clone(), node: String::new() };
     let mut object = json!({
         "metadata": {
@@ -107,7 +112,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
         o["spec"]["local"] = json!({ "path": "/" });
     };
     refused(&source, "volume-sources");
-    let elsewhere = Record { config: ObjectName::new("strangers", "c"), ..record(&[]) };
+    let elsewhere = EffectiveConfig { config: ObjectName::new("strangers", "c"), ..record(&[]) };
     let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
     assert!(why.contains("no config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");

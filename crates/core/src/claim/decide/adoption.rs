@@ -12,24 +12,24 @@ use crate::model::volume::Volume;
 use crate::node::without;
 
 /// Checks whether another claim has the volume: the claimRef names it with a UID.
-pub(super) fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {
+pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {
     volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
 }
 
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
-pub(super) fn is_vanishing(volume: &Volume) -> bool {
-    volume.deleting && !volume.is_held()
+pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
+    volume.deleting && !volume.has_finalizer()
 }
 
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
-pub(super) fn is_unholdable(o: &Observed<'_>, volume: &Volume) -> bool {
-    is_vanishing(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
+pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
+    is_terminating_without_finalizer(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
 }
 
 /// Returns the step that is missing until the volume is adopted, if any.
 pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
-    if is_taken(o, volume) {
-        return Some(taken(o, volume));
+    if is_claimed_by_other(o, volume) {
+        return Some(claimed_by_other(o, volume));
     }
     let Some(recipe) = recipe(o) else {
         return Some(Decision::wait(
@@ -48,16 +48,16 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         let same_node = kept.node == provenance.node || provenance.node.is_empty();
         kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
     };
-    let is_its = || match o.request {
+    let is_its = || match o.is_pool_request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
             let is_kind = |kind: &str| kind == recipe.record.kind();
-            as_asked && volume.claim_uuid.is_none() && volume.is_held() && volume.ready().is_some_and(is_kind)
+            as_asked && volume.claim_uuid.is_none() && volume.has_finalizer() && volume.ready().is_some_and(is_kind)
         }
         false => {
             volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
                 && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
-                && (volume.is_held() || volume.reclaim_policy != "Delete")
+                && (volume.has_finalizer() || volume.reclaim_policy != "Delete")
         }
     };
     let complete = kept.as_ref().is_some_and(same)
@@ -71,10 +71,10 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
 /// with the other claim from now on.
-pub(super) fn taken(o: &Observed<'_>, volume: &Volume) -> Decision {
+pub(super) fn claimed_by_other(o: &Observed<'_>, volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    if is_unholdable(o, volume) {
-        return vanishing(volume);
+    if cannot_add_finalizer(o, volume) {
+        return wait_for_end(volume);
     }
     // A volume with another name could not be deleted by the id later.
     match recipe(o).filter(|_| volume.name == names::pv_name(&o.claim.id())) {
@@ -82,11 +82,8 @@ pub(super) fn taken(o: &Observed<'_>, volume: &Volume) -> Decision {
             let (provenance, nodes) = provenance(o, recipe, volume);
             let volume = volume.name.clone();
             let told = format!("volume {volume} was made for this claim, but claim {by} has taken it");
-            Decision::from(Step::Cede { volume, provenance: Box::new(provenance), nodes }).saying(
-                true,
-                reason::VOLUME_REFUSED,
-                told,
-            )
+            Decision::from(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
+                .with_warning(reason::VOLUME_REFUSED, told)
         }
         None => not_deleted_here(volume),
     }
@@ -106,14 +103,16 @@ pub(super) fn not_deleted_here(volume: &Volume) -> Decision {
 }
 
 /// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
-pub(super) fn is_stolen(o: &Observed<'_>, volume: &Volume) -> bool {
+pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
     let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
     let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
-    volume.name == names::pv_name(&o.claim.id()) && is_taken(o, volume) && (o.claim.is_named_by(volume) || half_way)
+    volume.name == names::pv_name(&o.claim.id())
+        && is_claimed_by_other(o, volume)
+        && (o.claim.is_named_by(volume) || half_way)
 }
 
 /// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
-pub(super) fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
+pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     let id = o.claim.id();
     o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
         let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
@@ -124,7 +123,7 @@ pub(super) fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 /// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
     let provenance = Provenance { record: recipe.record.clone(), node: made_on(o.claim, recipe, volume) };
-    let nodes = left_on(o, volume, &provenance);
+    let nodes = leftover_nodes(o, volume, &provenance);
     (provenance, nodes)
 }
 
@@ -143,7 +142,7 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
 /// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.
 /// Returns nothing for a volume that is not bound to one host: it may itself be the storage that they left, so that
 /// nothing may be deleted by its id.
-fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
+fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
     if provenance.node.is_empty() || !bound_to_host {
         return Vec::new();
@@ -153,7 +152,7 @@ fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<St
     nodes
 }
 
-pub(super) fn vanishing(volume: &Volume) -> Decision {
+pub(super) fn wait_for_end(volume: &Volume) -> Decision {
     Decision::wait(
         reason::WAITING,
         format!("volume {} is being deleted; the claim waits until it is gone", volume.name),

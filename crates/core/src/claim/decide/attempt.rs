@@ -6,23 +6,26 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
-use super::data_source::{keeps_original, left_to_others, waits_for_original};
-use super::idle::{idle_attempts, noted_idle};
-use super::place::{
-    has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, passed_over, selected_is_unfit,
+use super::adoption::{
+    adopted, claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end, was_taken_from,
 };
-use super::ready::{finished, given, was_given};
-use super::{Candidate, Decision, Observed, ServedClass, Step, lost, recipe, succeeded};
-use crate::claim::accept::acceptable;
+use super::data_source::{keeps_original, left_to_others, waits_for_original};
+use super::place::{
+    can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, is_on_wrong_node, nodes_from, passed_over,
+    selected_is_unfit,
+};
+use super::ready::{assigned, finished, was_assigned};
+use super::unstarted::{unstarted_attempts, with_unstarted};
+use super::{Candidate, Decision, Observed, ServedClass, Step, recipe, succeeded, unreachable_node};
+use crate::claim::admit::admit;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::limits;
 use crate::model::claim::Binding;
-use crate::model::claim::MOST_TAKEN;
-use crate::model::claim::UNSURE;
+use crate::model::claim::MAX_VOLUME_GENERATIONS;
+use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::volume::Volume;
-use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, stand_in_line};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -42,9 +45,9 @@ const VOLUME_REFUSED: &str = "VolumeRefused";
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let ServedClass::Ours(class) = o.class else {
-        return if claim.is_held() { unserved(o) } else { Decision::nothing() };
+        return if claim.has_finalizer() { unserved(o) } else { Decision::nothing() };
     };
-    if claim.volume_name.is_some() && !claim.is_held() {
+    if claim.volume_name.is_some() && !claim.has_finalizer() {
         return Decision::nothing();
     }
     match claim.own_stamp() {
@@ -64,7 +67,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
     match o.claim.own_stamp() {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.run {
-            RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
+            RunState::Running => unreachable_node(o).unwrap_or_else(Decision::nothing),
             RunState::Succeeded if is_volume_unsure(o) => Step::ConfirmNoVolume.into(),
             _ => waits(),
         }),
@@ -73,8 +76,8 @@ fn unserved(o: &Observed<'_>) -> Decision {
 
 /// Checks whether the class can serve the claim, with the attributes that it requests.
 fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
-    acceptable(o.claim, recipe, o.request)?;
-    o.attributes.map_or(Ok(()), |why| Err(why.to_owned()))
+    admit(o.claim, recipe, o.is_pool_request)?;
+    o.attributes_error.map_or(Ok(()), |why| Err(why.to_owned()))
 }
 
 /// Decides rows 18 and 19.
@@ -87,14 +90,14 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Ok(recipe) => recipe,
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
-    if let Some(volume) = given(o) {
-        return was_given(o, volume);
+    if let Some(volume) = assigned(o) {
+        return was_assigned(o, volume);
     }
-    if let Some(volume) = o.reserved {
+    if let Some(volume) = o.reserved_volume {
         let told = format!(
             "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
         );
-        return Decision::nothing().saying(false, reason::WAITING, told);
+        return Decision::nothing().with_event(reason::WAITING, told);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
@@ -108,12 +111,12 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
-    if let Some(volume) = o.ready {
-        return Step::Take { volume: volume.to_owned() }.into();
+    if let Some(volume) = o.pooled_volume {
+        return Step::AssignPooledVolume { volume: volume.to_owned() }.into();
     }
-    if let Some(why) = o.limit {
+    if let Some(why) = o.quota_error {
         let wait = Decision::wait(reason::LIMIT_REACHED, why);
-        return if o.promised { wait.until(now + seconds(UNSURE)) } else { wait };
+        return if o.has_pending_charge { wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)) } else { wait };
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
@@ -122,16 +125,15 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = served_later(o, &nodes, now) {
         return wait;
     }
-    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, taken: 0 });
+    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, volume_generation: 0 });
     match &claim.stamp {
-        Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it"),
-        None if !class.has_object => stamp.saying(
-            false,
+        Some(_) => stamp.with_warning(reason::STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it"),
+        None if !class.has_object => stamp.with_event(
             reason::CLASS_WITHOUT_OBJECT,
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         ),
         None => match passed_over(o, class, recipe) {
-            Some(told) => stamp.saying(true, reason::RESCHEDULING, told),
+            Some(told) => stamp.with_warning(reason::RESCHEDULING, told),
             None => stamp,
         },
     }
@@ -139,7 +141,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
 fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
-    match (o.kept, o.room) {
+    match (o.has_revision, o.has_slot) {
         // The revision's event will arrive.
         (false, _) => Some(Decision::nothing()),
         (true, false) => Some(stand_in_line(Step::StandInLine { nodes: nodes.to_vec() }, o.claim.created, now)),
@@ -152,45 +154,42 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     if let Some(done) = finished(o) {
         return Some(done);
     }
-    if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
-        if is_vanishing(right.volume) {
+    if let Some(right) = o.volumes.iter().find(|candidate| candidate.mismatches.is_empty()) {
+        if is_terminating_without_finalizer(right.volume) {
             let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
             let half_bound = reserved && right.volume.phase == "Bound" && o.claim.volume_name.is_none();
             return Some(match half_bound {
-                true => Step::Name { volume: right.volume.name.clone() }.into(),
-                false => vanishing(right.volume),
+                true => Step::SetVolumeName { volume: right.volume.name.clone() }.into(),
+                false => wait_for_end(right.volume),
             });
         }
         return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right)));
     }
     // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
     // choose a terminating volume.
-    if let Some(volume) = given(o).map(|given| given.volume) {
+    if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
         return Some(match volume.deleting && o.claim.volume_name.is_none() {
-            true => Step::Name { volume: volume.name.clone() }.into(),
+            true => Step::SetVolumeName { volume: volume.name.clone() }.into(),
             false => Decision::nothing(),
         });
     }
     // A volume that already belongs to the other claim does not count as a wrong volume.
-    let theirs = ceded(o).map(|volume| &volume.name);
-    let stolen = o.volumes.iter().map(|candidate| candidate.volume).find(|volume| is_stolen(o, volume));
+    let theirs = transferred(o).map(|volume| &volume.name);
+    let stolen = o.volumes.iter().map(|candidate| candidate.volume).find(|volume| was_taken_from(o, volume));
     if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
-        return Some(taken(o, volume));
+        return Some(claimed_by_other(o, volume));
     }
     let wrong = o.volumes.iter().find(|candidate| {
-        !candidate.misfits.is_empty()
-            && candidate.volume.quarantine.as_deref() != Some(&candidate.misfits.join("; "))
+        !candidate.mismatches.is_empty()
+            && candidate.volume.quarantine.as_deref() != Some(&candidate.mismatches.join("; "))
             && Some(&candidate.volume.name) != theirs
     });
     wrong.map(|wrong| {
-        let why = wrong.misfits.join("; ");
+        let why = wrong.mismatches.join("; ");
         let told = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
-        Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why }).saying(
-            true,
-            reason::VOLUME_REFUSED,
-            told,
-        )
+        Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why })
+            .with_warning(reason::VOLUME_REFUSED, told)
     })
 }
 
@@ -206,7 +205,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
         _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
             && o.claim.volume_name.is_none() =>
         {
-            Step::Name { volume: volume.name.clone() }.into()
+            Step::SetVolumeName { volume: volume.name.clone() }.into()
         }
         _ => Decision::nothing(),
     }
@@ -219,30 +218,30 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(decision) = found(o) {
         return decision;
     }
-    if let Some(theirs) = ceded(o) {
-        return afresh(o, class, theirs, now);
+    if let Some(theirs) = transferred(o) {
+        return restamp_with_next_generation(o, class, theirs, now);
     }
     let last = claim.last_failure.as_ref();
     if let Some(failure) = last.filter(|f| f.operation == Operation::Provision && f.attempt == attempt) {
         return failed(o, class, failure, now);
     }
-    if let Some(wrong) = o.volumes.iter().find(|candidate| !candidate.misfits.is_empty()) {
-        let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.misfits.join("; "));
-        return record(o, class, Cause::new(VOLUME_REFUSED, why), Failure::Never, now);
+    if let Some(wrong) = o.volumes.iter().find(|candidate| !candidate.mismatches.is_empty()) {
+        let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.mismatches.join("; "));
+        return record_failure(o, class, Cause::new(VOLUME_REFUSED, why), Failure::Never, now);
     }
-    if !claim.is_held() {
-        return stopping(o).unwrap_or_else(|| after_another(o, anew(o, class, now)));
+    if !claim.has_finalizer() {
+        return wait_for_older_runs(o).unwrap_or_else(|| confirm_then(o, restamp(o, class, now)));
     }
     match &o.run {
-        RunState::Absent if o.stamped_recipe.is_none() => record(
+        RunState::Absent if o.stamped_recipe.is_none() => record_failure(
             o,
             class,
             Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more"),
             Failure::Retry,
             now,
         ),
-        RunState::Absent => absent(o, class, now),
-        RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
+        RunState::Absent => job_missing(o, class, now),
+        RunState::Running => unreachable_node(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
         RunState::Succeeded => {
@@ -255,9 +254,11 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
                     names::pv_name(&claim.id())
                 ),
             );
-            record(o, class, cause, Failure::Retry, now)
+            record_failure(o, class, cause, Failure::Retry, now)
         }
-        RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
+        RunState::Failed { cause, kind, at, .. } => {
+            record_failure(o, class, cause.clone(), *kind, clamp_to_recent(*at, now))
+        }
     }
 }
 
@@ -266,26 +267,30 @@ const TOKENLESS: &str =
     "; the provisioner config has no `service-account-name`, so that its runs get no token for the Kubernetes API";
 
 /// Decides row 23 if another claim has taken the volume of the attempt. A new volume is made under a new id.
-fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
-    if let Some(wait) = stopping(o) {
+fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
+    if let Some(wait) = wait_for_older_runs(o) {
         return wait;
     }
-    let lost = o.claim.own_stamp().map_or(0, |stamp| stamp.taken) + 1;
-    if lost > MOST_TAKEN {
+    let unreachable_node = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
+    if unreachable_node > MAX_VOLUME_GENERATIONS {
         return Decision::wait(
             reason::PROVISIONING_FAILED,
             format!(
-                "other claims have taken {MOST_TAKEN} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
+                "other claims have taken {MAX_VOLUME_GENERATIONS} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
             ),
         );
     }
-    let decision = anew(o, class, now);
+    let decision = restamp(o, class, now);
     match decision.step {
         // The storage that was left before belongs to the volume that was taken, and is deleted with it.
         Step::Stamp { attempt, nodes, .. } => {
             let node = nodes.last().cloned();
-            Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), taken: lost }).saying(
-                false,
+            Decision::from(Step::Stamp {
+                attempt,
+                nodes: node.into_iter().collect(),
+                volume_generation: unreachable_node,
+            })
+            .with_event(
                 reason::PROVISIONING,
                 format!("the provisioner makes another volume in place of {}", theirs.name),
             )
@@ -295,12 +300,12 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
 }
 
 /// Decides rows 29 and 30.
-fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if !o.fresh {
         return Step::Refresh.into();
     }
     // A Job of an earlier attempt can exist if somebody has changed the stamp.
-    if let Some(wait) = stopping(o) {
+    if let Some(wait) = wait_for_older_runs(o) {
         return wait;
     }
     if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
@@ -316,26 +321,26 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
-    match o.left_out || is_misplaced(o, class) {
-        true => after_another(o, anew(o, class, now)),
-        false => keeps_original(o).or_else(|| begun_again(o, now)).unwrap_or_else(|| Step::StartRun.into()),
+    match o.left_out || is_on_wrong_node(o, class) {
+        true => confirm_then(o, restamp(o, class, now)),
+        false => keeps_original(o).or_else(|| job_removed_repeatedly(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }
 }
 
 /// Creates a Job that somebody deleted again: the first time at once, later with the backoff of failures.
-fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
+fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.removed.filter(|removed| removed.times > 1)?, o.stamped_recipe?);
-    let due = removed.at.min(now).saturating_add(pause(recipe, removed.times - 1));
+    let due = removed.at.min(now).saturating_add(delay(recipe, removed.times - 1));
     let told = format!(
         "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",
         removed.times,
         due - now
     );
-    (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).until(due))
+    (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).requeue_at(due))
 }
 
 /// Begins the attempt after the stamped one.
-fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+fn restamp(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     match &class.recipe {
         Ok(recipe) => next(o, class, recipe, attempt, now),
@@ -345,26 +350,26 @@ fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 
 /// Decides row 31.
 fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
-    if is_newer(o, class) {
-        return record(o, class, cause.clone(), Failure::Retry, now);
+    if is_newer_config(o, class) {
+        return record_failure(o, class, cause.clone(), Failure::Retry, now);
     }
     let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
-    let unfit = cause.reason == "Unschedulable" && (is_pinned(o, class) || has_other_node(o, class));
+    let unfit = cause.reason == "Unschedulable" && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
         (true, _) => (STUCK_IMAGE, Failure::Retry),
         (_, true) => (STUCK_NODE, Failure::NoRoom),
         _ => return told,
     };
     let give_up = since.saturating_add(seconds(patience));
-    if now >= give_up { record(o, class, cause.clone(), kind, now) } else { told.until(give_up) }
+    if now >= give_up { record_failure(o, class, cause.clone(), kind, now) } else { told.requeue_at(give_up) }
 }
 
 /// Checks whether the class has a recipe that differs from that of the attempt.
-fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
+fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
-    o.kept && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
+    o.has_revision && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never existed,
@@ -374,7 +379,7 @@ pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure
 }
 
 /// Records a failed attempt for rows 23 and 30 to 33, and says what follows.
-fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
+fn record_failure(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
     record_start(o, class, cause, kind, at, o.never_ran)
 }
 
@@ -389,44 +394,43 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
         message: cause.message,
         without_account: false,
         config: String::new(),
-        idle_attempts: idle_attempts(o, never_ran),
+        idle_attempts: unstarted_attempts(o, never_ran),
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
-            SLOW.as_secs() / 60
+            DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (Failure::NoRoom, _) if is_movable(o, class) => {
+        (Failure::NoRoom, _) if can_reschedule(o, class) => {
             "the provisioner asks the scheduler for another node".to_owned()
         }
         (Failure::NoRoom, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
-        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
+        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
     let told = format!("attempt {attempt} failed: {}; {next}", failure.message);
-    Decision::from(Step::RecordFailure { failure }).saying(true, reason::PROVISIONING_FAILED, told)
+    Decision::from(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, told)
 }
 
 /// Decides rows 24 to 27.
 fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
-    if let Some(failure) = noted_idle(o) {
+    if let Some(failure) = with_unstarted(o) {
         return Step::RecordFailure { failure }.into();
     }
-    if let Some(wait) = stopping(o) {
-        return ended_but_in_part(o, failure, now).unwrap_or(wait);
+    if let Some(wait) = wait_for_older_runs(o) {
+        return pods_terminating(o, failure, now).unwrap_or(wait);
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
-    if is_movable(o, class) && failure.kind == Failure::NoRoom {
+    if can_reschedule(o, class) && failure.kind == Failure::NoRoom {
         // The next selected node gets an attempt, even if the scheduler selects the same again.
         let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
         return match &claim.selected_node {
-            Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).saying(
-                false,
+            Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).with_event(
                 reason::RESCHEDULING,
                 format!(
                     "no room on node {node}: {}; the provisioner asks the scheduler for another node",
@@ -441,31 +445,33 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         return Decision::nothing();
     }
     let wait = match failure.kind {
-        _ if is_newer(o, class) => 0,
+        _ if is_newer_config(o, class) => 0,
         Failure::NoRoom if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
         Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.is_empty() => 0,
-        Failure::Never => seconds(SLOW),
-        Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
+        Failure::Never => seconds(DELAY_AFTER_RETRIES),
+        Failure::Retry | Failure::NoRoom => delay(recipe, failure.attempt),
     };
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
     let due = failure.at.saturating_add(wait);
     if wait > 0 && now < due {
-        return Decision::nothing().until(due);
+        return Decision::nothing().requeue_at(due);
     }
-    after_another(o, next(o, class, recipe, failure.attempt, now))
+    confirm_then(o, next(o, class, recipe, failure.attempt, now))
 }
 
 /// Ends an attempt whose image has failed while another container of its pod still runs.
-fn ended_but_in_part(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
+fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let job = o.jobs.iter().find(|job| job.marks.attempt == attempt && !job.over && !job.deleting)?;
     let due = failure.at.saturating_add(LINGER);
     match o.run {
         RunState::Failed { settled: false, .. } if now >= due => Some(Step::RemoveJob { job: job.name.clone() }.into()),
-        RunState::Failed { settled: false, .. } => Some(lost(o).unwrap_or_else(Decision::nothing).until(due)),
+        RunState::Failed { settled: false, .. } => {
+            Some(unreachable_node(o).unwrap_or_else(Decision::nothing).requeue_at(due))
+        }
         _ => None,
     }
 }
@@ -477,7 +483,7 @@ fn is_volume_unsure(o: &Observed<'_>) -> bool {
 
 /// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on
 /// another node.
-fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
+fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
     match next.step {
         Step::Stamp { .. } if is_volume_unsure(o) => Step::ConfirmNoVolume.into(),
         _ => next,
@@ -485,7 +491,7 @@ fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
 }
 
 /// Returns the step or the wait that ends the processes of an attempt before the next may begin, if any.
-fn stopping(o: &Observed<'_>) -> Option<Decision> {
+fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let ends =
         |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
@@ -498,7 +504,8 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
     let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
-    (o.pods_alive || goes_on || running().next().is_some()).then(|| lost(o).unwrap_or_else(Decision::nothing))
+    (o.has_running_pods || goes_on || running().next().is_some())
+        .then(|| unreachable_node(o).unwrap_or_else(Decision::nothing))
 }
 
 fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
@@ -509,7 +516,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
         return wait;
     }
     // An attempt that the orchestrator has given up no longer counts against the quota.
-    if let Some(why) = o.limit {
+    if let Some(why) = o.quota_error {
         return Decision::wait(reason::LIMIT_REACHED, why);
     }
     let nodes = match nodes_from(o, class, recipe) {
@@ -525,7 +532,8 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
             ),
         );
     }
-    let taken = o.claim.own_stamp().map_or(0, |stamp| stamp.taken);
-    served_later(o, &nodes, now)
-        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes, taken }.into())
+    let claimed_by_other = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+    served_later(o, &nodes, now).unwrap_or_else(|| {
+        Step::Stamp { attempt: attempt.saturating_add(1), nodes, volume_generation: claimed_by_other }.into()
+    })
 }

@@ -13,7 +13,7 @@ fn copy(mut world: World, node: &'static str) -> World {
     }
     world.class.recipe = Ok(Arc::new(recipe));
     world.claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "original")));
-    world.origin = Some(original_on(node));
+    world.data_source = Some(original_on(node));
     world
 }
 
@@ -33,7 +33,7 @@ pub(super) fn original_on(node: &'static str) -> Original {
 }
 
 fn original(world: &mut World) -> &mut Original {
-    world.origin.as_mut().expect("it is a copy")
+    world.data_source.as_mut().expect("it is a copy")
 }
 
 fn keep(world: &mut World) {
@@ -46,7 +46,7 @@ fn row_18_a_claim_that_others_fill_is_left_to_them() {
     let mut world = new();
     world.claim.data_source = Some(DataSource::Populated("Hello.example.com h".into()));
     let decision = world.decide(NOW);
-    let tell = decision.tell.unwrap();
+    let tell = decision.event.unwrap();
     assert_eq!((decision.step, tell.warning, tell.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
     assert!(tell.message.contains("populator for Hello.example.com h"), "{}", tell.message);
     world.class.recipe = Err("no config".into());
@@ -84,7 +84,7 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
             let mut world = copy(begun, "");
             spoil(original(&mut world));
             let decision = world.decide(NOW + 60);
-            let said = decision.tell.as_ref().map_or("", |tell| &tell.message);
+            let said = decision.event.as_ref().map_or("", |tell| &tell.message);
             assert!(decision.step == Step::Nothing && said.contains(says), "{says}: {decision:?}");
         }
     }
@@ -109,7 +109,7 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
 #[test]
 fn row_30_the_original_is_kept_before_it_is_read() {
     let mut world = copy(stamped(1), "");
-    assert_eq!(world.step(), Step::KeepOriginal);
+    assert_eq!(world.step(), Step::ProtectSource);
     keep(&mut world);
     assert_eq!(world.step(), Step::StartRun);
     original(&mut world).claim.as_mut().unwrap().deleting = true;
@@ -119,11 +119,11 @@ fn row_30_the_original_is_kept_before_it_is_read() {
 #[test]
 fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     let world = delayed(copy(new(), "home"), Some("a"));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     let mut world = World { no_volume: true, ..delayed(copy(stamped(1), "home"), Some("a")) };
     world.claim.nodes = vec!["a".into()];
     let nodes = vec!["a".into(), "home".into()];
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes, taken: 0 }, "noted first");
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
     world.claim.nodes = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(), Step::StartRun);
@@ -131,11 +131,11 @@ fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     assert_eq!(world.step(), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], volume_generation: 0 });
     let mut world = copy(new(), "home");
     let anywhere = recipe_with(&[("capabilities", "clone"), ("placement", "any")]);
     world.class.recipe = Ok(Arc::new(anywhere));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], volume_generation: 0 });
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
             assert_eq!(world.decide(NOW + 60).step, Step::ConfirmNode { node: "home".into() });
             world.places.0.insert("home".into(), NodeState::Gone);
             let decision = world.decide(NOW + 60);
-            let said = decision.tell.map(|tell| tell.message).unwrap_or_default();
+            let said = decision.event.map(|tell| tell.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");
         }
     }
@@ -157,28 +157,31 @@ fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
 fn row_25_where_a_copy_has_no_room_no_other_node_has() {
     let mut world = delayed(copy(failed_with(Failure::NoRoom), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
-    assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2));
-    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
+    assert_eq!(world.decide(NOW).requeue_at, Some(NOW + 2));
+    assert_eq!(
+        world.decide(NOW + 2).step,
+        Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
+    );
 }
 
 #[test]
 fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
-    let copying = |uid: &str, under_way: bool| Copying {
+    let copying = |uid: &str, under_way: bool| SourceUser {
         uid: uid.into(),
         under_way: under_way.then(|| ObjectName::new("team", format!("copy-{uid}"))),
     };
     let mut world = bound(new(), "pvc-x");
-    world.copying = vec![copying("a", true), copying("b", false), copying("c", false)];
-    assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["b".into(), "c".into()] });
-    world.copying = vec![copying("a", true)];
+    world.source_users = vec![copying("a", true), copying("b", false), copying("c", false)];
+    assert_eq!(world.step(), Step::UnprotectSource { copies: vec!["b".into(), "c".into()] });
+    world.source_users = vec![copying("a", true)];
     world.rests();
     world.claim.deleting = true;
     world.waits("until its clones and snapshots are made: team/copy-a");
     world.foreign = true;
-    world.copying = vec![copying("a", false)];
-    assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["a".into()] }, "whosoever the class is");
+    world.source_users = vec![copying("a", false)];
+    assert_eq!(world.step(), Step::UnprotectSource { copies: vec!["a".into()] }, "whosoever the class is");
     // The claim's own steps come first.
     let mut world = going();
-    (world.copying, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
+    (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
 }

@@ -3,13 +3,17 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
-use super::idle::{has_left_nothing, unnoted};
+use super::adoption::{
+    adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end,
+};
 use super::ready::finished;
-use super::{Decision, Observed, ServedClass, Step, cleanup_node, lost, recipe, unholdable, unknown};
+use super::unstarted::{has_left_nothing, unrecorded};
+use super::{
+    Decision, Observed, ServedClass, Step, cleanup_node, finalizer_refused, recipe, unknown, unreachable_node,
+};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
-use crate::run::backoff::{just_now, pause};
+use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 
@@ -17,28 +21,27 @@ use crate::run::state::RunState;
 pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
-        return Decision::from(Step::Release).saying(
-            true,
+        return Decision::from(Step::RemoveFinalizer).with_warning(
             reason::VOLUME_FAILED_DELETE,
             "released by annotation; the provisioner did not delete what an attempt left behind",
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.
-    if let Some(done) = finished(o).filter(|done| done.step == Step::Release) {
+    if let Some(done) = finished(o).filter(|done| done.step == Step::RemoveFinalizer) {
         return done;
     }
-    if let Some(failure) = unnoted(o, now) {
+    if let Some(failure) = unrecorded(o, now) {
         return Step::RecordFailure { failure }.into();
     }
     if let Some(wait) = process(o) {
         return wait;
     }
     let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
-    if ceded(o).is_some() {
-        return Step::Release.into();
+    if transferred(o).is_some() {
+        return Step::RemoveFinalizer.into();
     }
-    if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
-        return taken(o, volume);
+    if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
+        return claimed_by_other(o, volume);
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
     if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
@@ -52,25 +55,25 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
                 ),
             );
         }
-        if is_vanishing(volume) && volume.phase == "Bound" && claim.deleting {
+        if is_terminating_without_finalizer(volume) && volume.phase == "Bound" && claim.deleting {
             // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
             return match recipe(o) {
-                Some(recipe) if recipe.reclaim_policy != "Delete" => Step::Release.into(),
-                _ => unholdable(o, now),
+                Some(recipe) if recipe.reclaim_policy != "Delete" => Step::RemoveFinalizer.into(),
+                _ => finalizer_refused(o, now),
             };
         }
-        if is_vanishing(volume) {
-            return vanishing(volume);
+        if is_terminating_without_finalizer(volume) {
+            return wait_for_end(volume);
         }
-        return adopted(o, volume).unwrap_or_else(|| Step::Release.into());
+        return adopted(o, volume).unwrap_or_else(|| Step::RemoveFinalizer.into());
     }
     if !o.no_volume {
         return Step::ConfirmNoVolume.into();
     }
     if has_left_nothing(o) {
-        return Step::Release.into();
+        return Step::RemoveFinalizer.into();
     }
-    match o.cleanup {
+    match o.delete_recipe {
         Some(recipe) => deleting(o, recipe, now),
         None => unknown(),
     }
@@ -83,7 +86,7 @@ pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
     }
     // The watch may not show a new Job yet.
     let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
-    (o.pods_alive || goes_on || !o.jobs.is_empty()).then(|| lost(o).unwrap_or_else(Decision::nothing))
+    (o.has_running_pods || goes_on || !o.jobs.is_empty()).then(|| unreachable_node(o).unwrap_or_else(Decision::nothing))
 }
 
 /// Decides row 16.
@@ -95,13 +98,13 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     match &o.delete_run {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_of_other(recipe));
-            let due = waits.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             if now < due {
-                return Decision::nothing().until(due);
+                return Decision::nothing().requeue_at(due);
             }
             start(o, recipe, attempt, node)
         }
-        RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
+        RunState::Running => unreachable_node(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Decision::nothing(),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.config != recipe.version()) => {
             let job = o.delete_job.map(|job| job.name.clone()).unwrap_or_default();
@@ -112,19 +115,18 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             format!("deleting what an attempt left behind: {}", cause.message),
         ),
         RunState::Succeeded => match o.delete_job.filter(|job| !job.deleting) {
-            Some(_) => Step::SettleNode { nodes: without(&claim.nodes, node) }.into(),
+            Some(_) => Step::MarkNodeClean { nodes: without(&claim.nodes, node) }.into(),
             None => Decision::nothing(),
         },
         RunState::Failed { cause, at, settled, .. } => {
             if !settled {
-                return lost(o).unwrap_or_else(Decision::nothing);
+                return unreachable_node(o).unwrap_or_else(Decision::nothing);
             }
             let idle_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
-            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last).by(recipe);
+            let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
             let failure = LastFailure { idle_attempts, ..failure };
-            let next = pause(recipe, attempt);
-            Decision::from(Step::RecordFailure { failure }).saying(
-                true,
+            let next = delay(recipe, attempt);
+            Decision::from(Step::RecordFailure { failure }).with_warning(
                 reason::VOLUME_FAILED_DELETE,
                 format!(
                     "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {next} s",
@@ -137,7 +139,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decision {
-    let begin = |elsewhere| Decision::from(Step::StartDelete { attempt, node: node.to_owned(), elsewhere });
+    let begin = |on_any_node| Decision::from(Step::StartDelete { attempt, node: node.to_owned(), on_any_node });
     // The admin decides now about nodes that are gone, not when the attempt began.
     let policy = match o.class {
         ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
@@ -148,8 +150,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => begin(true),
         (NodeState::Gone, NodeGone::Forget) => {
-            Decision::from(Step::SettleNode { nodes: without(&o.claim.nodes, node) }).saying(
-                true,
+            Decision::from(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) }).with_warning(
                 reason::VOLUME_FAILED_DELETE,
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)"),
             )

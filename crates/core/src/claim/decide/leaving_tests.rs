@@ -15,10 +15,10 @@ fn row_6_going_and_nothing_is_owed() {
 fn row_7_an_admin_lets_go() {
     let mut world = going();
     world.claim.abandoned = true;
-    world.pods_alive = true;
+    world.has_running_pods = true;
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Release, "also from a pod on a node that is lost");
-    assert!(decision.tell.unwrap().message.contains("did not delete"));
+    assert_eq!(decision.step, Step::RemoveFinalizer, "also from a pod on a node that is lost");
+    assert!(decision.event.unwrap().message.contains("did not delete"));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn row_9_a_job_that_is_being_removed_is_waited_for() {
 #[test]
 fn row_10_a_pod_that_may_run_is_waited_for() {
     let ready = World { no_volume: true, ..going() };
-    World { pods_alive: true, ..ready.clone() }.rests();
+    World { has_running_pods: true, ..ready.clone() }.rests();
     World { run: RunState::Running, ..ready }.rests();
 }
 
@@ -65,7 +65,7 @@ fn row_12_a_bound_volume_does_not_go_before_its_claim() {
     world.rests();
     let mut kept = with_volume(going(), protected, &[]);
     kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
-    assert_eq!(kept.step(), Step::Release, "its storage stays");
+    assert_eq!(kept.step(), Step::RemoveFinalizer, "its storage stays");
     kept.stamped_recipe = None;
     kept.class.recipe = Err("the config has errors".into());
     kept.waits("not known any more");
@@ -80,7 +80,7 @@ fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
 
 #[test]
 fn row_14_the_volume_takes_over() {
-    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::Release);
+    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
     assert!(matches!(world.step(), Step::RemoveJob { .. }), "then the Job goes");
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
     assert_eq!(records(&world).idle_attempts, 1, "an attempt whose failure was noted while its pod could still start");
-    world.removed = Some(Removed { times: 1, at: NOW });
+    world.removed = Some(RemovedJob { times: 1, at: NOW });
     assert!(matches!(world.step(), Step::RemoveJob { .. }), "who removes a Job removes what is known of it");
 }
 
@@ -109,10 +109,10 @@ fn row_15a_what_never_ran_has_left_nothing() {
     let idle =
         |idle_attempts| Some(LastFailure { idle_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) });
     world.claim.last_failure = idle(1);
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
     // A node that is gone has no storage of the claim.
     world.claim.nodes = vec!["a".into()];
-    assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(), Step::Release);
+    assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(), Step::RemoveFinalizer);
     assert_eq!(World { no_volume: false, ..world.clone() }.step(), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
     assert_eq!(world.step(), begin(1, "a"));
@@ -138,7 +138,7 @@ fn a_job_that_can_never_exist_has_left_nothing() {
     };
     let mut world = World { no_volume: true, ..going() };
     world.claim.last_failure = Some(started(1, Failure::Never));
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
     // A Job that a quota refuses now may have existed before.
     assert_eq!(started(1, Failure::Retry).idle_attempts, 0);
     // Nobody knows of the first attempt.
@@ -170,9 +170,9 @@ fn row_16_a_delete_run_per_node() {
     world.waits("deleting what an attempt left behind: 0/1 nodes");
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
-    assert_eq!(world.step(), Step::SettleNode { nodes: vec!["b".into()] });
+    assert_eq!(world.step(), Step::MarkNodeClean { nodes: vec!["b".into()] });
     world.claim.nodes = vec![];
-    assert_eq!(world.step(), Step::SettleNode { nodes: vec![] });
+    assert_eq!(world.step(), Step::MarkNodeClean { nodes: vec![] });
     world.delete_job = Some(Job { deleting: true, ..over(1) });
     world.rests();
 }
@@ -185,7 +185,7 @@ fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
     assert_eq!(records(&world).attempt, 2);
     world.delete_run = RunState::Absent;
-    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
+    assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 2)));
     assert_eq!(world.decide(NOW + 2).step, begin(2, "home"));
     world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
     world.rests();
@@ -214,8 +214,8 @@ fn row_16_a_node_that_is_gone() {
     };
     policy("hold").waits("an attempt may have left something on node a, which is gone");
     let forgotten = policy("forget").decide(NOW);
-    assert_eq!(forgotten.step, Step::SettleNode { nodes: vec![] });
-    assert!(forgotten.tell.unwrap().message.contains("node-gone: forget"));
-    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), elsewhere: true };
+    assert_eq!(forgotten.step, Step::MarkNodeClean { nodes: vec![] });
+    assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
+    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), on_any_node: true };
     assert_eq!(policy("run-elsewhere").step(), elsewhere);
 }

@@ -4,7 +4,7 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::data_source::tied;
+use super::data_source::required_node;
 use super::{Decision, Observed, Step, recipe};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
@@ -31,11 +31,11 @@ pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Re
 /// Returns the node of an attempt that begins now. It is that of the data source, the selected node, or a node chosen
 /// here.
 fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
-    if let Some(node) = tied(o, recipe).or(selected(o, class)) {
+    if let Some(node) = required_node(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
-    let last = || o.claim.nodes.last().filter(|_| o.choice.last && o.claim.own_stamp().is_some());
-    let next = || o.choice.next.as_ref();
+    let last = || o.claim.nodes.last().filter(|_| o.node_choice.last && o.claim.own_stamp().is_some());
+    let next = || o.node_choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
     // room.
     let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
@@ -78,53 +78,51 @@ fn had_no_room(o: &Observed<'_>) -> bool {
 
 /// Returns the node on which an attempt must run: the last of the nodes that its stamp records.
 pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
-    recipe.pin(nodes.last()?)
+    recipe.required_node(nodes.last()?)
 }
 
 /// Checks whether the orchestrator chooses the node, because nobody else selects one.
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
-    let on_node =
-        recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
+    let on_node = recipe(o)
+        .is_some_and(|recipe| recipe.placement == Placement::SelectedNode && required_node(o, recipe).is_none());
     class.binding == BindingMode::Immediate && selected(o, class).is_none() && on_node
 }
 
 /// Checks whether the stamp was written for another node than the one where the attempt must be now.
-pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
+pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
     match run_node(&o.claim.nodes, recipe) {
         None => true,
-        Some(_) if chooses(o, class) => !o.choice.last,
-        Some(noted) => tied(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
+        Some(_) if chooses(o, class) => !o.node_choice.last,
+        Some(noted) => required_node(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
     }
 }
 
 /// Checks whether the scheduler can find another node for the claim.
-pub(super) fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
-    let tied = recipe(o).is_some_and(|recipe| tied(o, recipe).is_some());
-    class.binding == BindingMode::WaitForFirstConsumer && !tied
+pub(super) fn can_reschedule(o: &Observed<'_>, class: &Class) -> bool {
+    let required_node = recipe(o).is_some_and(|recipe| required_node(o, recipe).is_some());
+    class.binding == BindingMode::WaitForFirstConsumer && !required_node
 }
 
 /// Asks the scheduler for another node if the selected one is gone, or if the class does not allow it.
 pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     let node = o.claim.selected_node.as_ref()?;
-    if !is_movable(o, class) {
+    if !can_reschedule(o, class) {
         let matters = class.binding == BindingMode::Immediate
             && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
         let unsure = matters && o.places.state(node) == NodeState::Missing;
         return unsure.then(|| Step::ConfirmNode { node: node.clone() }.into());
     }
     match o.places.state(node) {
-        NodeState::Ready | NodeState::Unreachable if o.outside => {
-            Some(Decision::from(Step::Reschedule { failure: None }).saying(
-                false,
+        NodeState::Ready | NodeState::Unreachable if o.selected_node_forbidden => {
+            Some(Decision::from(Step::Reschedule { failure: None }).with_event(
                 reason::RESCHEDULING,
                 format!("the selected node {node} is outside the allowedTopologies of class {}; the provisioner asks the scheduler for another", class.name),
             ))
         }
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
-        NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).saying(
-            false,
+        NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).with_event(
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),
         )),
@@ -132,20 +130,20 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
 }
 
 /// Checks whether the run can be on the selected node only.
-pub(super) fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
-    is_movable(o, class)
+pub(super) fn is_bound_to_selected_node(o: &Observed<'_>, class: &Class) -> bool {
+    can_reschedule(o, class)
         && o.claim.selected_node.is_some()
         && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
 
 /// Checks whether there is another node for a claim whose node the orchestrator chooses.
 pub(super) fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.choice.next.is_some()
+    chooses(o, class) && o.node_choice.next.is_some()
 }
 
 /// Checks whether there is a node without an attempt for a claim whose node the orchestrator chooses.
 pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.choice.is_new
+    chooses(o, class) && o.node_choice.is_new
 }
 
 /// Returns the nodes of all attempts of the claim.

@@ -11,7 +11,7 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
         let decision = gone.decide(NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(
-            decision.tell.unwrap().message,
+            decision.event.unwrap().message,
             "the selected node a is gone; the provisioner asks the scheduler for another"
         );
     }
@@ -24,19 +24,19 @@ fn row_19_a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_o
     let missing = with_state("nowhere", NodeState::Missing, named.clone());
     assert_eq!(missing.step(), Step::ConfirmNode { node: "nowhere".into() });
     let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide(NOW);
-    assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
-    assert!(gone.tell.unwrap().message.contains("names node nowhere"));
+    assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
+    assert!(gone.event.unwrap().message.contains("names node nowhere"));
     let there = with_state("nowhere", NodeState::Ready, named);
-    assert_eq!(there.step(), Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], taken: 0 });
+    assert_eq!(there.step(), Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 });
 }
 
 #[test]
 fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
     for world in [new(), stamped(1), failed_with(Failure::Retry)] {
-        let mut outside = World { outside: true, ..selected(world) };
+        let mut outside = World { selected_node_forbidden: true, ..selected(world) };
         let decision = outside.decide(NOW + 60);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
-        let said = decision.tell.unwrap().message;
+        let said = decision.event.unwrap().message;
         assert!(said.contains("node a is outside the allowedTopologies of class silver"), "{said}");
         outside.class.binding = BindingMode::Immediate;
         assert!(!matches!(outside.decide(NOW + 60).step, Step::Reschedule { .. }), "nobody would select another");
@@ -49,11 +49,11 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
     let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
     let pinned = stuck(selected(stamped(1)));
     pinned.waits("1 node(s) were unschedulable");
-    assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
+    assert_eq!(pinned.decide(NOW).requeue_at, Some(NOW + 5));
     let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
     assert_eq!(failure.kind, Failure::NoRoom);
     // Without another node, and where any node will do, a new attempt gains nothing.
-    let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    let alone = World { node_choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
     assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
     anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
@@ -62,13 +62,14 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
 
 #[test]
 fn row_34_a_pod_on_a_dead_node_is_told() {
-    let lost = |world: World| with_state("a", NodeState::Unreachable, World { alive_on: vec!["a".into()], ..world });
-    let running = World { run: RunState::Running, pods_alive: true, ..selected(stamped(1)) };
+    let lost =
+        |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
+    let running = World { run: RunState::Running, has_running_pods: true, ..selected(stamped(1)) };
     running.rests();
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(says);
     lost(World { claim: going().claim, ..running }).waits(says);
-    lost(World { pods_alive: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
+    lost(World { has_running_pods: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::ready::given;
+use super::ready::assigned;
 use super::worlds::worlds;
 use super::*;
 use crate::config::Placement;
@@ -18,7 +18,7 @@ impl World {
     }
 
     /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
-    fn has_ceded(&self) -> bool {
+    fn has_transferred(&self) -> bool {
         self.volumes.iter().any(|(volume, _)| {
             let held = volume.is_adopted() && volume.volume_id.as_deref() == Some(UID);
             volume.name == names::pv_name(UID) && held && volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID)
@@ -28,7 +28,7 @@ impl World {
     /// Checks whether a process of a provision run may be running, by the observation.
     fn is_alive(&self) -> bool {
         let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
-        self.pods_alive || goes_on || self.jobs.iter().any(|job| !job.over)
+        self.has_running_pods || goes_on || self.jobs.iter().any(|job| !job.over)
     }
 
     /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
@@ -36,7 +36,7 @@ impl World {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
             && volume.volume_id.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
-            && (volume.is_held() || volume.reclaim_policy != "Delete")
+            && (volume.has_finalizer() || volume.reclaim_policy != "Delete")
     }
 
     fn is_bound_to(&self, name: &str) -> bool {
@@ -58,16 +58,16 @@ impl World {
         let right = |(volume, misfits): &(Volume, Vec<String>)| {
             misfits.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
         };
-        if !self.is_leaving() && self.volumes.iter().any(right) || self.observed(|o| given(o).is_some()) {
+        if !self.is_leaving() && self.volumes.iter().any(right) || self.observed(|o| assigned(o).is_some()) {
             return Some("the PV controller binds it");
         }
-        if !claim.is_held() {
+        if !claim.has_finalizer() {
             let owes_nothing = self.foreign || claim.is_bound() || claim.deleting || claim.volume_name.is_some();
             return match () {
                 () if owes_nothing => Some("nothing is owed"),
                 () if self.is_alive() => Some("a process ends"),
                 () if delayed && claim.selected_node.is_none() => Some("the scheduler selects a node"),
-                () if !self.kept => Some("the revision is kept"),
+                () if !self.has_revision => Some("the revision is kept"),
                 () => None,
             };
         }
@@ -90,7 +90,7 @@ impl World {
         match () {
             () if self.is_alive() => Some("a process ends"),
             () if delayed && claim.selected_node.is_none() => Some("the scheduler selects a node"),
-            () if !self.kept => Some("the revision is kept"),
+            () if !self.has_revision => Some("the revision is kept"),
             () => None,
         }
     }
@@ -110,46 +110,48 @@ impl World {
             | Step::RemoveJob { .. } => {
                 return false;
             }
-            Step::Stamp { attempt, nodes, taken } => {
+            Step::Stamp { attempt, nodes, volume_generation } => {
                 if self.claim.own_stamp().is_none() {
                     self.claim.last_failure = None;
                 }
                 let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
                 let config = recipe.version();
-                if nodes.last().is_some_and(|node| self.choice.next.as_ref() == Some(node)) {
-                    self.choice = Choice { last: true, ..Choice::default() };
+                if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
+                    self.node_choice = Choice { last: true, ..Choice::default() };
                 }
                 self.claim.stamp =
-                    Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, taken, batch: None });
+                    Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
                 self.left_out = false;
                 self.claim.nodes = nodes;
-                if !self.claim.is_held() {
+                if !self.claim.has_finalizer() {
                     self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
                 }
                 self.stamped_recipe = Some((*recipe).clone());
                 self.fresh = true;
                 self.run = RunState::Absent;
             }
-            Step::Take { volume } => {
-                self.ready = None;
-                let given = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
-                self.volumes.push((given, vec!["name".into()]));
+            Step::AssignPooledVolume { volume } => {
+                self.pooled_volume = None;
+                let assigned = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
+                self.volumes.push((assigned, vec!["name".into()]));
             }
-            Step::Note { .. } => {
+            Step::BackfillStamp { .. } => {
                 let stamp = Stamp { uuid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
                 self.claim.stamp = Some(stamp);
             }
-            Step::Finish => return false,
+            Step::CompletePoolRequest => return false,
             Step::Refresh => self.fresh = true,
-            Step::KeepOriginal => {
-                let claim = self.origin.as_mut().and_then(|original| original.claim.as_mut()).expect("it is there");
+            Step::ProtectSource => {
+                let claim =
+                    self.data_source.as_mut().and_then(|original| original.claim.as_mut()).expect("it is there");
                 claim.finalizers.push(names::clone_finalizer(UID));
             }
-            Step::LetOriginalGo { copies } => self.copying.retain(|copy| !copies.contains(&copy.uid)),
+            Step::UnprotectSource { copies } => self.source_users.retain(|copy| !copies.contains(&copy.uid)),
             Step::Adopt { volume: name, provenance, nodes } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
-                if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.is_held() {
+                if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.has_finalizer()
+                {
                     assert!(!volume.deleting, "the API takes no finalizer any more");
                     volume.finalizers.push(names::VOLUME_FINALIZER.into());
                 }
@@ -162,10 +164,10 @@ impl World {
                 volume.instance = Some("default".into());
                 volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
             }
-            Step::Cede { volume: name, provenance, .. } => {
+            Step::TransferToOtherClaim { volume: name, provenance, .. } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
-                if volume.reclaim_policy == "Delete" && !volume.is_held() {
+                if volume.reclaim_policy == "Delete" && !volume.has_finalizer() {
                     assert!(!volume.deleting, "the API takes no finalizer any more");
                     volume.finalizers.push(names::VOLUME_FINALIZER.into());
                 }
@@ -180,7 +182,7 @@ impl World {
                 self.claim.volume_name = Some(volume);
                 self.claim.bind_completed = true;
             }
-            Step::Name { volume } => self.claim.volume_name = Some(volume),
+            Step::SetVolumeName { volume } => self.claim.volume_name = Some(volume),
             Step::Quarantine { volume: name, why } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.quarantine = Some(why);
@@ -199,7 +201,7 @@ impl World {
             Step::ConfirmNode { node } => {
                 self.places.0.insert(node, NodeState::Gone);
             }
-            Step::SettleNode { nodes } => {
+            Step::MarkNodeClean { nodes } => {
                 (self.delete_run, self.delete_job) = (RunState::Absent, None);
                 if nodes.is_empty() {
                     unhold(&mut self.claim);
@@ -207,7 +209,7 @@ impl World {
                 }
                 self.claim.nodes = nodes;
             }
-            Step::Release => {
+            Step::RemoveFinalizer => {
                 unhold(&mut self.claim);
                 return !self.claim.deleting;
             }
@@ -221,15 +223,15 @@ fn check(world: &World, decision: &Decision) {
     let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     match &decision.step {
         Step::Nothing => {
-            let known = decision.tell.is_some() || decision.wake_at.is_some() || world.is_awaited().is_some();
+            let known = decision.event.is_some() || decision.requeue_at.is_some() || world.is_awaited().is_some();
             assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
-            assert!(decision.wake_at.is_none_or(|at| at > NOW), "a wake-up in the past");
+            assert!(decision.requeue_at.is_none_or(|at| at > NOW), "a wake-up in the past");
         }
-        Step::Stamp { attempt, nodes, taken } => {
-            let before = claim.own_stamp().map_or(0, |stamp| stamp.taken);
-            let afresh = *taken == before + 1 && world.has_ceded();
-            assert!(*taken == before || afresh, "an id is given up only with its volume");
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.kept && world.room);
+        Step::Stamp { attempt, nodes, volume_generation } => {
+            let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+            let afresh = *volume_generation == before + 1 && world.has_transferred();
+            assert!(*volume_generation == before || afresh, "an id is given up only with its volume");
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.has_revision && world.has_slot);
             let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             assert!(*attempt > before || before == u32::MAX, "the number of an attempt never comes again");
             assert!(before == 0 || !world.is_alive(), "one attempt at a time");
@@ -239,32 +241,37 @@ fn check(world: &World, decision: &Decision) {
             );
         }
         Step::StandInLine { .. } => {
-            assert!(!world.room && decision.wake_at.is_some_and(|at| at > NOW), "it waits without end");
+            assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
         }
-        Step::Take { volume } => {
-            assert_eq!(world.ready, Some(volume.as_str()));
+        Step::AssignPooledVolume { volume } => {
+            assert_eq!(world.pooled_volume, Some(volume.as_str()));
             assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.own_stamp().is_none());
-            assert!(!world.observed(|o| given(o).is_some()), "it was given one");
+            assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
         }
-        Step::Note { volume } => {
-            assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.deleting && claim.own_stamp().is_none());
+        Step::BackfillStamp { volume } => {
+            assert!(
+                world.is_bound_to(volume) && !claim.has_finalizer() && !claim.deleting && claim.own_stamp().is_none()
+            );
         }
-        Step::Finish => assert!(world.request && !claim.deleting),
+        Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.deleting),
         Step::Refresh => assert!(!world.fresh),
-        Step::KeepOriginal => {
-            assert!(claim.is_held() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
-            let original = world.origin.as_ref().and_then(|original| original.claim.as_ref()).expect("it is there");
+        Step::ProtectSource => {
+            assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
+            let original =
+                world.data_source.as_ref().and_then(|original| original.claim.as_ref()).expect("it is there");
             assert!(!original.deleting, "the API takes no finalizer any more");
         }
-        Step::LetOriginalGo { copies } => {
-            let done = |uid: &String| world.copying.iter().any(|copy| copy.uid == *uid && copy.under_way.is_none());
+        Step::UnprotectSource { copies } => {
+            let done =
+                |uid: &String| world.source_users.iter().any(|copy| copy.uid == *uid && copy.under_way.is_none());
             assert!(!copies.is_empty() && copies.iter().all(done), "a copy is under way");
         }
         Step::StartRun => {
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.is_held() && world.fresh);
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.has_finalizer() && world.fresh);
             let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
             assert!(claim.own_stamp().is_some() && !world.is_alive());
-            let tied = world.observed(|o| o.origin.and_then(|origin| origin.tie(recipe)).map(str::to_owned));
+            let tied =
+                world.observed(|o| o.data_source.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
             if recipe.placement == Placement::SelectedNode {
                 let noted = claim.nodes.last().expect("where it may leave something is not noted");
                 let immediate = world.class.binding == BindingMode::Immediate;
@@ -272,7 +279,7 @@ fn check(world: &World, decision: &Decision) {
                 let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
                 assert!(node.is_none_or(|node| node == noted), "another node is noted");
             }
-            if let Some(original) = &world.origin {
+            if let Some(original) = &world.data_source {
                 let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
                 assert!(kept && original.ours, "what it copies may vanish under it");
             }
@@ -282,40 +289,40 @@ fn check(world: &World, decision: &Decision) {
             let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
             assert!(noted, "a node is forgotten");
             let (volume, misfits) = world.volume(volume);
-            assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
+            assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
             assert!(
                 misfits.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
                 "a wrong volume is made the claim's"
             );
             assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-            let holdable = !volume.deleting || volume.is_held() || policy(provenance) != "Delete";
+            let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != "Delete";
             assert!(holdable, "the API takes no finalizer any more");
             assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
         }
-        Step::Cede { volume, .. } => {
+        Step::TransferToOtherClaim { volume, .. } => {
             let (volume, _) = world.volume(volume);
-            assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
+            assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
             assert!(volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID), "nobody has it");
-            assert!(volume.name == names::pv_name(UID) && !world.has_ceded());
+            assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
         Step::Bind { volume } => {
             let (volume, misfits) = world.volume(volume);
-            let given = world.observed(|o| given(o).is_some_and(|given| given.volume.name == volume.name));
-            let given = given && claim.own_stamp().is_none();
-            assert!(given || misfits.is_empty() && volume.name == names::pv_name(UID));
-            assert!(!claim.deleting && !claim.is_bound() && (given || world.is_safe(volume)));
-            assert!(!volume.deleting || volume.is_held());
+            let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
+            let assigned = assigned && claim.own_stamp().is_none();
+            assert!(assigned || misfits.is_empty() && volume.name == names::pv_name(UID));
+            assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
+            assert!(!volume.deleting || volume.has_finalizer());
             assert!(
                 volume.phase == "Bound" || world.known,
                 "the PV controller may not know the volume, and call the claim Lost"
             );
             assert_eq!(world.binding, Binding::Direct);
         }
-        Step::Name { volume } => {
+        Step::SetVolumeName { volume } => {
             let (volume, misfits) = world.volume(volume);
-            let given = world.observed(|o| given(o).is_some_and(|given| given.volume.name == volume.name));
-            let kept = volume.is_held() && world.is_safe(volume) || volume.phase == "Bound";
-            assert!(given || misfits.is_empty() && kept);
+            let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
+            let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == "Bound";
+            assert!(assigned || misfits.is_empty() && kept);
             assert!(!claim.deleting && claim.volume_name.is_none());
         }
         Step::Quarantine { volume, why } => {
@@ -345,31 +352,31 @@ fn check(world: &World, decision: &Decision) {
             let all = world.jobs.iter().chain(&world.delete_job);
             let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
             assert!(!job.deleting);
-            assert!(job.over || claim.is_held() || !world.is_leaving() && !claim.is_bound());
+            assert!(job.over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
         }
-        Step::StartDelete { attempt, node, elsewhere } => {
+        Step::StartDelete { attempt, node, on_any_node } => {
             let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
             let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-            assert!(!elsewhere || may && world.places.state(node) == NodeState::Gone);
-            assert!(claim.is_held() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
+            assert!(!on_any_node || may && world.places.state(node) == NodeState::Gone);
+            assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
             assert!(*attempt > 0 && world.delete_run == RunState::Absent);
             assert!(claim.nodes.contains(node) || claim.nodes.is_empty() && node.is_empty());
             for (volume, _) in &world.volumes {
                 let ours = volume.name == names::pv_name(UID);
                 let last = bound_to_ours || volume.phase == "Bound";
-                assert!(!ours || last && volume.deleting && !volume.is_held(), "its volume would be deleted");
+                assert!(!ours || last && volume.deleting && !volume.has_finalizer(), "its volume would be deleted");
                 assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
             }
         }
-        Step::SettleNode { nodes } => {
-            assert!(claim.is_held() && world.is_leaving() && !world.is_alive());
+        Step::MarkNodeClean { nodes } => {
+            assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
             assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
             let left = claim.nodes.iter().find(|node| !nodes.contains(node));
             let gone = left.is_some_and(|node| world.places.state(node) == NodeState::Gone);
             assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
         }
-        Step::Release => {
-            assert!(claim.is_held());
+        Step::RemoveFinalizer => {
+            assert!(claim.has_finalizer());
             let safe = world.volumes.iter().any(|(volume, _)| {
                 volume.name == names::pv_name(UID)
                     && world.is_safe(volume)
@@ -379,7 +386,7 @@ fn check(world: &World, decision: &Decision) {
                 world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
             let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != "Delete")
                 && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
-            assert!(claim.abandoned || safe || world.has_ceded() || kept, "something would be left behind");
+            assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
         }
     }
 }

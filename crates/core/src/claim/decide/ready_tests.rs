@@ -11,22 +11,28 @@ fn ready_volume() -> Volume {
 }
 
 fn request(mut world: World) -> World {
-    world.request = true;
+    world.is_pool_request = true;
     world
 }
 
 #[test]
 fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
-    let mut world = World { ready: Some("pvc-ready"), limit: Some("full"), room: false, kept: false, ..new() };
-    let take = Step::Take { volume: "pvc-ready".into() };
+    let mut world = World {
+        pooled_volume: Some("pvc-ready"),
+        quota_error: Some("full"),
+        has_slot: false,
+        has_revision: false,
+        ..new()
+    };
+    let take = Step::AssignPooledVolume { volume: "pvc-ready".into() };
     assert_eq!(world.step(), take);
-    world.attributes = Some("no such attributes");
+    world.attributes_error = Some("no such attributes");
     world.waits("no such attributes");
     let mut begun = stamped(1);
-    begun.ready = Some("pvc-ready");
+    begun.pooled_volume = Some("pvc-ready");
     assert_ne!(begun.step(), take, "what was begun goes on");
     let mut late = delayed(new(), None);
-    late.ready = Some("pvc-ready");
+    late.pooled_volume = Some("pvc-ready");
     late.rests();
 }
 
@@ -34,7 +40,7 @@ fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
 fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
     let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
     let mut world = with_volume(new(), given.clone(), &["name"]);
-    world.ready = Some("pvc-another");
+    world.pooled_volume = Some("pvc-another");
     world.rests();
     world.known = true;
     assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
@@ -42,7 +48,7 @@ fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
     world.rests();
     let going = Volume { deleting: true, ..given };
     let world = with_volume(World { binding: Binding::Controller, ..new() }, going, &["name"]);
-    assert_eq!(world.step(), Step::Name { volume: "pvc-ready".into() });
+    assert_eq!(world.step(), Step::SetVolumeName { volume: "pvc-ready".into() });
 }
 
 #[test]
@@ -51,7 +57,7 @@ fn row_5a_who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
     bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests();
     let given = Volume { pool_size: Some(1), ..taken };
     let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
-    assert_eq!(world.step(), Step::Note { volume: "pvc-ready".into() });
+    assert_eq!(world.step(), Step::BackfillStamp { volume: "pvc-ready".into() });
     world.claim.deleting = true;
     world.rests();
     let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
@@ -69,13 +75,13 @@ fn row_34a_what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_g
     let older = Volume { pool: Some("older".into()), ..ready_volume() };
     adopts(&request(with_volume(stamped(1), older, &[])));
     world.volumes = vec![(ready_volume(), vec![])];
-    assert_eq!(world.step(), Step::Finish);
-    (world.jobs, world.pods_alive) = (vec![job(1)], true);
-    assert_eq!(world.step(), Step::Finish, "the volume is on its own");
+    assert_eq!(world.step(), Step::CompletePoolRequest);
+    (world.jobs, world.has_running_pods) = (vec![job(1)], true);
+    assert_eq!(world.step(), Step::CompletePoolRequest, "the volume is on its own");
     world.claim.deleting = true;
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
     let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
-    assert_eq!(by_controller.step(), Step::Finish);
+    assert_eq!(by_controller.step(), Step::CompletePoolRequest);
 }
 
 #[test]
@@ -85,9 +91,9 @@ fn row_34a_a_request_whose_volume_was_given_away_is_done() {
         let claim_uuid = uuid.map(str::to_owned);
         let given = Volume { pool: None, claim_uuid, claim_ref: Some(reference), ..ready_volume() };
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
-        assert_eq!(world.step(), Step::Finish);
+        assert_eq!(world.step(), Step::CompletePoolRequest);
         world.claim.deleting = true;
-        assert_eq!(world.step(), Step::Release);
+        assert_eq!(world.step(), Step::RemoveFinalizer);
     }
 }
 

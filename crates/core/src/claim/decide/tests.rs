@@ -9,12 +9,12 @@ use super::*;
 use crate::claim::nodes::Choice;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::model::claim::Stamp;
 use crate::model::data_source::DataSource;
 use crate::model::volume::Reference;
 use crate::node::NodeState;
-use crate::run::backoff::pause;
+use crate::run::backoff::delay;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
 
@@ -43,13 +43,13 @@ struct World {
     fresh: bool,
     foreign: bool,
     class: Class,
-    kept: bool,
+    has_revision: bool,
     stamped_recipe: Option<Recipe>,
     jobs: Vec<Job>,
     run: RunState,
-    pods_alive: bool,
-    choice: Choice,
-    alive_on: Vec<String>,
+    has_running_pods: bool,
+    node_choice: Choice,
+    nodes_with_pods: Vec<String>,
     /// The states of all nodes that are not ready.
     places: Places,
     volumes: Vec<(Volume, Vec<String>)>,
@@ -57,20 +57,20 @@ struct World {
     delete_run: RunState,
     delete_job: Option<Job>,
     never_ran: bool,
-    reserved: Option<&'static str>,
-    room: bool,
-    limit: Option<&'static str>,
-    promised: bool,
-    attributes: Option<&'static str>,
+    reserved_volume: Option<&'static str>,
+    has_slot: bool,
+    quota_error: Option<&'static str>,
+    has_pending_charge: bool,
+    attributes_error: Option<&'static str>,
     binding: Binding,
-    outside: bool,
-    origin: Option<Original>,
-    copying: Vec<Copying>,
-    removed: Option<Removed>,
+    selected_node_forbidden: bool,
+    data_source: Option<Original>,
+    source_users: Vec<SourceUser>,
+    removed: Option<RemovedJob>,
     left_out: bool,
     known: bool,
-    request: bool,
-    ready: Option<&'static str>,
+    is_pool_request: bool,
+    pooled_volume: Option<&'static str>,
 }
 
 /// The data source of a claim.
@@ -90,41 +90,45 @@ impl World {
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
-        let its_node = self.origin.as_ref().map(|original| original.node.to_owned());
-        let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on).chain(&its_node);
+        let its_node = self.data_source.as_ref().map(|original| original.node.to_owned());
+        let nodes =
+            self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
         let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
-        let volumes: Vec<_> =
-            self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: self.known }).collect();
+        let volumes: Vec<_> = self
+            .volumes
+            .iter()
+            .map(|(volume, mismatches)| Candidate { volume, mismatches, known: self.known })
+            .collect();
         then(&Observed {
             claim: &self.claim,
             fresh: self.fresh,
-            request: self.request,
-            ready: self.ready,
-            reserved: self.reserved,
+            is_pool_request: self.is_pool_request,
+            pooled_volume: self.pooled_volume,
+            reserved_volume: self.reserved_volume,
             class: if self.foreign { ServedClass::NotOurs } else { ServedClass::Ours(&self.class) },
-            kept: self.kept,
+            has_revision: self.has_revision,
             stamped_recipe: self.stamped_recipe.as_ref(),
             jobs: &jobs,
             run: self.run.clone(),
-            pods_alive: self.pods_alive,
-            choice: &self.choice,
-            alive_on: &self.alive_on,
+            has_running_pods: self.has_running_pods,
+            node_choice: &self.node_choice,
+            nodes_with_pods: &self.nodes_with_pods,
             places: &places,
             volumes: &volumes,
             no_volume: self.no_volume,
             delete_run: self.delete_run.clone(),
             delete_job: self.delete_job.as_ref(),
-            cleanup: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+            delete_recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
             never_ran: self.never_ran,
-            room: self.room,
-            limit: self.limit,
-            promised: self.promised,
-            attributes: self.attributes,
+            has_slot: self.has_slot,
+            quota_error: self.quota_error,
+            has_pending_charge: self.has_pending_charge,
+            attributes_error: self.attributes_error,
             binding: self.binding,
-            outside: self.outside,
-            origin: self.origin.as_ref().map(|original| {
-                Origin::Claim(crate::claim::data_source::Copied {
+            selected_node_forbidden: self.selected_node_forbidden,
+            data_source: self.data_source.as_ref().map(|original| {
+                DataSourceState::Claim(crate::claim::data_source::ClaimSource {
                     claim: original.claim.as_ref(),
                     volume: original.volume.as_ref(),
                     ours: original.ours,
@@ -132,7 +136,7 @@ impl World {
                     granted: original.granted,
                 })
             }),
-            copying: &self.copying,
+            source_users: &self.source_users,
             removed: self.removed,
             left_out: self.left_out,
         })
@@ -146,7 +150,7 @@ impl World {
     #[track_caller]
     fn waits(&self, says: &str) {
         let decision = self.decide(NOW);
-        let said = decision.tell.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
         assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
     }
 
@@ -154,20 +158,20 @@ impl World {
     #[track_caller]
     fn rests_until_slow(&self) {
         let decision = self.decide(NOW);
-        assert_eq!((decision.step, decision.wake_at), (Step::Nothing, Some(NOW + 1800)));
+        assert_eq!((decision.step, decision.requeue_at), (Step::Nothing, Some(NOW + 1800)));
     }
 
     #[track_caller]
     fn rests(&self) {
         let decision = self.decide(NOW);
-        assert_eq!((&decision.step, &decision.tell), (&Step::Nothing, &None));
+        assert_eq!((&decision.step, &decision.event), (&Step::Nothing, &None));
     }
 }
 
 fn recipe_with(keys: &[(&str, &str)]) -> Recipe {
     let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let config = ObjectName::new("admin", "silver");
-    Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 /// Returns a new claim of a class that binds immediately.
@@ -190,38 +194,38 @@ fn new() -> World {
             allowed: Default::default(),
             provisioner: String::new(),
         },
-        kept: true,
+        has_revision: true,
         stamped_recipe: None,
         jobs: vec![],
         run: RunState::Absent,
-        pods_alive: false,
-        choice: Choice { next: Some("home".into()), is_new: true, last: true },
-        alive_on: vec![],
+        has_running_pods: false,
+        node_choice: Choice { next: Some("home".into()), is_new: true, last: true },
+        nodes_with_pods: vec![],
         places: Places::default(),
         volumes: vec![],
         no_volume: false,
         delete_run: RunState::Absent,
         delete_job: None,
         never_ran: false,
-        reserved: None,
-        room: true,
-        limit: None,
-        promised: false,
-        attributes: None,
+        reserved_volume: None,
+        has_slot: true,
+        quota_error: None,
+        has_pending_charge: false,
+        attributes_error: None,
         binding: Binding::Direct,
-        outside: false,
-        origin: None,
-        copying: vec![],
+        selected_node_forbidden: false,
+        data_source: None,
+        source_users: vec![],
         removed: None,
         left_out: false,
         known: false,
-        request: false,
-        ready: None,
+        is_pool_request: false,
+        pooled_volume: None,
     }
 }
 
 fn begin(attempt: u32, node: &str) -> Step {
-    Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
+    Step::StartDelete { attempt, node: node.to_owned(), on_any_node: false }
 }
 
 /// Returns a claim with the stamp of an attempt, and the finalizer.
@@ -229,8 +233,14 @@ fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes = vec!["home".into()];
     let recipe = recipe_with(&[]);
-    world.claim.stamp =
-        Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None });
+    world.claim.stamp = Some(Stamp {
+        uuid: UID.into(),
+        ts: "t".into(),
+        attempt,
+        config: recipe.version(),
+        volume_generation: 0,
+        batch: None,
+    });
     world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     world.stamped_recipe = Some(recipe);
     world
@@ -386,7 +396,7 @@ fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
     (world.stamped_recipe, world.foreign) = (None, true);
     world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
     world.claim.abandoned = true;
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -400,7 +410,7 @@ fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
     let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
-    assert!(decision.tell.unwrap().message.contains("delete the claim, and find out who made the volume"));
+    assert!(decision.event.unwrap().message.contains("delete the claim, and find out who made the volume"));
     world.volumes[0].0.quarantine = Some("a hostPath of /".into());
     world.waits("is bound to volume");
     world.claim.deleting = true;
@@ -410,12 +420,12 @@ fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
 #[test]
 fn row_2_bound_to_an_adopted_volume() {
     let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
     world.jobs = vec![job(1)];
-    world.pods_alive = true;
-    assert_eq!(world.step(), Step::Release, "a bound claim owes nothing, whatever the image still does");
+    world.has_running_pods = true;
+    assert_eq!(world.step(), Step::RemoveFinalizer, "a bound claim owes nothing, whatever the image still does");
     let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
-    assert_eq!(bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(), Step::Release);
+    assert_eq!(bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -452,7 +462,7 @@ fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
     world.jobs = vec![job(1)];
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
-    assert_eq!(world.step(), Step::Release);
+    assert_eq!(world.step(), Step::RemoveFinalizer);
     world.claim.abandoned = false;
     (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
     world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
@@ -504,20 +514,20 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a"))))
         .waits("data source is claim team/a, but the provisioner config admin/silver of class silver does not declare");
     let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
-    World { attributes: Some("there is no VolumeAttributesClass gold"), ..gold }
+    World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..gold }
         .waits("there is no VolumeAttributesClass gold");
 }
 
 #[test]
 fn row_18_what_cannot_be_served_yet_waits() {
     delayed(new(), None).rests();
-    World { kept: false, ..new() }.rests();
-    let full = World { room: false, ..new() };
+    World { has_revision: false, ..new() }.rests();
+    let full = World { has_slot: false, ..new() };
     assert_eq!(full.step(), Step::StandInLine { nodes: vec!["home".into()] });
-    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 30), "others before it may leave");
-    let elsewhere = World { room: false, ..selected(new()) };
+    assert_eq!(full.decide(NOW).requeue_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { has_slot: false, ..selected(new()) };
     assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
-    let nowhere = World { choice: Choice::default(), ..full };
+    let nowhere = World { node_choice: Choice::default(), ..full };
     assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
 }
 

@@ -129,8 +129,8 @@ fn originals() -> impl Strategy<Value = Original> {
     })
 }
 
-fn copying() -> impl Strategy<Value = Vec<Copying>> {
-    let copy = any::<bool>().prop_map(|under_way| Copying {
+fn source_users() -> impl Strategy<Value = Vec<SourceUser>> {
+    let copy = any::<bool>().prop_map(|under_way| SourceUser {
         uid: format!("copy-{under_way}"),
         under_way: under_way.then(|| ObjectName::new("team", "copy")),
     });
@@ -165,7 +165,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
-            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None,
+            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), volume_generation: 0, batch: None,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;
@@ -178,7 +178,7 @@ prop_compose! {
 
 pub(super) fn worlds() -> impl Strategy<Value = World> {
     let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
-    let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| Removed { times, at: NOW - 5 }));
+    let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| RemovedJob { times, at: NOW - 5 }));
     let ways = select(vec![Binding::Direct, Binding::Controller]);
     let flags = (
         any::<bool>(),
@@ -198,27 +198,34 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
     let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    let copies = (prop::option::weighted(0.2, originals()), copying(), prop::bool::weighted(0.1), choices());
+    let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
-        |(base, no_volume, pods_alive, delete_job, places, (origin, copying, outside, choice))| {
+        |(
+            base,
+            no_volume,
+            has_running_pods,
+            delete_job,
+            places,
+            (data_source, source_users, selected_node_forbidden, node_choice),
+        )| {
             let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
-            claim.data_source = origin.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
+            claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
             let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
             let world = World {
                 fresh: flags.0,
                 foreign: flags.1,
-                kept: flags.2,
-                room: flags.3,
-                limit: None,
-                promised: false,
-                attributes: None,
+                has_revision: flags.2,
+                has_slot: flags.3,
+                quota_error: None,
+                has_pending_charge: false,
+                attributes_error: None,
                 binding: flags.4,
                 removed: flags.5,
                 left_out: flags.6,
                 known: flags.7,
-                ready: flags.8,
+                pooled_volume: flags.8,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,
@@ -230,13 +237,13 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 volumes: volumes.0.into_iter().chain(volumes.1).collect(),
                 claim,
                 jobs,
-                alive_on: pod_nodes.into_iter().filter(|_| pods_alive).collect(),
-                choice,
+                nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
+                node_choice,
                 places: Places(places),
-                pods_alive,
-                outside,
-                origin,
-                copying,
+                has_running_pods,
+                selected_node_forbidden,
+                data_source,
+                source_users,
                 ..new()
             };
             (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))

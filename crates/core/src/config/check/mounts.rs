@@ -31,7 +31,7 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
     let mounts: Vec<&VolumeMount> = container.iter().flat_map(|c| c.volume_mounts.iter().flatten()).collect();
     let volumes: Vec<&Volume> = spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).collect();
     for path in &recipe.storage_mounts {
-        if let Some(why) = misfit(path, &mounts, &volumes) {
+        if let Some(why) = mismatch(path, &mounts, &volumes) {
             r.fail(&keys::STORAGE_MOUNTS, why);
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
 }
 
 /// Returns the reason why parts of the mount at a path cannot be mounted alone.
-fn misfit(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<String> {
+fn mismatch(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<String> {
     let Some(mount) = mounts.iter().find(|mount| mount.mount_path == path) else {
         return Some(format!("`{path}` is where `pod-template` mounts nothing into the container `provisioner`"));
     };

@@ -4,7 +4,7 @@ use contract::names;
 
 use super::*;
 use crate::config::classes::{Config, Identity, classes};
-use crate::config::record::Record;
+use crate::config::record::EffectiveConfig;
 use crate::config::sidecar::Sidecars;
 use crate::config::{Problem, Recipe};
 use crate::object::ObjectName;
@@ -30,9 +30,9 @@ fn around(key: &KeySpec) -> BTreeMap<String, String> {
 /// A recipe without what it says of where it comes from.
 fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
     let config = ObjectName::new("admin", "silver");
-    let recipe = Record { config, class: "silver".into(), data, ..Record::default() }.recipe()?;
+    let recipe = EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe()?;
     let pool = recipe.pool.map(|pool| crate::config::pool::Pool { kind: String::new(), ..pool });
-    Ok(Recipe { record: Record::default(), hash: String::new(), pool, ..recipe })
+    Ok(Recipe { record: EffectiveConfig::default(), hash: String::new(), pool, ..recipe })
 }
 
 fn with(key: &KeySpec, value: &str) -> Result<Recipe, Vec<Problem>> {

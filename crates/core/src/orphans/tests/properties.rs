@@ -76,7 +76,7 @@ proptest! {
                     prop_assert_eq!(&job.marks.id, id);
                     let owned = match volume {
                         Some(_) => !cluster.0.volumes.is_empty(),
-                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.is_held()),
+                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.has_finalizer()),
                     };
                     prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
                 }

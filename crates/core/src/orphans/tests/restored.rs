@@ -16,7 +16,7 @@ const PATCH: &str = r#"--type json -p '[{"op":"remove","path":"/spec/claimRef/ui
 fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
     let former = |v: &mut Volume| {
         gone(v);
-        (v.mark, v.source) = (None, Some("nfs"));
+        (v.mark, v.source_kind) = (None, Some("nfs"));
         v.claim_ref.as_mut().unwrap().uid = OTHER.into();
     };
     let lost = || {

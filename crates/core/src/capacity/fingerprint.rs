@@ -9,7 +9,7 @@ use std::sync::Arc;
 use contract::exit::Failure;
 use contract::names;
 
-use super::segment::{Wanted, keys};
+use super::segment::{WantedSegment, keys};
 use crate::config::Recipe;
 use crate::model::affinity;
 use crate::model::claim::Claim;
@@ -19,13 +19,13 @@ use crate::object::ObjectName;
 
 /// A checksum that does not depend on the order of its items.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct Fingerprint {
     volumes: u64,
     bytes: u64,
     names: u64,
 }
 
-impl Sum {
+impl Fingerprint {
     fn add(&mut self, name: &str, bytes: Option<u64>) {
         self.volumes += u64::from(bytes.is_some());
         self.bytes = self.bytes.wrapping_add(bytes.unwrap_or_default());
@@ -36,7 +36,7 @@ impl Sum {
     }
 }
 
-impl std::fmt::Display for Sum {
+impl std::fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}-{:x}", self.volumes, self.bytes, self.names)
     }
@@ -83,8 +83,8 @@ impl Group<'_> {
 }
 
 /// Computes the fingerprint of each segment that an image can report, by the segment's id.
-pub fn saw<'a>(
-    wanted: &[Wanted],
+pub fn fingerprint<'a>(
+    wanted: &[WantedSegment],
     nodes: &[Arc<Node>],
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
     claims: impl Iterator<Item = &'a Arc<Claim>>,
@@ -103,7 +103,7 @@ pub fn saw<'a>(
         class.keys = keys(recipe);
         class.segments.insert(&wanted.segment.topology, at);
     }
-    let mut sums = vec![Sum::default(); wanted.len()];
+    let mut sums = vec![Fingerprint::default(); wanted.len()];
     for volume in volumes {
         let Some(group) = configs.get(&volume.class).and_then(|config| groups.get(config)) else { continue };
         let affinity = volume.affinity.as_deref();
@@ -133,5 +133,5 @@ pub fn saw<'a>(
 }
 
 #[cfg(test)]
-#[path = "saw_tests.rs"]
+#[path = "fingerprint_tests.rs"]
 mod tests;

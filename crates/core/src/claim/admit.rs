@@ -15,7 +15,7 @@ use crate::model::claim::Claim;
 ///
 /// # Errors
 /// If the class cannot serve the claim. The text is for the claim's event.
-pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), String> {
+pub fn admit(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), String> {
     let size = claim.size.clone()?;
     if let Some(min) = recipe.min_size.filter(|min| size < *min) {
         return Err(format!(

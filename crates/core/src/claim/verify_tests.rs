@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::record::Record;
-use crate::model::modification::Modification;
+use crate::config::record::EffectiveConfig;
+use crate::model::modification::ModifyStatus;
 use crate::model::volume::Reference;
 use crate::object::ObjectName;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
@@ -12,7 +12,7 @@ const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 fn recipe(sources: &str) -> Recipe {
     let data = [("image", "x"), ("volume-sources", sources)];
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Record { class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+    EffectiveConfig { class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
 fn claim() -> Claim {
@@ -32,11 +32,11 @@ fn volume() -> Volume {
 }
 
 fn on(kind: &'static str, path: &str) -> Volume {
-    Volume { source: Some(kind), path: Some(path.into()), ..volume() }
+    Volume { source_kind: Some(kind), path: Some(path.into()), ..volume() }
 }
 
 fn said(volume: &Volume, sources: &str) -> Vec<String> {
-    misfits(volume, &claim(), &recipe(sources), None)
+    mismatches(volume, &claim(), &recipe(sources), None)
 }
 
 #[track_caller]
@@ -55,7 +55,7 @@ fn zone(value: &str) -> Box<NodeSelector> {
 #[test]
 fn a_bound_claim_may_ask_for_more() {
     let grown = Claim { size: Ok(2 << 30), capacity: Some(1 << 30), ..claim() };
-    let found = |claim: &Claim| misfits(&volume(), claim, &recipe(""), None);
+    let found = |claim: &Claim| mismatches(&volume(), claim, &recipe(""), None);
     let bound = Claim { volume_name: Some(volume().name), phase: "Bound".into(), ..grown.clone() };
     assert_eq!(found(&bound), [""; 0], "it had what it asked for when it was bound");
     assert!(found(&grown)[0].contains("asks for 2Gi"), "before it is bound, what it asks for now counts");
@@ -82,13 +82,19 @@ fn each_misfit_is_told() {
     refused(Volume { access_modes: vec!["ReadOnlyMany".into()], ..volume() }, "it lacks the access mode ReadWriteOnce");
     refused(Volume { volume_mode: "Block".into(), ..volume() }, "its volume mode is Block, the claim's is Filesystem");
     refused(Volume { claim_uuid: Some("other".into()), ..volume() }, "its annotation names another claim");
-    refused(Volume { source: None, ..volume() }, "it has no volume source, or several");
+    refused(Volume { source_kind: None, ..volume() }, "it has no volume source, or several");
 }
 
 #[test]
 fn all_misfits_are_told_at_once() {
-    let volume =
-        Volume { name: "a".into(), class: "b".into(), size: Ok(1), access_modes: vec![], source: None, ..volume() };
+    let volume = Volume {
+        name: "a".into(),
+        class: "b".into(),
+        size: Ok(1),
+        access_modes: vec![],
+        source_kind: None,
+        ..volume()
+    };
     assert_eq!(said(&volume, "").len(), 5, "{:?}", said(&volume, ""));
 }
 
@@ -138,14 +144,14 @@ fn only_listed_sources_are_allowed() {
 fn a_volume_must_be_in_reach_of_the_selected_node() {
     let labels = BTreeMap::from([("zone".to_owned(), "west".to_owned())]);
     let at = |zone_of_volume: &str, node: Option<(&str, &BTreeMap<String, String>)>| {
-        misfits(&Volume { affinity: Some(zone(zone_of_volume)), ..volume() }, &claim(), &recipe(""), node)
+        mismatches(&Volume { affinity: Some(zone(zone_of_volume)), ..volume() }, &claim(), &recipe(""), node)
     };
     assert_eq!(at("west", Some(("node-1", &labels))), [""; 0]);
     assert_eq!(at("east", Some(("node-1", &labels))), ["its node affinity excludes the selected node node-1"]);
     assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
     let finalizers = vec![contract::names::VOLUME_FINALIZER.to_owned()];
     let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
-    let selected_since = misfits(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
+    let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
     assert_eq!(selected_since, [""; 0], "its adoption began when another node was selected, or none");
 }
 
@@ -154,11 +160,11 @@ fn a_bound_claim_may_ask_for_other_attributes() {
     let volume = Volume { attributes_class: Some("silver".into()), ..volume() };
     let had = |class: &str| {
         let status = serde_json::json!({ "currentVolumeAttributesClassName": class });
-        Modification::of(&serde_json::from_value(status).unwrap())
+        ModifyStatus::of(&serde_json::from_value(status).unwrap())
     };
     let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modification: had, ..claim() };
     let bound = |claim| Claim { volume_name: Some(volume.name.clone()), phase: "Bound".into(), ..claim };
-    let found = |claim: Claim| misfits(&volume, &claim, &recipe(""), None);
+    let found = |claim: Claim| mismatches(&volume, &claim, &recipe(""), None);
     let refused = ["it names a VolumeAttributesClass that the claim does not ask for"];
     for (claim, expected, why) in [
         (asks("silver", None), [].as_slice(), "it is what it asks for"),
@@ -176,11 +182,11 @@ fn a_bound_claim_may_ask_for_other_attributes() {
 #[test]
 fn what_is_told_of_a_volume_is_bounded() {
     let found = said(&on("hostPath", &"/x".repeat(100_000)), "");
-    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISFIT, "{} bytes", found[0].len());
+    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISMATCH, "{} bytes", found[0].len());
     let mut asks = claim();
     asks.access_modes = (0..1000).map(|n| format!("mode-{n}")).collect();
-    let found = misfits(&volume(), &asks, &recipe(""), None);
-    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISFIT, "{found:?}");
+    let found = mismatches(&volume(), &asks, &recipe(""), None);
+    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISMATCH, "{found:?}");
 }
 
 #[test]
@@ -223,13 +229,13 @@ fn recipe_with(keys: &[(&str, &str)], stands_for: &str, parameters: &[(&str, &st
     let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut data: BTreeMap<String, String> = map(keys);
     data.insert("image".into(), "x".into());
-    Record {
+    EffectiveConfig {
         config: ObjectName::new("storage", "silver"),
         class: "silver".into(),
         data,
         stands_for: stands_for.into(),
         parameters: map(parameters),
-        ..Record::default()
+        ..EffectiveConfig::default()
     }
     .recipe()
     .unwrap()
@@ -286,11 +292,11 @@ fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
     ];
     for (written, key, says) in table {
         let volume = with(written.clone());
-        let found = misfits(&volume, &claim(), &recipe_with(&[], "", &[]), None);
+        let found = mismatches(&volume, &claim(), &recipe_with(&[], "", &[]), None);
         assert!(found.len() == 1 && found[0].contains(says), "{written}: {found:?}");
         if let Some(key) = key {
             assert!(key.0 == "mount-options" || found[0].contains(key.0), "{found:?} does not name {}", key.0);
-            let found = misfits(&volume, &claim(), &recipe_with(&[key], "", &[]), None);
+            let found = mismatches(&volume, &claim(), &recipe_with(&[key], "", &[]), None);
             assert_eq!(found, [""; 0], "{written} with {key:?}");
         }
     }
@@ -304,7 +310,7 @@ fn what_usual_images_write_fits() {
             "csi": { "driver": driver, "volumeHandle": "h", "nodeStageSecretRef": reference(namespace) } } })
     };
     let key = "csi.storage.k8s.io/node-stage-secret-namespace";
-    let fits = |written: serde_json::Value, recipe: Recipe| misfits(&with(written), &claim(), &recipe, None);
+    let fits = |written: serde_json::Value, recipe: Recipe| mismatches(&with(written), &claim(), &recipe, None);
     let any = [("volume-sources", "csi")];
     for namespace in ["storage", "team"] {
         assert_eq!(fits(csi("d", namespace), recipe_with(&any, "", &[])), [""; 0], "of the config, of the claim");
@@ -326,7 +332,12 @@ fn what_usual_images_write_fits() {
     // Backends round up: by 10 GiB at least, and by as much again as the requested size.
     let sized = |has: &str, asked: u64| {
         let claim = Claim { size: Ok(asked << 30), ..claim() };
-        misfits(&with(json!({ "spec": { "capacity": { "storage": has } } })), &claim, &recipe_with(&[], "", &[]), None)
+        mismatches(
+            &with(json!({ "spec": { "capacity": { "storage": has } } })),
+            &claim,
+            &recipe_with(&[], "", &[]),
+            None,
+        )
     };
     assert_eq!([sized("11Gi", 1), sized("200Gi", 100), sized("100Gi", 100)], [const { Vec::<String>::new() }; 3]);
     assert!(sized("12Gi", 1).len() == 1 && sized("201Gi", 100).len() == 1);
@@ -349,9 +360,9 @@ fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_els
             ("storage-mounts", mounts),
         ];
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Record { class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+        EffectiveConfig { class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     };
-    let found = |volume: &Volume, mounts: &str| misfits(volume, &claim(), &recipe(mounts), None);
+    let found = |volume: &Volume, mounts: &str| mismatches(volume, &claim(), &recipe(mounts), None);
     let other = UID.replace("0001", "0002");
     let own = format!("/srv/a/{UID}");
     let strange = [

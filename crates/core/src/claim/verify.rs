@@ -19,7 +19,7 @@ use crate::text::line;
 ///
 /// A volume that was adopted for the claim has been checked, and the PV controller may bind it at any time. A node that
 /// is selected later, or a later change of the volume, does not count any more.
-pub fn misfits(
+pub fn mismatches(
     volume: &Volume,
     claim: &Claim,
     recipe: &Recipe,
@@ -29,8 +29,8 @@ pub fn misfits(
     if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.id()) && claim.is_named_by(volume) {
         return Vec::new();
     }
-    let mut misfits = Vec::new();
-    let mut refuse = |misfit: String| misfits.push(misfit);
+    let mut mismatches = Vec::new();
+    let mut refuse = |misfit: String| mismatches.push(misfit);
     let wanted_name = names::pv_name(&claim.id());
     if volume.name != wanted_name {
         refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
@@ -69,12 +69,12 @@ pub fn misfits(
     if !claim.is_named_by(volume) {
         refuse("its annotation names another claim".into());
     }
-    if let Err(misfit) = source_fits(volume, recipe) {
+    if let Err(misfit) = verify_volume_source(volume, recipe) {
         refuse(misfit);
     }
     written_fits(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
-    if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.is_held()), node)
+    if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
         && !affinity::matches(selector, labels)
     {
         refuse(format!("its node affinity excludes the selected node {node}"));
@@ -89,7 +89,7 @@ pub fn misfits(
             limits::VOLUME
         ));
     }
-    misfits.iter().map(|misfit| line(misfit, limits::MISFIT)).collect()
+    mismatches.iter().map(|misfit| line(misfit, limits::MISMATCH)).collect()
 }
 
 /// The surplus that a volume may have over the requested size by default, in bytes. Backends round up, by an amount
@@ -98,8 +98,8 @@ const SURPLUS: u64 = 10 << 30;
 
 /// Returns the fields of a volume that other programs would act upon and that the config does not allow.
 fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
-    let mut misfits = Vec::new();
-    let mut refuse = |misfit: String| misfits.push(misfit);
+    let mut mismatches = Vec::new();
+    let mut refuse = |misfit: String| mismatches.push(misfit);
     if let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) {
         let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
         if *has > asked.saturating_add(surplus) {
@@ -121,7 +121,7 @@ fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> 
             "it has the finalizer {finalizer}, which would keep it from being deleted; `volume-finalizers` of the provisioner config allows it"
         ));
     }
-    let Some(written) = volume.written.as_deref() else { return misfits };
+    let Some(written) = volume.written.as_deref() else { return mismatches };
     if let Some(owner) = written.owners.first() {
         refuse(format!(
             "it is owned by {owner} (ownerReferences): Kubernetes would delete it together with that; the image must not write owners"
@@ -156,11 +156,11 @@ fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> 
             "it has {key}, which changes how Kubernetes treats it; `volume-metadata` of the provisioner config allows it"
         ));
     }
-    misfits
+    mismatches
 }
 
 /// Checks whether the PV controller binds the claim to a volume that is reserved for it by name.
-pub fn suits_reserved(volume: &Volume, claim: &Claim) -> bool {
+pub fn satisfies_reservation(volume: &Volume, claim: &Claim) -> bool {
     let size = matches!((&volume.size, &claim.size), (Ok(has), Ok(asked)) if has >= asked);
     let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
     let class = Some(volume.class.as_str()) == claim.class.as_deref();
@@ -206,7 +206,7 @@ pub fn derived_affinity(
 ///
 /// # Errors
 /// If the class does not allow the source. The text is for the claim's event.
-pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
+pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
     source(volume, &recipe.volume_sources, &recipe.record.stands_for)?;
     is_where_its_run_was(volume, recipe)
 }
@@ -214,7 +214,7 @@ pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
 /// Checks that a volume is the directory of its run, where the run saw only that directory. A path in that directory
 /// may be a link that the run has made, and a path beside it belongs to another volume.
 fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    let (Some("hostPath" | "local"), Some(path)) = (volume.source, volume.path.as_deref()) else { return Ok(()) };
+    let (Some("hostPath" | "local"), Some(path)) = (volume.source_kind, volume.path.as_deref()) else { return Ok(()) };
     let id = volume.name.strip_prefix(names::PV_PREFIX).and_then(storage::volume);
     let mut roots = recipe.storage_on_nodes().peekable();
     let is_its = |root: &str| id.as_ref().is_some_and(|id| path == format!("{root}/{id}"));
@@ -230,7 +230,7 @@ fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> 
 /// nodes and drivers of others. An image that could name any path could expose the node itself. A driver would do with
 /// its own rights whatever the image says. A class that replaces a driver may use that driver.
 fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(), String> {
-    let Some(kind) = volume.source else { return Err("it has no volume source, or several".into()) };
+    let Some(kind) = volume.source_kind else { return Err("it has no volume source, or several".into()) };
     let on_node = matches!(kind, "hostPath" | "local");
     let path = volume.path.as_deref().unwrap_or_default();
     if on_node && !is_clean_absolute(path) {
@@ -272,5 +272,5 @@ fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(),
 }
 
 #[cfg(test)]
-#[path = "fit_tests.rs"]
+#[path = "verify_tests.rs"]
 mod tests;

@@ -10,16 +10,16 @@ use crate::run::view::Pod;
 struct PodHistory {
     job: String,
     job_uid: String,
-    idle: bool,
+    unstarted: bool,
     /// The time of the pod's creation, in seconds since 1970.
     created: i64,
 }
 
 /// The observations, by the volume ids of the claims. Normal runs are not among them.
 #[derive(Debug, Default)]
-pub(super) struct Idle(HashMap<String, PodHistory>);
+pub(super) struct UnstartedRuns(HashMap<String, PodHistory>);
 
-impl Idle {
+impl UnstartedRuns {
     /// Records a change of a pod. A container that has run, or may have run, counts for good.
     pub(super) fn see(&mut self, pod: &Pod) {
         if pod.marks.operation != "provision" || !pod.members.is_empty() {
@@ -27,12 +27,12 @@ impl Idle {
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_ran);
         match self.0.get_mut(&pod.marks.id).filter(|seen| seen.job == pod.job) {
-            Some(seen) => seen.idle &= !may_have_run && seen.job_uid == pod.job_uid,
+            Some(seen) => seen.unstarted &= !may_have_run && seen.job_uid == pod.job_uid,
             None if pod.never_ran => {
                 let seen = PodHistory {
                     job: pod.job.clone(),
                     job_uid: pod.job_uid.clone(),
-                    idle: !may_have_run,
+                    unstarted: !may_have_run,
                     created: pod.created,
                 };
                 self.0.insert(pod.marks.id.clone(), seen);
@@ -49,8 +49,8 @@ impl Idle {
 impl Index {
     /// Returns the creation time of a run's pod, in seconds since 1970. Returns `None` unless its pods have ended and
     /// none of its containers has run.
-    pub fn idle_since(&self, id: &str, job: &str) -> Option<i64> {
-        self.idle.0.get(id).filter(|seen| seen.idle && seen.job == job).map(|seen| seen.created)
+    pub fn unstarted_since(&self, id: &str, job: &str) -> Option<i64> {
+        self.unstarted.0.get(id).filter(|seen| seen.unstarted && seen.job == job).map(|seen| seen.created)
     }
 }
 
@@ -65,9 +65,9 @@ mod tests {
     }
 
     fn idle(pods: &[Pod]) -> bool {
-        let mut idle = Idle::default();
+        let mut idle = UnstartedRuns::default();
         pods.iter().for_each(|pod| idle.see(pod));
-        idle.0.get("id").is_some_and(|seen| seen.idle)
+        idle.0.get("id").is_some_and(|seen| seen.unstarted)
     }
 
     #[test]

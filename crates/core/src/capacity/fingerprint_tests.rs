@@ -22,7 +22,7 @@ fn seen(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> B
     let nodes = [node("a", "west"), node("b", "west"), node("c", "east")];
     let wanted = wanted("default", classes, &nodes, false);
     let configs = classes.iter().map(|class| (class.name.clone(), class.recipe.as_ref().unwrap().config.clone()));
-    let seen = saw(&wanted, &nodes, volumes.iter(), claims.iter(), &configs.collect());
+    let seen = fingerprint(&wanted, &nodes, volumes.iter(), claims.iter(), &configs.collect());
     wanted.iter().map(|wanted| (wanted.segment.to_string(), seen[&wanted.segment.id].clone())).collect()
 }
 

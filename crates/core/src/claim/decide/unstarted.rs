@@ -7,7 +7,7 @@ use crate::run::failure::LastFailure;
 use crate::run::state::Cause;
 
 /// Counts the attempts, from the first on, of which no container has run; `idle` says so of the stamped attempt.
-pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
+pub(super) fn unstarted_attempts(o: &Observed<'_>, idle: bool) -> u32 {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
     let joins = before.saturating_add(1) >= attempt;
@@ -17,19 +17,19 @@ pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
 
 /// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
 /// note is not new.
-pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
+pub(super) fn with_unstarted(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
-    let known = idle_attempts(o, o.never_ran);
+    let known = unstarted_attempts(o, o.never_ran);
     (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
 }
 
 /// Decides row 7a. The failure is recorded before the Job is deleted, because the proof vanishes with the Job.
-pub(super) fn unnoted(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
+pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     let stamp = o.claim.own_stamp()?;
     if o.claim.last_failure.is_some() {
-        return noted_idle(o);
+        return with_unstarted(o);
     }
-    let known = idle_attempts(o, o.never_ran);
+    let known = unstarted_attempts(o, o.never_ran);
     let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
     let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
     (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
