@@ -8,15 +8,15 @@ use contract::request::Operation;
 use flex_provisioner::api::events::note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};
-use flex_provisioner::claim::nodes::Choice;
+use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{Placement, Recipe};
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
-use flex_provisioner::node::{NodeState, Places};
+use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::object::is_dns_name;
-use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::{Cause, RunState};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
@@ -161,8 +161,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
     let nodes = seen.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
-    let places = Places(nodes.map(|node| (node, draw.pick(&states))).collect());
-    let node_choice = Choice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
+    let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());
+    let node_choice = NodeChoice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
         let state = run(draw);
         let observed = Observed {
@@ -178,7 +178,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             has_running_pods: draw.below(8) == 7,
             node_choice: &node_choice,
             nodes_with_pods: &[],
-            places: &places,
+            node_states: &node_states,
             volumes: &[],
             no_volume: draw.chance(),
             delete_run: state,
@@ -195,7 +195,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             data_source: None,
             source_users: &[],
             removed: None,
-            left_out: draw.below(8) == 7,
+            missed_batch: draw.below(8) == 7,
         };
         let decision = decide(&observed, NOW);
         check_said(&decision);
@@ -265,11 +265,11 @@ fn runs(
 ) {
     let attempt = Attempt { number, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
     let request = request(operation, claim, recipe, &identity(), "https://api:443", attempt);
-    let place = Place {
+    let place = RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: node.filter(|_| recipe.placement == Placement::SelectedNode),
         scope: scope.to_owned(),
-        ..Place::default()
+        ..RunTarget::default()
     };
     sound(&job(recipe, &request, &place), recipe, &request);
 }

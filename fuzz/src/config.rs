@@ -13,7 +13,7 @@ use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::config::annotation;
-use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};
@@ -192,7 +192,7 @@ fn renders(recipe: &Recipe) {
     let node = "node-1".to_owned();
     let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
-    let place = Place { namespace: recipe.config.namespace.clone(), node: Some(node), ..Place::default() };
+    let place = RunTarget { namespace: recipe.config.namespace.clone(), node: Some(node), ..RunTarget::default() };
     let job = job(recipe, &request, &place);
     // What the admin writes elsewhere than in parameters is meant to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";

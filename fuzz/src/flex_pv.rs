@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use contract::names;
-use contract::request::Request;
+use contract::request::RunRequest;
 use contract::variable;
 use contract::volume::{persistent_volume, placeholder, source_kind};
 use kit::Failure;
@@ -95,7 +95,7 @@ fn drawn(draw: &mut Draw<'_>) {
 }
 
 fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
-    let request = match Request::from_env(|name| env.get(name).cloned()) {
+    let request = match RunRequest::from_env(|name| env.get(name).cloned()) {
         Ok(request) => request,
         Err(error) => {
             let message = error.to_string();

@@ -4,7 +4,7 @@ use contract::exit::{self, Failure};
 use flex_provisioner::api::events::note;
 use flex_provisioner::run::failure::LastFailure;
 use flex_provisioner::run::state::{Cause, RunState, state};
-use flex_provisioner::run::view::{Complaint, Job, Pod};
+use flex_provisioner::run::view::{Job, Pod, WarningEvent};
 use k8s_openapi::api::{batch, core};
 use serde_json::{Value, json};
 
@@ -39,12 +39,13 @@ const TIMES: &[&str] =
 /// The JSON of a pod, or a Job, pods and complaints of all kinds.
 pub fn check(data: &[u8]) {
     let draw = &mut Draw::new(data);
-    let (job, pods, complaints) = match serde_json::from_slice::<core::v1::Pod>(data) {
+    let (job, pods, warning_events) = match serde_json::from_slice::<core::v1::Pod>(data) {
         Ok(pod) => (Some(Job { uid: "job".into(), ..Job::default() }), vec![Pod::from(&pod)], Vec::new()),
-        Err(_) => (job(draw), (0..draw.below(3)).map(|_| pod(draw)).collect(), complaints(draw)),
+        Err(_) => (job(draw), (0..draw.below(3)).map(|_| pod(draw)).collect(), warning_events(draw)),
     };
-    let (pods_seen, complaints): (Vec<&Pod>, Vec<&Complaint>) = (pods.iter().collect(), complaints.iter().collect());
-    let state = state(job.as_ref(), &pods_seen, &complaints);
+    let (pods_seen, warning_events): (Vec<&Pod>, Vec<&WarningEvent>) =
+        (pods.iter().collect(), warning_events.iter().collect());
+    let state = state(job.as_ref(), &pods_seen, &warning_events);
     match &state {
         RunState::Absent => assert!(job.is_none() && pods.iter().all(Pod::is_over)),
         RunState::Running => {}
@@ -131,13 +132,13 @@ fn pod(draw: &mut Draw<'_>) -> Pod {
     Pod::from(&pod)
 }
 
-fn complaints(draw: &mut Draw<'_>) -> Vec<Complaint> {
+fn warning_events(draw: &mut Draw<'_>) -> Vec<WarningEvent> {
     let count = draw.below(3);
-    let complaint = |draw: &mut Draw<'_>| Complaint {
+    let event = |draw: &mut Draw<'_>| WarningEvent {
         about: draw.pick(&["job", "pod", "x"]).to_owned(),
         reason: draw.text_or(REASONS),
         message: draw.text(),
         at: draw.number(),
     };
-    (0..count).map(|_| complaint(draw)).collect()
+    (0..count).map(|_| event(draw)).collect()
 }

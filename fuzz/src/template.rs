@@ -5,7 +5,7 @@ use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
@@ -169,7 +169,7 @@ fn template(text: &str) {
         let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), ..Attempt::default() };
         let request =
             request(Operation::Provision, &Claim::from(&claim), &recipe, &identity(), "https://api:443", attempt);
-        let place = Place { namespace: "admin".into(), node: node.clone(), ..Place::default() };
+        let place = RunTarget { namespace: "admin".into(), node: node.clone(), ..RunTarget::default() };
         let job = job(&recipe, &request, &place);
         if text.contains(crate::draw::MARKER) {
             // The admin's own text is where the admin put it.

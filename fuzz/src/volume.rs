@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use contract::names;
 use flex_provisioner::api::events::note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
-use flex_provisioner::claim::nodes::Choice;
+use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
@@ -15,8 +15,8 @@ use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::model::volume::Volume;
-use flex_provisioner::node::{NodeState, Places};
-use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::node::{NodeState, NodeStates};
+use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::change::Runs;
 use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
@@ -163,9 +163,9 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             jobs: &[],
             run: RunState::Running,
             has_running_pods: true,
-            node_choice: &Choice::default(),
+            node_choice: &NodeChoice::default(),
             nodes_with_pods: &[],
-            places: &Places::default(),
+            node_states: &NodeStates::default(),
             volumes: &[Candidate { volume: &volume, mismatches: &mismatches, known: false }],
             no_volume: false,
             delete_run: RunState::Absent,
@@ -182,7 +182,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             source_users: &[],
             binding: flex_provisioner::model::claim::Binding::Direct,
             removed: None,
-            left_out: false,
+            missed_batch: false,
         },
         NOW,
     );
@@ -265,7 +265,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that is believed");
-    let places = Places([("node-1".to_owned(), NodeState::Ready)].into());
+    let node_states = NodeStates([("node-1".to_owned(), NodeState::Ready)].into());
     let expansion =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
     let modification = modify::Observed {
@@ -289,7 +289,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         run_known: draw.chance(),
         has_running_pods: draw.chance(),
         nodes_with_pods: &[],
-        places: &places,
+        node_states: &node_states,
         home_node: &provenance.node,
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
@@ -306,7 +306,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
         let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
-        let place = Place {
+        let place = RunTarget {
             namespace: "admin".into(),
             node: Some(node).filter(|node| !node.is_empty()),
             scope: volume.name.clone(),

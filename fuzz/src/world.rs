@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use contract::names;
-use contract::request::Request;
+use contract::request::RunRequest;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::config::record::EffectiveConfig;
@@ -108,7 +108,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// What holds of every Job, whatever anybody wrote.
-pub fn sound(job: &Job, recipe: &Recipe, request: &Request) {
+pub fn sound(job: &Job, recipe: &Recipe, request: &RunRequest) {
     reads_back(job);
     let json = serde_json::to_value(job).expect("it can be written");
     let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -123,7 +123,7 @@ pub fn sound(job: &Job, recipe: &Recipe, request: &Request) {
 }
 
 /// What holds of every pod.
-fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &Request) {
+fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     let metadata = template.metadata.clone().unwrap_or_default();
     let spec = template.spec.clone().unwrap_or_default();
     let (labels, annotations) = (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());

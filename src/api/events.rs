@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
 const MAX_REMEMBERED: usize = 20_000;
 /// The largest note of an event that the API server accepts, in bytes.
-const MOST: usize = 1024;
+const MAX_NOTE: usize = 1024;
 /// The number of events that are written at one time. Events on one object are written one after another.
 const LANES: usize = 8;
 /// The longest time for an answer. Then the connection counts as dead, and another is tried.
@@ -78,7 +78,7 @@ impl About {
 
 /// Prepares a message: cuts it to the API's limit, and escapes everything on which a terminal would act.
 pub fn note(message: &str) -> String {
-    text::printable(message, MOST)
+    text::printable(message, MAX_NOTE)
 }
 
 #[derive(Debug)]

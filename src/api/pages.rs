@@ -16,9 +16,9 @@ use tower::BoxError;
 
 /// The largest text of a page, in bytes, unless the page has a single object. The objects built from it may take ten
 /// times as much memory, and several kinds are listed at one time.
-const MOST: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// The intended size of a page. It is smaller than the limit, so that few pages must be read again.
-const AIM: usize = MOST / 2;
+const AIM: usize = MAX_BYTES / 2;
 /// The factor by which a page becomes smaller if it was too large.
 const FEWER: u32 = 8;
 
@@ -98,7 +98,7 @@ async fn page(
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        let bound = if now == 1 { usize::MAX } else { MOST };
+        let bound = if now == 1 { usize::MAX } else { MAX_BYTES };
         match Limited::new(body, bound).collect().await {
             Ok(whole) => {
                 let bytes = whole.to_bytes();
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(limit(500, None), 500, "nothing is known");
         assert_eq!(limit(0, Some(Page { limit: 0, bytes: 0 })), 1, "there is no page of nothing");
         assert_eq!(after(500, 1 << 20), 500, "small objects: as many as are wanted");
-        assert_eq!(after(500, MOST), 250);
+        assert_eq!(after(500, MAX_BYTES), 250);
         assert_eq!(after(1, 1_500_000), 1, "objects that are as large as they can be");
         assert_eq!(after(1, 600_000), 2, "twice as many at most");
         assert_eq!(after(4, 100), 8, "twice as many at most, however small they were");
@@ -193,7 +193,7 @@ mod tests {
         let mut at = 0;
         for page in pages {
             let bytes: usize = sizes[at..at + page].iter().sum();
-            assert!(bytes <= MOST || page == 1, "{bytes} bytes in a page of {page}");
+            assert!(bytes <= MAX_BYTES || page == 1, "{bytes} bytes in a page of {page}");
             at += page;
         }
         assert!(asked.lock().unwrap().len() < 60, "{asked:?}");

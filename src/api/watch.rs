@@ -23,7 +23,7 @@ use crate::config::record::{EffectiveConfig, revision_name};
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
-use crate::run::view::{Complaint, seconds};
+use crate::run::view::{WarningEvent, seconds};
 use crate::state::ClusterState;
 use crate::state::index::{Change, Index, WorkItem};
 
@@ -83,7 +83,13 @@ pub fn start(client: &Client, identity: &Identity, shared: &ClusterState) {
         follow::<Job, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
         follow::<Pod, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
         let warnings = everything().fields("type=Warning");
-        follow::<Event, _>(shared, Api::namespaced(client.clone(), namespace), warnings, complaint, change_complaint);
+        follow::<Event, _>(
+            shared,
+            Api::namespaced(client.clone(), namespace),
+            warnings,
+            warning_event,
+            change_warning_event,
+        );
     }
 }
 
@@ -240,7 +246,7 @@ pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
     (object.name_any() == revision_name(&hash)).then_some((hash, Revision { number: object.revision, record, created }))
 }
 
-fn complaint(event: Event) -> Option<Complaint> {
+fn warning_event(event: Event) -> Option<WarningEvent> {
     let reason = event.reason.unwrap_or_default();
     let kind = event.involved_object.kind.as_deref();
     let relevant = match kind {
@@ -249,7 +255,7 @@ fn complaint(event: Event) -> Option<Complaint> {
         _ => false,
     };
     let last = event.last_timestamp.as_ref().or(event.metadata.creation_timestamp.as_ref());
-    relevant.then(|| Complaint {
+    relevant.then(|| WarningEvent {
         about: event.involved_object.uid.clone().unwrap_or_default(),
         reason,
         message: event.message.clone().unwrap_or_default(),
@@ -257,9 +263,9 @@ fn complaint(event: Event) -> Option<Complaint> {
     })
 }
 
-fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<WorkItem> {
+fn change_warning_event(index: &mut Index, change: Change<WarningEvent>) -> Vec<WorkItem> {
     match change {
-        Change::Apply(complaint) => index.complain(complaint),
+        Change::Apply(event) => index.add_warning_event(event),
         // Events expire. Their warnings stay true until the object changes.
         Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
     }

@@ -18,7 +18,7 @@ use crate::config::document::{self, Document};
 use crate::config::sidecar::Sidecars;
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
-use crate::run::job::{Place, job};
+use crate::run::job::{RunTarget, job};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -107,7 +107,8 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
             request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
         let pinned = node.as_deref().and_then(|node| recipe.required_node(node)).map(str::to_owned);
         let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
-        let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..Place::default() };
+        let place =
+            RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };
         let job = job(recipe, &request, &place);
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),

@@ -31,7 +31,7 @@ use crate::run::failure::LastFailure;
 use crate::text::line;
 
 /// The length of a failure's message beside its class. The claim has the whole message.
-const LAST_WORDS: usize = 200;
+const MAX_FAILURE_TEXT: usize = 200;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -180,7 +180,7 @@ fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let failed = rows.iter().filter(|row| row.class == class);
     let failed: Vec<_> = failed.filter_map(|row| Some((row.failed_at().filter(|at| Some(*at) > made)?, row))).collect();
     let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
-    let last = line(&format!("{}: {}", last.claim, last.words()), LAST_WORDS);
+    let last = line(&format!("{}: {}", last.claim, last.words()), MAX_FAILURE_TEXT);
     Some(Failing { claims: failed.len(), last })
 }
 

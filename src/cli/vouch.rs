@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
-use super::doctor::gather;
+use super::doctor::collect;
 use super::out::say;
 use super::{Names, Namespaces};
 use crate::api::client;
@@ -42,7 +42,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let refused = runtime.block_on(async {
         let (client, _) = client::connect().await?;
-        let index = gather::index(&client, &identity, &Clock::default()).await?;
+        let index = collect::index(&client, &identity, &Clock::default()).await?;
         let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
         let known = Known { identity: &identity, classes: &classes, recipes: &recipes };

@@ -9,14 +9,14 @@ use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::batch;
-use crate::run::gather::Step;
+use crate::run::collect::Step;
 use crate::run::job;
 use crate::run::view::Job;
-use crate::state::index::{Arrival, WorkItem};
+use crate::state::index::{BatchEntry, WorkItem};
 
 /// Reconciles a batch that gathers its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (step, come, woken) = context.shared.index().gathered(name);
+    let (step, come, woken) = context.shared.index().collected(name);
     context.shared.queue.add_all(woken);
     tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
     if let Step::Wait(left) = step {
@@ -24,9 +24,9 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     }
     let Some(first) = come.first() else { return Ok(Requeue::Done) };
     let _creation = Creation { context, name };
-    let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
+    let members: Vec<_> = come.iter().map(|entry| (entry.member.clone(), entry.request.clone())).collect();
     // Members that do not fit see the Job without them.
-    let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
+    let (job, count) = batch::job(&first.recipe, name, &members, &first.target);
     let Err(error) = context.create_job(&job).await else {
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Requeue::Done);
@@ -42,7 +42,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.shared.index().gather_again(name, come);
+            context.shared.index().collect_again(name, come);
             return Err(unknown);
         }
     };
@@ -75,8 +75,8 @@ pub(super) struct Due<'a> {
 
 impl Context {
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
-    pub(super) fn come(&self, batch: &str, arrival: Arrival) -> bool {
-        let taken = self.shared.index().come(batch, arrival);
+    pub(super) fn add_entry(&self, batch: &str, entry: BatchEntry) -> bool {
+        let taken = self.shared.index().add_entry(batch, entry);
         self.shared.queue.add(WorkItem::Batch(batch.to_owned()));
         taken
     }

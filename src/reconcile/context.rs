@@ -86,9 +86,9 @@ impl Context {
         let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
         let uids = job.map(|job| job.uid.as_str()).into_iter().chain(pods.iter().map(|pod| pod.uid.as_str()));
         let index = self.shared.index();
-        let complaints = index.complaints_about(uids);
-        let complaints: Vec<_> = complaints.iter().map(Arc::as_ref).collect();
-        match state(job, &pods, &complaints) {
+        let warning_events = index.warning_events_of(uids);
+        let warning_events: Vec<_> = warning_events.iter().map(Arc::as_ref).collect();
+        match state(job, &pods, &warning_events) {
             RunState::Absent if index.is_expected(name) => RunState::Running,
             state => state,
         }

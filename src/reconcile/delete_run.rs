@@ -8,7 +8,7 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::reconcile::context::Context;
 use crate::run::failure::LastFailure;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, Pod};
 
@@ -24,7 +24,7 @@ impl Context {
         name: &str,
     ) -> RunState {
         let is_other_alive = || {
-            jobs.iter().any(|job| job.marks.operation == operation.as_str() && !job.over)
+            jobs.iter().any(|job| job.run_labels.operation == operation.as_str() && !job.is_over)
                 || crate::run::view::has_running_pods(pods, operation)
                 || self.shared.index().is_any_expected(&job::prefix(operation, id))
         };
@@ -41,17 +41,17 @@ impl Context {
 pub(super) async fn start_delete_job(
     context: &Context,
     recipe: &Recipe,
-    request: &contract::request::Request,
-    mut place: Place,
+    request: &contract::request::RunRequest,
+    mut target: RunTarget,
     last: Option<&LastFailure>,
 ) -> Result<Option<Cause>, WriteError> {
-    place.without_account |= last.is_some_and(|failure| failure.without_account);
+    target.without_account |= last.is_some_and(|failure| failure.without_account);
     let own = &context.identity.namespace;
-    if place.namespace != *own && !context.identity.config_namespaces.contains(&place.namespace) {
-        place = Place { namespace: own.clone(), without_account: true, ..place };
+    if target.namespace != *own && !context.identity.config_namespaces.contains(&target.namespace) {
+        target = RunTarget { namespace: own.clone(), without_account: true, ..target };
     }
     loop {
-        let error = match context.create_job(&job::job(recipe, request, &place)).await {
+        let error = match context.create_job(&job::job(recipe, request, &target)).await {
             Ok(()) => return Ok(None),
             Err(error) => error,
         };
@@ -64,8 +64,8 @@ pub(super) async fn start_delete_job(
             WriteError::Conflict(_) | WriteError::Failed { .. } => return Err(error),
             WriteError::Foreign(_) => false,
         };
-        if gone && place.namespace != *own {
-            place = Place { namespace: own.clone(), without_account: true, ..place };
+        if gone && target.namespace != *own {
+            target = RunTarget { namespace: own.clone(), without_account: true, ..target };
             continue;
         }
         return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
@@ -12,7 +12,7 @@ use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::orphaned_runs::{self, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, WorkItem};
@@ -24,7 +24,7 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 /// Cleans up after a claim that is gone, by its name.
 pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let jobs = context.shared.index().jobs_of_claim(name);
-    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.marks.id.clone()).collect();
+    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.run_labels.id.clone()).collect();
     ids.sort();
     ids.dedup();
     if ids.is_empty() {
@@ -56,7 +56,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         (index.jobs_of(id), index.pods_of(id))
     };
     let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_of_claim() && !job.deleting).collect();
-    let made = jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str());
+    let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision.as_str());
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await
 }
@@ -88,11 +88,12 @@ impl Leftovers<'_> {
 /// Reconciles the objects of an id once.
 pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers<'_>) -> Result<Requeue, WriteError> {
     let (stores, deletes) = leftovers.operations();
-    let of = |operation: Operation| leftovers.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
+    let of =
+        |operation: Operation| leftovers.jobs.iter().filter(move |job| job.run_labels.operation == operation.as_str());
     let stored: Vec<_> = of(stores).cloned().collect();
     let cleared: Vec<_> = of(deletes)
-        .filter(|job| job.name.name == job::name(deletes, leftovers.id, job.marks.attempt, SCOPE))
-        .map(|job| (job.marks.attempt, context.run_state(leftovers.jobs, leftovers.pods, &job.name.name)))
+        .filter(|job| job.name.name == job::name(deletes, leftovers.id, job.run_labels.attempt, SCOPE))
+        .map(|job| (job.run_labels.attempt, context.run_state(leftovers.jobs, leftovers.pods, &job.name.name)))
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let now = context.class_recipe(&recipe.class);
@@ -112,7 +113,9 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     tracing::debug!(leftovers.id, step = ?decision.step, "decided what is left when its owner is gone");
     match (decision.step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
-            for job in stored.iter().chain(leftovers.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
+            for job in
+                stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores.as_str()))
+            {
                 context.remove_run(job).await?;
             }
             Ok(Requeue::Done)
@@ -134,8 +137,8 @@ async fn start(
 ) -> Result<Requeue, WriteError> {
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
     let operation = leftovers.operations().1;
-    let request = match batch::asked(job, leftovers.id) {
-        Ok(request) => Request {
+    let request = match batch::request_of(job, leftovers.id) {
+        Ok(request) => RunRequest {
             operation,
             attempt,
             provision_ts: context.timestamp(),
@@ -150,12 +153,12 @@ async fn start(
             return Ok(Requeue::Done);
         }
     };
-    let place = Place {
+    let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
         node: recipe.required_node(&request.node_name).map(str::to_owned),
         content: leftovers.content.map(|content| (content.to_owned(), leftovers.id.to_owned())),
-        ..Place::default()
+        ..RunTarget::default()
     };
     let name = job::name(operation, leftovers.id, attempt, SCOPE);
     let asker = match leftovers.content {
@@ -165,11 +168,11 @@ async fn start(
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let taken = matches!(&asker.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
     let asker = if taken { Asker { key: WorkItem::Findings, ..asker } } else { asker };
-    if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {
+    if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(wait);
     }
     tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
-    match start_delete_job(context, recipe, &request, place, None).await? {
+    match start_delete_job(context, recipe, &request, target, None).await? {
         None => Ok(Requeue::JobCreated),
         Some(cause) => {
             tracing::warn!(job = %run.name, cause.message, "what a late run may have made cannot be deleted now");

@@ -22,7 +22,7 @@ mod volume;
 mod waits;
 mod whole;
 
-pub use self::batch::Arrival;
+pub use self::batch::BatchEntry;
 pub use self::unseen_writes::CACHE_LAG_MAX;
 
 use std::borrow::Borrow;
@@ -46,7 +46,7 @@ use crate::model::volume::Reference;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
-use crate::run::view::{Complaint, Job, Pod};
+use crate::run::view::{Job, Pod, WarningEvent};
 
 /// The time within which a watch shows a new Job. Later the watch counts as broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
@@ -188,7 +188,7 @@ pub struct Index {
     line: line::Line,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
-    complaints: HashMap<String, Arc<Complaint>>,
+    warning_events: HashMap<String, Arc<WarningEvent>>,
     nodes: BTreeMap<String, Arc<Node>>,
     configs: BTreeMap<ObjectName, Config>,
     accounts: Accounts,
@@ -246,7 +246,7 @@ impl Index {
             line: line::Line::default(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
-            complaints: HashMap::new(),
+            warning_events: HashMap::new(),
             nodes: BTreeMap::new(),
             configs: BTreeMap::new(),
             accounts: Accounts::default(),
@@ -292,7 +292,7 @@ impl Index {
     /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: gathering batches,
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
-        self.forget_gathering();
+        self.forget_open_batches();
         self.forget_current_marker();
         self.forget_assigned();
         self.unseen_writes.clear();

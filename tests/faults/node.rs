@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contract::batch::{self, Failed, Member};
+use contract::batch::{self, Member, MemberFailure};
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -162,7 +162,7 @@ impl Shared {
             None => vec![Member::new()],
         };
         let request = |own: &Member| {
-            let mut request = Request::from_env(|name| own.get(name).cloned().or_else(|| env(name))).ok()?;
+            let mut request = RunRequest::from_env(|name| own.get(name).cloned().or_else(|| env(name))).ok()?;
             let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&contract::parameter::env_name(name))));
             request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
             Some(request)
@@ -201,17 +201,17 @@ impl Shared {
     }
 
     /// The members of a batch are at work at one time.
-    async fn images(&self, requests: &[Request], is_batch: bool, (namespace, pod): (&str, &str)) -> Exit {
+    async fn images(&self, requests: &[RunRequest], is_batch: bool, (namespace, pod): (&str, &str)) -> Exit {
         let mut exits = join_all(requests.iter().map(|request| self.image(request, namespace, pod))).await;
         if !is_batch {
             return exits.remove(0);
         }
         let failed = exits.into_iter().enumerate().filter(|(_, exit)| exit.code != 0);
-        let failed = failed.map(|(at, Exit { code, words })| Failed { member: at + 1, code, words });
+        let failed = failed.map(|(at, Exit { code, words: message })| MemberFailure { member: at + 1, code, message });
         Exit { code: 0, words: batch::write_outcomes(&failed.collect::<Vec<_>>()) }
     }
 
-    async fn image(&self, request: &Request, namespace: &str, pod: &str) -> Exit {
+    async fn image(&self, request: &RunRequest, namespace: &str, pod: &str) -> Exit {
         let snapshot = request.snapshot.as_ref().filter(|_| request.operation.is_of_snapshot());
         // One run of a kind at a time is asked of those that are for no volume.
         let of = match (snapshot, request.operation.is_of_volume()) {
@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    async fn provision(&self, request: &Request, namespace: &str) -> Exit {
+    async fn provision(&self, request: &RunRequest, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Started).await;
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
         let original = request.clone_of.as_ref();
@@ -268,7 +268,7 @@ impl Shared {
         }
     }
 
-    async fn snapshot(&self, request: &Request, namespace: &str) -> Exit {
+    async fn snapshot(&self, request: &RunRequest, namespace: &str) -> Exit {
         let snapshot = request.snapshot.as_ref().expect("the contract has it read");
         let owner = format!("{}/{}", snapshot.namespace, snapshot.name);
         let _reading = self.backend.snapshot(&request.claim_uuid, &owner);
@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    async fn delete_snapshot(&self, request: &Request, namespace: &str) -> Exit {
+    async fn delete_snapshot(&self, request: &RunRequest, namespace: &str) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let snapshot = request.snapshot.as_ref().expect("the contract has it read");
         let snapshots: Api<VolumeSnapshot> = Api::namespaced(self.client.clone(), &snapshot.namespace);
@@ -299,7 +299,7 @@ impl Shared {
         Exit { code: 0, words: String::new() }
     }
 
-    async fn expand(&self, request: &Request) -> Exit {
+    async fn expand(&self, request: &RunRequest) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match self.backend.volumes().contains_key(&request.claim_uuid) {
             true => {
@@ -310,7 +310,7 @@ impl Shared {
         }
     }
 
-    async fn modify(&self, request: &Request) -> Exit {
+    async fn modify(&self, request: &RunRequest) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if !self.backend.volumes().contains_key(&request.claim_uuid) {
             return Exit { code: 65, words: "no such volume".into() };
@@ -325,7 +325,7 @@ impl Shared {
         }
     }
 
-    async fn delete(&self, request: &Request, namespace: &str) -> Exit {
+    async fn delete(&self, request: &RunRequest, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Deleting).await;
         // Long enough for a process that should not run beside it to be seen.
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -362,7 +362,7 @@ impl Shared {
     }
 
     /// Stops at a stage if the config says so.
-    async fn pause(&self, request: &Request, namespace: &str, stage: Stage) {
+    async fn pause(&self, request: &RunRequest, namespace: &str, stage: Stage) {
         lock(&self.reached).insert((namespace.to_owned(), stage));
         if request.parameters.get(HOLDS_AT).map(String::as_str) == Some(stage.as_str()) {
             let _ = self.open.subscribe().wait_for(|open| open.contains(namespace)).await;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use contract::batch::{self, Failed};
+use contract::batch::{self, MemberFailure};
 use contract::names::{self, reason};
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ use crate::wait::{GUARD, pause, seen, stays, until};
 const ANYWHERE: (&str, &str) = ("placement", "any");
 
 /// The requests that the pod of a Job would read, of a batch in the order of its list.
-fn requests(job: &Job) -> Vec<Request> {
+fn requests(job: &Job) -> Vec<RunRequest> {
     let template = &job.spec.as_ref().unwrap().template;
     let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
     let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
@@ -32,7 +32,7 @@ fn requests(job: &Job) -> Vec<Request> {
         _ => vec![BTreeMap::new()],
     };
     let of = |own: BTreeMap<String, String>| {
-        Request::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
+        RunRequest::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
     };
     members.into_iter().map(of).collect()
 }
@@ -58,7 +58,7 @@ impl Ring {
     }
 
     /// A claim whose run goes on, so that those that come next gather, and a batch for these.
-    async fn gathered(&self, names: &[&str]) -> (Job, Job) {
+    async fn collected(&self, names: &[&str]) -> (Job, Job) {
         self.claim("first", "c").await;
         let id = uid(&self.stamped("first").await);
         let first = self.job(ADMIN, "provision", &id, 1).await;
@@ -210,12 +210,12 @@ async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
     let ring = Ring::start().await;
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
-    let (first, job) = ring.gathered(&["a", "b", "c"]).await;
+    let (first, job) = ring.collected(&["a", "b", "c"]).await;
     ring.make(&job, "a").await;
     ring.bound("a").await;
     ring.make(&job, "c").await;
     ring.bound("c").await;
-    let failed = Failed { member: line(&job, "b"), code: 75, words: "the array is switched off".into() };
+    let failed = MemberFailure { member: line(&job, "b"), code: 75, message: "the array is switched off".into() };
     ring.pod_of(&job).await;
     ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
     ring.event(USER, "b", reason::PROVISIONING_FAILED, "the array is switched off").await;
@@ -236,7 +236,7 @@ async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
 async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "3"), ("batch-window", "5s")]).await;
-    let (_, job) = ring.gathered(&["a", "b", "c"]).await;
+    let (_, job) = ring.collected(&["a", "b", "c"]).await;
     let id = uid(&ring.get_claim("b").await);
     ring.delete_claim("b").await;
     stays("the batch goes on", WHILE, || async {
@@ -253,7 +253,7 @@ async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
     ring.pod_ends(
         &job,
         0,
-        &batch::write_outcomes(&[Failed { member: line(&job, "b"), code: 1, words: String::new() }]),
+        &batch::write_outcomes(&[MemberFailure { member: line(&job, "b"), code: 1, message: String::new() }]),
     )
     .await;
     // What it may have left is deleted when no process of it runs any more.
@@ -272,7 +272,7 @@ async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
 async fn all_claims_of_a_batch_that_go_take_it_along() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
-    let (_, job) = ring.gathered(&["a", "b"]).await;
+    let (_, job) = ring.collected(&["a", "b"]).await;
     let ids = [uid(&ring.get_claim("a").await), uid(&ring.get_claim("b").await)];
     ring.pod_of(&job).await;
     for claim in ["a", "b"] {
@@ -358,7 +358,7 @@ async fn volumes_that_wait_are_deleted_in_one_run_and_one_that_fails_alone() {
     let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.claim_uuid)).collect();
     assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
     let b = 1 + requests(&job).iter().position(|request| request.claim_uuid == ids[2]).unwrap();
-    let failed = Failed { member: b, code: 75, words: "the array is switched off".into() };
+    let failed = MemberFailure { member: b, code: 75, message: "the array is switched off".into() };
     ring.pod_of(&job).await;
     ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
     for id in [&ids[1], &ids[3]] {

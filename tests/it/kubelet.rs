@@ -1,7 +1,7 @@
 //! The actions of kubelet and image, played by the test.
 
 use contract::batch;
-use contract::request::Request;
+use contract::request::RunRequest;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod, PodSpec};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::orchestrator::{ADMIN, Ring, uid};
 
 /// The request that a Job's pod would read from its environment.
-pub fn request(job: &Job) -> Request {
+pub fn request(job: &Job) -> RunRequest {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let env = container.env.clone().unwrap_or_default();
-    Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
+    RunRequest::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
 }
 
 /// The list of members of a pod that is for several claims, as it has it in a file.
@@ -33,7 +33,7 @@ pub fn nfs_volume(job: &Job) -> PersistentVolume {
 }
 
 /// The same, for a request.
-pub fn nfs_volume_of(request: &Request) -> PersistentVolume {
+pub fn nfs_volume_of(request: &RunRequest) -> PersistentVolume {
     let source = PersistentVolumeSpec {
         nfs: Some(NFSVolumeSource {
             server: "10.0.0.1".into(),

@@ -2,7 +2,7 @@
 
 use contract::exit;
 use contract::names::{self, reason};
-use contract::request::Request;
+use contract::request::RunRequest;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, Pod};
@@ -79,7 +79,7 @@ impl Ring {
 
 /// The volume of an image that makes directories on its node.
 pub fn local_volume(job: &Job, node: &str) -> PersistentVolume {
-    let request = Request { node_name: node.into(), ..request(job) };
+    let request = RunRequest { node_name: node.into(), ..request(job) };
     let path = format!("/data/{}", request.claim_uuid);
     let source = PersistentVolumeSpec {
         local: Some(LocalVolumeSource { path, fs_type: None }),

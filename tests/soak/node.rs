@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use contract::volume::{Made, persistent_volume};
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
@@ -206,7 +206,7 @@ impl SimulatedNode {
             }
         }
         let env = pod.spec.as_ref().and_then(|spec| spec.containers[0].env.clone()).unwrap_or_default();
-        let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone())
+        let request = RunRequest::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone())
             .expect("the environment of a run is complete");
         let (operation, fates) = match request.operation {
             Operation::Delete => ("delete", DELETE),
@@ -275,7 +275,7 @@ impl SimulatedNode {
         Running(id.to_owned(), self.backend.clone())
     }
 
-    async fn create_volume(&self, request: &Request) {
+    async fn create_volume(&self, request: &RunRequest) {
         let nfs =
             NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.claim_uuid), read_only: None };
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };

@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::TERMINATION_MESSAGE;
-use crate::request::{Property, Request};
+use crate::request::{Property, RunRequest};
 use crate::text::cut;
 
 /// The value of `OPERATION` in the environment of a batch run.
@@ -38,7 +38,7 @@ pub const MARK: &str = "flex-batch";
 /// The version of the format of outcomes. It follows [`MARK`] in the first line.
 pub const VERSION: &str = "1";
 /// The largest number of members. If all fail, the termination message still has room for each number and exit code.
-pub const MOST: usize = 250;
+pub const MAX_MEMBERS: usize = 250;
 /// The properties that each member's line has, even where all members have the same value.
 pub const OWN: &[&str] = &["operation", "claim-uuid", "pv-name"];
 
@@ -55,8 +55,8 @@ pub struct Split {
 }
 
 /// Divides requests into their common properties and one line for each.
-pub fn split(requests: &[Request]) -> Split {
-    let all: Vec<Vec<Property>> = requests.iter().map(Request::properties).collect();
+pub fn split(requests: &[RunRequest]) -> Split {
+    let all: Vec<Vec<Property>> = requests.iter().map(RunRequest::properties).collect();
     let Some((first, others)) = all.split_first() else { return Split { common: Vec::new(), lines: Vec::new() } };
     // Requests of one class have the same properties, but for the parameters of other VolumeAttributesClasses.
     let others: Vec<BTreeMap<&str, &str>> = others
@@ -83,8 +83,8 @@ pub enum BatchError {
     /// The list has no line.
     #[error("the list of the batch's members is empty")]
     Empty,
-    /// The list has more than [`MOST`] lines.
-    #[error("the list of the batch's members has more than {MOST} lines")]
+    /// The list has more than [`MAX_MEMBERS`] lines.
+    #[error("the list of the batch's members has more than {MAX_MEMBERS} lines")]
     TooMany,
     /// The line with this number, from 1, is not the JSON object of a member.
     #[error(
@@ -105,31 +105,33 @@ pub fn read(list: &str) -> Result<Vec<Member>, BatchError> {
     };
     match list.lines().count() {
         0 => Err(BatchError::Empty),
-        count if count > MOST => Err(BatchError::TooMany),
+        count if count > MAX_MEMBERS => Err(BatchError::TooMany),
         _ => list.lines().enumerate().map(member).collect(),
     }
 }
 
 /// The failure of one member of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct MemberFailure {
     /// The member's line number in the list, from 1.
     pub member: usize,
     /// The exit code, from 1 to 255.
     pub code: i32,
     /// The last words of the member; may be empty.
-    pub words: String,
+    pub message: String,
 }
 
 /// Writes the outcomes for the termination message. Returns an empty text if no member failed. Puts the last words of
 /// each member on one line, and cuts the longest until all have room.
-pub fn write_outcomes(failed: &[Failed]) -> String {
+pub fn write_outcomes(failed: &[MemberFailure]) -> String {
     if failed.is_empty() {
         return String::new();
     }
     let head = format!("{MARK} {VERSION}\n");
-    let lines: Vec<(String, String)> =
-        failed.iter().map(|Failed { member, code, words }| (format!("{member} {code} "), one_line(words))).collect();
+    let lines: Vec<(String, String)> = failed
+        .iter()
+        .map(|MemberFailure { member, code, message }| (format!("{member} {code} "), one_line(message)))
+        .collect();
     let fixed = head.len() + lines.iter().map(|(begin, _)| begin.len() + 1).sum::<usize>();
     let longest =
         level(lines.iter().map(|(_, words)| words.len()).collect(), TERMINATION_MESSAGE.saturating_sub(fixed));
@@ -138,14 +140,14 @@ pub fn write_outcomes(failed: &[Failed]) -> String {
 
 /// Reads the outcomes in a termination message, and leaves out lines that it cannot read. Returns `None` for a message
 /// of another kind.
-pub fn read_outcomes(message: &str) -> Option<Vec<Failed>> {
+pub fn read_outcomes(message: &str) -> Option<Vec<MemberFailure>> {
     let mut lines = message.lines();
     lines.next().filter(|first| first.trim_end().split_once(' ') == Some((MARK, VERSION)))?;
     let outcome = |line: &str| {
         let mut parts = line.splitn(3, ' ');
-        let member = parts.next()?.parse().ok().filter(|member| (1..=MOST).contains(member))?;
+        let member = parts.next()?.parse().ok().filter(|member| (1..=MAX_MEMBERS).contains(member))?;
         let code = parts.next()?.parse().ok().filter(|code| (1..=255).contains(code))?;
-        Some(Failed { member, code, words: parts.next().unwrap_or_default().trim().to_owned() })
+        Some(MemberFailure { member, code, message: parts.next().unwrap_or_default().trim().to_owned() })
     };
     Some(lines.filter_map(outcome).collect())
 }
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn requests(count: usize) -> Vec<Request> {
+    fn requests(count: usize) -> Vec<RunRequest> {
         let request = |n: usize| {
             let mut request = crate::request::tests::request();
             request.claim_uuid = format!("c0ffee00-0000-4000-8000-{n:012}");
@@ -204,7 +206,7 @@ mod tests {
             let env = environment(&split, n);
             let own: BTreeMap<_, _> = request.properties().into_iter().map(|p| (p.env(), p.value)).collect();
             assert_eq!(env, own, "member {n}");
-            assert_eq!(Request::from_env(|name| env.get(name).cloned()).as_ref(), Ok(request), "member {n}");
+            assert_eq!(RunRequest::from_env(|name| env.get(name).cloned()).as_ref(), Ok(request), "member {n}");
         }
     }
 
@@ -217,7 +219,7 @@ mod tests {
             assert_eq!((value("claim-uuid"), value("pv-name")), (None, None), "of {count}");
             assert_eq!(value("storage-class"), Some("silver"), "what all have stands once");
             let env: BTreeMap<_, _> = split.common.iter().map(|p| (p.env(), p.value.clone())).collect();
-            let error = Request::from_env(|name| env.get(name).cloned()).unwrap_err().to_string();
+            let error = RunRequest::from_env(|name| env.get(name).cloned()).unwrap_err().to_string();
             assert!(error.contains("flex-pv each"), "{error}");
         }
         assert_eq!(split(&[]), Split { common: vec![], lines: vec![] });
@@ -227,7 +229,7 @@ mod tests {
     fn a_list_is_read_whole_or_not_at_all() {
         let line = split(&requests(1)).lines[0].clone();
         assert_eq!(read(""), Err(BatchError::Empty));
-        assert_eq!(read(&vec![line.as_str(); MOST + 1].join("\n")), Err(BatchError::TooMany));
+        assert_eq!(read(&vec![line.as_str(); MAX_MEMBERS + 1].join("\n")), Err(BatchError::TooMany));
         for bad in ["", "{}", "[]", "{\"OPERATION\":\"provision\",\"CLAIM_UUID\":\"a\"}", &line[..line.len() - 1]] {
             assert_eq!(read(&format!("{line}\n{bad}\n{line}\n")), Err(BatchError::Line(2)), "{bad}");
         }
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_lines_after_their_mark() {
-        let failed = |member, code, words: &str| Failed { member, code, words: words.into() };
+        let failed = |member, code, words: &str| MemberFailure { member, code, message: words.into() };
         let both = [failed(2, 75, "the array\nis  off"), failed(250, 1, "")];
         let text = write_outcomes(&both);
         assert_eq!(text, "flex-batch 1\n2 75 the array is off\n250 1 \n");
@@ -262,19 +264,19 @@ mod tests {
 
         /// The number and the code of each failed member arrive, however many fail and whatever they say.
         #[test]
-        fn no_failure_is_lost(failures in proptest::collection::vec((1..=255i32, ".{0,60}"), 1..=MOST)) {
-            let failed: Vec<Failed> = failures
+        fn no_failure_is_lost(failures in proptest::collection::vec((1..=255i32, ".{0,60}"), 1..=MAX_MEMBERS)) {
+            let failed: Vec<MemberFailure> = failures
                 .into_iter()
                 .enumerate()
-                .map(|(n, (code, words))| Failed { member: n + 1, code, words })
+                .map(|(n, (code, words))| MemberFailure { member: n + 1, code, message: words })
                 .collect();
             let text = write_outcomes(&failed);
             prop_assert!(text.len() <= TERMINATION_MESSAGE);
             let read = read_outcomes(&text).unwrap();
-            let numbers = |failed: &[Failed]| failed.iter().map(|one| (one.member, one.code)).collect::<Vec<_>>();
+            let numbers = |failed: &[MemberFailure]| failed.iter().map(|one| (one.member, one.code)).collect::<Vec<_>>();
             prop_assert_eq!(numbers(&read), numbers(&failed));
             for (read, said) in read.iter().zip(&failed) {
-                prop_assert!(one_line(&said.words).starts_with(&read.words));
+                prop_assert!(one_line(&said.message).starts_with(&read.message));
             }
         }
 

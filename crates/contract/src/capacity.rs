@@ -16,7 +16,7 @@ pub const MARK: &str = "flex-capacity";
 /// The version of the format.
 pub const VERSION: &str = "1";
 /// The largest size that the API can hold, in bytes.
-pub const MOST: u64 = i64::MAX as u64;
+pub const MAX_BYTES: u64 = i64::MAX as u64;
 
 /// The free space of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Answer {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace().skip(1);
         words.next().filter(|version| *version == VERSION)?;
-        let bytes = |word: &str| word.parse().ok().filter(|bytes| *bytes <= MOST);
+        let bytes = |word: &str| word.parse().ok().filter(|bytes| *bytes <= MAX_BYTES);
         let free = bytes(words.next()?)?;
         let largest = match words.next() {
             Some(word) => Some(bytes(word)?),
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes in 0..=MOST, largest in proptest::option::of(0..=MOST), around in "[a-z \n]{0,20}") {
+        fn what_is_written_is_read_back(bytes in 0..=MAX_BYTES, largest in proptest::option::of(0..=MAX_BYTES), around in "[a-z \n]{0,20}") {
             let answer = Answer { bytes, largest };
             prop_assert_eq!(Answer::read(&format!("{around}\n{answer}\n{around}")), Ok(answer));
         }

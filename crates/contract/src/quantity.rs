@@ -79,11 +79,11 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
 
 /// Computes digits × 10^exponent, rounded up; `None` where the result is far too large. The first digit is not 0.
 fn decimal(digits: &str, exponent: i32) -> Option<u128> {
-    const MOST: usize = 38;
+    const MAX_DIGITS: usize = 38;
     let length = digits.len() as i64 + i64::from(exponent);
     match usize::try_from(length) {
         Err(_) | Ok(0) => Some(1),
-        Ok(length) if length > MOST => None,
+        Ok(length) if length > MAX_DIGITS => None,
         Ok(length) if length >= digits.len() => {
             digits.parse::<u128>().ok()?.checked_mul(10u128.checked_pow(exponent.unsigned_abs())?)
         }

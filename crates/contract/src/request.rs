@@ -51,7 +51,7 @@ pub struct Snapshot {
 
 /// The properties of one run. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RunRequest {
     /// The operation of the run.
     pub operation: Operation,
     /// The volume id. All runs for one volume get the same. An image names its storage by it.
@@ -76,11 +76,11 @@ pub struct Request {
     pub snapshot: Option<Snapshot>,
     /// The VolumeAttributesClass whose parameters are among those of the run; empty for none.
     pub attributes_class: String,
-    /// The parameters of that class. [`Request::parameters`] contains them, too.
+    /// The parameters of that class. [`RunRequest::parameters`] contains them, too.
     pub attributes: BTreeMap<String, String>,
     /// In a modify run: the VolumeAttributesClass that the volume has; empty for none.
     pub old_attributes_class: String,
-    /// The parameters of [`Request::old_attributes_class`].
+    /// The parameters of [`RunRequest::old_attributes_class`].
     pub old_attributes: BTreeMap<String, String>,
     /// The access modes of the claim, such as `ReadWriteOnce`.
     pub access_modes: Vec<String>,
@@ -142,7 +142,7 @@ pub fn is_reserved(env: &str) -> bool {
     variable::ALL.iter().any(|variable| variable.name == env)
 }
 
-impl Request {
+impl RunRequest {
     /// Returns all properties: the contract's own, then the parameters.
     pub fn properties(&self) -> Vec<Property> {
         let Self {
@@ -284,7 +284,7 @@ impl Request {
             })
         };
         let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
-        Ok(Request {
+        Ok(RunRequest {
             operation: optional(variable::OPERATION).parse()?,
             claim_uuid: optional(variable::CLAIM_UUID),
             provision_ts: optional(variable::PROVISION_TS),

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-pub(crate) fn request() -> Request {
-    Request {
+pub(crate) fn request() -> RunRequest {
+    RunRequest {
         operation: Operation::Provision,
         claim_uuid: "c0ffee00-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
@@ -60,7 +60,7 @@ pub(crate) fn request() -> Request {
 #[test]
 fn what_is_written_is_read_back() {
     let env: BTreeMap<_, _> = request().properties().into_iter().map(|p| (p.env(), p.value)).collect();
-    assert_eq!(Request::from_env(|name| env.get(name).cloned()), Ok(request()));
+    assert_eq!(RunRequest::from_env(|name| env.get(name).cloned()), Ok(request()));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn the_seed_s_properties_have_their_names() {
 fn some_runs_are_for_no_volume() {
     for operation in [Operation::List, Operation::Capacity] {
         let env = [("OPERATION", operation.as_str()), ("STORAGE_CLASS", "c")];
-        let found = Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
+        let found = RunRequest::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
         let found = found.unwrap();
         assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (operation, "", 0));
     }
@@ -101,7 +101,7 @@ fn some_runs_are_for_no_volume() {
 #[test]
 fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
     let read = |env: &[(&str, &str)]| {
-        Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        RunRequest::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
     };
     let env = [("OPERATION", "delete-snapshot"), ("STORAGE_CLASS", "c"), ("SNAPSHOT_ID", "s")];
     let found = read(&env).unwrap();
@@ -114,6 +114,6 @@ fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
 
 #[test]
 fn all_that_is_missing_is_named_at_once() {
-    let error = Request::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
+    let error = RunRequest::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
     assert!(error.to_string().contains("STORAGE_CLASS, CLAIM_UUID, PV_NAME, SIZE_BYTES"), "{error}");
 }

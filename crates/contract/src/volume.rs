@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::names;
 use crate::quantity::quantity;
-use crate::request::Request;
+use crate::request::RunRequest;
 
 /// The facts about a volume that only the image knows.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +109,7 @@ pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity>
 /// without a UID. Only admins can create claims in that namespace. No other pending claim can take the volume, and the
 /// PV controller does not bind it. So the orchestrator can check the volume first, and then writes the claim in place
 /// of the placeholder.
-pub fn placeholder(request: &Request) -> ObjectReference {
+pub fn placeholder(request: &RunRequest) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("PersistentVolumeClaim".into()),
@@ -121,7 +121,7 @@ pub fn placeholder(request: &Request) -> ObjectReference {
 
 /// Builds the whole PersistentVolume. The placeholder reserves it from its creation. With the reclaim policy `Delete`,
 /// a finalizer keeps the volume until its storage is deleted.
-pub fn persistent_volume(request: &Request, made: Made) -> PersistentVolume {
+pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
     let Made { source, size_bytes, reachable_from, annotations } = made;
     let own = [
         (names::CLAIM_UUID, request.claim.uid.as_str()),

@@ -58,9 +58,9 @@ pub enum NodeState {
 
 /// The nodes on which a claim or volume depends, with their states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(pub BTreeMap<String, NodeState>);
+pub struct NodeStates(pub BTreeMap<String, NodeState>);
 
-impl Places {
+impl NodeStates {
     /// Returns the state of a node. An empty name means no particular node, which is always ready.
     pub fn state(&self, node: &str) -> NodeState {
         match node {
@@ -116,11 +116,11 @@ mod tests {
     fn a_dead_node_comes_last() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let states = [("a", NodeState::Gone), ("b", NodeState::Unreachable), ("c", NodeState::Ready)];
-        let places = Places(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
-        assert_eq!(places.first(&names(&["a", "b", "c"])).unwrap(), "c");
-        assert_eq!(places.first(&names(&["a", "b"])).unwrap(), "b");
-        assert_eq!(places.first(&[]), None);
-        assert_eq!(places.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
-        assert_eq!((places.state(""), places.state("x")), (NodeState::Ready, NodeState::Missing));
+        let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
+        assert_eq!(node_states.first(&names(&["a", "b", "c"])).unwrap(), "c");
+        assert_eq!(node_states.first(&names(&["a", "b"])).unwrap(), "b");
+        assert_eq!(node_states.first(&[]), None);
+        assert_eq!(node_states.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
+        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Ready, NodeState::Missing));
     }
 }

@@ -2,7 +2,7 @@
 //! run writes nothing, and prints what it would write.
 
 use contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
-use contract::request::Request;
+use contract::request::RunRequest;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::Failure;
@@ -52,7 +52,7 @@ impl Cluster {
         &self,
         place: &SecretReference,
         credentials: &Credentials,
-        request: &Request,
+        request: &RunRequest,
     ) -> Result<(), Failure> {
         let labels = [(LABEL_CLAIM_UUID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
         let secret = Secret {

@@ -25,7 +25,7 @@ mod trouble;
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use kit::Failure;
 use kit::patience::persistently;
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     kit::run_or_show("cinder-provisioner", work)
 }
 
-async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
+async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let env = |name: &str| std::env::var(name).ok();
     if request.operation.is_of_volume() && !request.claim_uuid.is_empty() && !names::is_id(&request.claim_uuid) {
         return Err(Failure::never("CLAIM_UUID is not the UUID of a claim"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::request::Request;
+use contract::request::RunRequest;
 
 use crate::parameters::Parameters;
 
@@ -27,7 +27,7 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 const LONGEST: usize = 255;
 
 /// Returns the name of a volume, which people see in Cinder.
-pub fn volume(request: &Request) -> String {
+pub fn volume(request: &RunRequest) -> String {
     format!("pvc-{}", request.claim_uuid)
 }
 
@@ -37,12 +37,12 @@ pub fn snapshot(id: &str) -> String {
 }
 
 /// Returns the name of the Secret of a volume.
-pub fn secret(request: &Request) -> String {
+pub fn secret(request: &RunRequest) -> String {
     format!("flex-cinder-{}", request.claim_uuid)
 }
 
 /// Returns the metadata of a volume. Metadata of the config never replace those by which the volume is found.
-pub fn metadata(request: &Request, parameters: &Parameters) -> BTreeMap<String, String> {
+pub fn metadata(request: &RunRequest, parameters: &Parameters) -> BTreeMap<String, String> {
     let own = [
         (CLAIM_UUID, request.claim_uuid.clone()),
         (INSTANCE, request.instance.clone()),

@@ -1,7 +1,7 @@
 //! The data source of a new volume: none, a snapshot, or another volume.
 
 use contract::names::{CLAIM_UUID, VOLUME_ID};
-use contract::request::Request;
+use contract::request::RunRequest;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kit::Failure;
 
@@ -44,7 +44,7 @@ pub enum Origin {
 ///
 /// # Errors
 /// If it is not allowed. The message says why.
-pub fn wish(request: &Request, parameters: &Parameters) -> Result<Wish, Failure> {
+pub fn wish(request: &RunRequest, parameters: &Parameters) -> Result<Wish, Failure> {
     let asked = request.claim_metadata.get(CLONE_REQUEST).map(|text| text.trim()).filter(|text| !text.is_empty());
     let wish = match (&request.clone_of, &request.snapshot, asked) {
         (Some(original), _, _) => Wish::Volume(original.id.clone()),
@@ -93,7 +93,7 @@ fn is_name(text: &str) -> bool {
 pub fn volume_of(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
-    request: &Request,
+    request: &RunRequest,
 ) -> Result<String, Failure> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     let bound_to = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_ref());
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use contract::request::{CloneSource, Snapshot};
 
-    fn request() -> Request {
-        let mut request = Request::from_env(|name| match name {
+    fn request() -> RunRequest {
+        let mut request = RunRequest::from_env(|name| match name {
             "OPERATION" => Some("provision".into()),
             "SIZE_BYTES" => Some("1".into()),
             "PVC_NAMESPACE" => Some("team".into()),
@@ -197,7 +197,7 @@ mod tests {
         request
     }
 
-    fn asking(text: &str) -> Request {
+    fn asking(text: &str) -> RunRequest {
         let mut request = request();
         request.claim_metadata.insert(CLONE_REQUEST.into(), text.into());
         request
@@ -209,7 +209,7 @@ mod tests {
         let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
         let plain = Parameters::default();
         let original =
-            Request { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
+            RunRequest { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
         let claim = |namespace: &str, name: &str| Ok(Wish::Claim { namespace: namespace.into(), name: name.into() });
         let never = |code: i32| Err(code);
         for (request, parameters, expected) in [
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(found, expected, "{:?}", request.claim_metadata);
         }
         // A snapshot is no copy that the class would have to allow.
-        let snapshot = Request { snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }), ..request() };
+        let snapshot = RunRequest { snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }), ..request() };
         assert_eq!(wish(&snapshot, &plain), Ok(Wish::Snapshot("s".into())));
     }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use kit::Failure;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ pub struct Run {
     /// The parameters of the config.
     pub parameters: Parameters,
     /// The request of the run.
-    pub request: Request,
+    pub request: RunRequest,
     /// The present work, for messages when a wait is ended.
     pub doing: RefCell<String>,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use contract::batch::Member;
-use contract::request::Request;
+use contract::request::RunRequest;
 use kit::Failure;
 use tokio::sync::Semaphore;
 
@@ -48,12 +48,12 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
 }
 
 /// The work of a member, or the reason why it cannot be read.
-type Asked = Result<(Request, Parameters), Failure>;
+type Asked = Result<(RunRequest, Parameters), Failure>;
 
 /// Reads a member's line together with the environment of the run.
 fn asked(member: &Member) -> Asked {
     let value = |name: &str| member.get(name).cloned().or_else(|| std::env::var(name).ok());
-    let request = Request::from_env(value).map_err(|error| Failure::usage(error.to_string()))?;
+    let request = RunRequest::from_env(value).map_err(|error| Failure::usage(error.to_string()))?;
     // Other operations write something else as the termination message.
     if !request.operation.is_of_volume() {
         return Err(Failure::usage(format!("{} runs are for no claim, and in no batch", request.operation)));

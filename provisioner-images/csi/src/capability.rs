@@ -1,6 +1,6 @@
 //! The mapping from access modes and volume mode to CSI's volume capabilities. It is pure.
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use csi_spec::csi::VolumeCapability;
 use csi_spec::csi::volume_capability::access_mode::Mode;
 use csi_spec::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -12,7 +12,7 @@ use kit::Failure;
 /// # Errors
 /// If an access mode is not known.
 pub fn capabilities(
-    request: &Request,
+    request: &RunRequest,
     fs_type: &str,
     tells_writers_apart: bool,
 ) -> Result<Vec<VolumeCapability>, Failure> {

@@ -26,7 +26,7 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use kit::Failure;
 use kit::patience::persistently;
 use tokio::signal::unix::Signal;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
+async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::of(&request.parameters)?;
     let mut told_to_stop = kit::told_to_stop()?;
     let driver = reach(&parameters, &mut told_to_stop).await?;

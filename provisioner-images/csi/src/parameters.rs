@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::batch::MOST;
+use contract::batch::MAX_MEMBERS;
 use kit::Failure;
 
 use crate::endpoint::{self, Endpoint};
@@ -88,9 +88,9 @@ impl Parameters {
         let (connect, call) = (time("csi-connect-timeout", 60), time("csi-timeout", 15));
         let worker_threads = match own("csi-worker-threads").map(|text| (text, text.parse())) {
             None => WORKER_THREADS,
-            Some((_, Ok(number @ 1..=MOST))) => number,
+            Some((_, Ok(number @ 1..=MAX_MEMBERS))) => number,
             Some((text, _)) => {
-                problems.push(format!("csi-worker-threads is `{text}`: write a whole number from 1 to {MOST}"));
+                problems.push(format!("csi-worker-threads is `{text}`: write a whole number from 1 to {MAX_MEMBERS}"));
                 WORKER_THREADS
             }
         };

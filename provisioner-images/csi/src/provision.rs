@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use contract::volume::{Made, persistent_volume};
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
@@ -209,7 +209,7 @@ enum Needed {
     All,
 }
 
-fn needed(request: &Request, parameters: &Parameters) -> Needed {
+fn needed(request: &RunRequest, parameters: &Parameters) -> Needed {
     let allowed = !request.class_topologies.is_empty();
     match request.node_name.as_str() {
         "" if allowed || !parameters.immediate_topology => Needed::None,
@@ -220,7 +220,7 @@ fn needed(request: &Request, parameters: &Parameters) -> Needed {
 }
 
 /// Returns the driver's name of the volume, which is the same in all runs.
-fn name(request: &Request, parameters: &Parameters) -> String {
+fn name(request: &RunRequest, parameters: &Parameters) -> String {
     match &parameters.name_prefix {
         Some(prefix) => format!("{prefix}-{}", request.claim_uuid),
         None => request.pv_name.clone(),
@@ -228,7 +228,7 @@ fn name(request: &Request, parameters: &Parameters) -> String {
 }
 
 /// Returns the parameters that the driver gets from the class. It gets those of a VolumeAttributesClass separately.
-pub fn for_driver(request: &Request, parameters: &Parameters) -> BTreeMap<String, String> {
+pub fn for_driver(request: &RunRequest, parameters: &Parameters) -> BTreeMap<String, String> {
     let mut all = parameters.driver_parameters.clone();
     all.retain(|name, _| !request.attributes.contains_key(name));
     if parameters.extra_metadata {

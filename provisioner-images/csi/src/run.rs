@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use csi_spec::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, SecretReference};
 use kit::Failure;
@@ -41,7 +41,7 @@ pub struct Run {
     /// The parameters of class and config.
     pub parameters: Parameters,
     /// The request of the run.
-    pub request: Request,
+    pub request: RunRequest,
 }
 
 /// The reason why a run cannot continue.

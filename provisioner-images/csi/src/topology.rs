@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use csi_spec::csi::{Topology, TopologyRequirement};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, VolumeNodeAffinity};
 use kit::Failure;
@@ -45,7 +45,7 @@ impl Node {
 /// If the selected node is gone, lacks the driver, or is not allowed; if no node has the driver; or if the class cannot
 /// be read.
 pub fn requirement(
-    request: &Request,
+    request: &RunRequest,
     parameters: &Parameters,
     nodes: &[Node],
 ) -> Result<Option<TopologyRequirement>, Failure> {

@@ -1,8 +1,8 @@
 use super::*;
 
 /// A provision request for a claim.
-pub(crate) fn request() -> Request {
-    Request::from_env(|name| match name {
+pub(crate) fn request() -> RunRequest {
+    RunRequest::from_env(|name| match name {
         "OPERATION" => Some("provision".into()),
         "SIZE_BYTES" => Some("1073741824".into()),
         "PV_NAME" => Some("pvc-1".into()),
@@ -62,7 +62,7 @@ fn each_row_of_the_table() {
         ("", false, "", true, "zone=a zone=b zone=c", "zone=b zone=c zone=a"),
         ("", true, "", false, "", ""),
     ] {
-        let request = Request { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
+        let request = RunRequest { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
         let found = requirement(&request, &parameters(strict, immediate), &nodes()).unwrap().unwrap_or_default();
         let found = (words(&found.requisite), words(&found.preferred));
         // Where no node is selected any may be the first.
@@ -95,7 +95,7 @@ fn what_cannot_be_asked_for() {
         ("", false, "", vec![node("n4", &[("zone", "c")], &[])], 75, "does not run yet"),
         ("", false, "", vec![node("n5", &[], &["zone"])], 75, "no node has the labels"),
     ] {
-        let request = Request { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
+        let request = RunRequest { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
         let failure = requirement(&request, &parameters(strict, true), &nodes).expect_err(says);
         assert_eq!(failure.code, code, "{failure}");
         assert!(failure.message.contains(says), "{failure}");

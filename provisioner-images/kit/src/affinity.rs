@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::names::HOSTNAME;
-use contract::request::Request;
+use contract::request::RunRequest;
 
 use crate::Failure;
 
@@ -11,7 +11,7 @@ use crate::Failure;
 ///
 /// The `kubernetes.io/hostname` label may differ from the node's name. It is known if the scheduler selected this very
 /// node. Else the node's name is the best guess.
-pub fn this_node(request: &Request, pod_node: Option<&str>) -> Result<BTreeMap<String, String>, Failure> {
+pub fn this_node(request: &RunRequest, pod_node: Option<&str>) -> Result<BTreeMap<String, String>, Failure> {
     let pod_node = pod_node.filter(|node| !node.is_empty());
     let node = match (pod_node, request.node_name.as_str()) {
         (Some(node), _) => node,
@@ -31,9 +31,9 @@ pub fn this_node(request: &Request, pod_node: Option<&str>) -> Result<BTreeMap<S
 mod tests {
     use super::*;
 
-    fn request(node: &str, hostname: Option<&str>) -> Request {
+    fn request(node: &str, hostname: Option<&str>) -> RunRequest {
         let topology = hostname.map(|hostname| serde_json::json!({ HOSTNAME: hostname }).to_string());
-        Request::from_env(|name| match name {
+        RunRequest::from_env(|name| match name {
             "OPERATION" => Some("provision".into()),
             "SIZE_BYTES" => Some("1".into()),
             "NODE_NAME" => Some(node.into()),

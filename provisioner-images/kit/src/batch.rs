@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::process::ExitCode;
 
-use contract::batch::{self, Failed, Member};
+use contract::batch::{self, Member, MemberFailure};
 use contract::exit;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::mounted::Mounts;
 use crate::secrets::Secrets;
-use crate::{Failure, block_on, conclude, last_words};
+use crate::{Failure, block_on, conclude, termination_message};
 
 /// Checks whether the run is for a batch.
 pub fn is_one() -> bool {
@@ -71,7 +71,7 @@ where
     let mut waiting = (1..).zip(members).peekable();
     let mut at_work = JoinSet::new();
     let mut numbers = BTreeMap::new();
-    let mut told = Told { secrets: Secrets::of_this_run(), ..Told::default() };
+    let mut told = MemberOutcomes { secrets: Secrets::of_this_run(), ..MemberOutcomes::default() };
     let all = async {
         loop {
             while at_work.len() < at_once && !*stopped.borrow() {
@@ -108,19 +108,19 @@ where
 
 /// The reported failures.
 #[derive(Default)]
-struct Told {
-    failed: Vec<Failed>,
+struct MemberOutcomes {
+    failed: Vec<MemberFailure>,
     /// The secrets that last words must not repeat.
     secrets: Secrets,
     /// A report could not be written, so that some failures are missing in it.
     unwritten: bool,
 }
 
-impl Told {
+impl MemberOutcomes {
     /// Reports a failure at once: nobody may wait for the reports before this process is killed.
     fn note(&mut self, member: usize, Failure { code, message }: Failure) {
-        self.failed.push(Failed { member, code, words: self.secrets.mask(&message) });
-        let written = last_words::write(&batch::write_outcomes(&self.failed));
+        self.failed.push(MemberFailure { member, code, message: self.secrets.mask(&message) });
+        let written = termination_message::write(&batch::write_outcomes(&self.failed));
         self.unwritten = written.is_err();
         if let Err(error) = written {
             eprintln!("which members have failed cannot be left as the termination message: {error}");

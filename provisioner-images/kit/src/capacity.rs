@@ -1,14 +1,14 @@
 //! The answer of a `capacity` run, in the form of [`contract::capacity`].
 
-use contract::capacity::{Answer, MOST};
+use contract::capacity::{Answer, MAX_BYTES};
 
-use crate::{Failure, last_words};
+use crate::{Failure, termination_message};
 
 /// Writes the answer of a `capacity` run: the free bytes, and the size of the largest possible volume. Sizes above the
 /// API's limit are cut to it.
 pub fn tell(bytes: u64, largest: Option<u64>) -> Result<(), Failure> {
-    let answer = Answer { bytes: bytes.min(MOST), largest: largest.map(|largest| largest.min(MOST)) };
+    let answer = Answer { bytes: bytes.min(MAX_BYTES), largest: largest.map(|largest| largest.min(MAX_BYTES)) };
     eprintln!("{answer}");
-    last_words::write(&format!("{answer}\n"))
+    termination_message::write(&format!("{answer}\n"))
         .map_err(|error| Failure::retry(format!("how much room there is cannot be told: {error}")))
 }

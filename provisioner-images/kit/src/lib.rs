@@ -22,13 +22,13 @@ pub mod copy;
 pub mod each;
 mod failure;
 pub mod flex_pv;
-pub mod last_words;
 pub mod listing;
 pub mod mounted;
 pub mod patience;
 pub mod remove;
 mod run;
 pub mod secrets;
+pub mod termination_message;
 
 pub use failure::Failure;
 pub use run::{block_on, conclude, request, run, run_or_show, told_to_stop};

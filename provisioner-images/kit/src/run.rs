@@ -3,20 +3,20 @@
 use std::future::Future;
 use std::process::ExitCode;
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::each::{Each, each};
-use crate::{Failure, batch, last_words};
+use crate::{Failure, batch, termination_message};
 
 /// Runs an image: reads the request, does the work, and reports the outcome.
-pub fn run<F>(work: impl FnOnce(Request) -> F) -> ExitCode
+pub fn run<F>(work: impl FnOnce(RunRequest) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
     // A panic must not end silently, so that the claim's owner sees where the defect is.
     std::panic::set_hook(Box::new(|panic| {
-        let _ = last_words::leave(&format!("the image has a defect, please report it: {panic}"));
+        let _ = termination_message::leave(&format!("the image has a defect, please report it: {panic}"));
     }));
     conclude(request().and_then(|request| block_on(work(request))))
 }
@@ -26,7 +26,7 @@ const JOBS: usize = 8;
 
 /// Runs an image that knows one argument, `--dry-run`. With it, the image makes the volume and prints the objects that
 /// it would create in the cluster. In a batch, each member gets a new process of the program.
-pub fn run_or_show<F>(program: &str, work: impl FnOnce(Request, bool) -> F) -> ExitCode
+pub fn run_or_show<F>(program: &str, work: impl FnOnce(RunRequest, bool) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -48,8 +48,8 @@ where
 }
 
 /// Reads the request from this process's environment.
-pub fn request() -> Result<Request, Failure> {
-    Request::from_env(|name| std::env::var(name).ok()).map_err(|error| Failure::usage(error.to_string()))
+pub fn request() -> Result<RunRequest, Failure> {
+    RunRequest::from_env(|name| std::env::var(name).ok()).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Runs a future on this thread only. An image makes a handful of calls, and threads would cost start-up time for each
@@ -80,7 +80,7 @@ pub fn told_to_stop() -> Result<Signal, Failure> {
 /// Writes the last words of a failure and returns its exit code.
 pub fn conclude(outcome: Result<(), Failure>) -> ExitCode {
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
-    if let Err(error) = last_words::leave(&failure.message) {
+    if let Err(error) = termination_message::leave(&failure.message) {
         eprintln!("the message above could not be left as the termination message: {error}");
     }
     ExitCode::from(u8::try_from(failure.code).unwrap_or(1))

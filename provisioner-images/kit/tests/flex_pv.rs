@@ -8,9 +8,9 @@ mod create;
 mod dry_run;
 #[path = "flex_pv/each.rs"]
 mod each;
-#[path = "flex_pv/last_words.rs"]
-mod last_words;
 #[path = "flex_pv/remove.rs"]
 mod remove;
+#[path = "flex_pv/termination_message.rs"]
+mod termination_message;
 #[path = "flex_pv/tool.rs"]
 mod tool;

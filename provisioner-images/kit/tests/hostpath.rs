@@ -44,7 +44,7 @@ fn script() -> PathBuf {
 #[derive(Debug)]
 struct Ended {
     code: i32,
-    last_words: String,
+    termination_message: String,
 }
 
 impl Node {
@@ -85,7 +85,7 @@ impl Node {
         let log = self.folder.path().join("log");
         fs::write(&log, "").unwrap();
         let status = command.status().unwrap();
-        Ended { code: status.code().unwrap(), last_words: fs::read_to_string(&log).unwrap() }
+        Ended { code: status.code().unwrap(), termination_message: fs::read_to_string(&log).unwrap() }
     }
 
     fn command(&self, operation: &str, kubeconfig: &str, extra: &[(&str, &str)]) -> Command {
@@ -220,7 +220,7 @@ fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     assert!(readme.contains(&format!("# {}", written.trim())), "the README says what is in it: {written}");
     for of in ["CLONE_OF", "SNAPSHOT_ID"] {
         let ended = run("provision", "", &[(of, ORIGINAL)]);
-        assert!(ended.code == 65 && ended.last_words.contains("--copied"), "{of}: {ended:?}");
+        assert!(ended.code == 65 && ended.termination_message.contains("--copied"), "{of}: {ended:?}");
     }
     assert_eq!(run("expand", "", &[]).code, 65);
     assert_eq!(run("delete", "", &[]).code, 0);
@@ -257,15 +257,15 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
     let api = Api::start(vec![Reply::Echo, Reply::Echo]);
     let ended = each("provision", &[1, 2, 3], &api.kubeconfig());
     assert_eq!(ended.code, 0, "{ended:?}");
-    let failed = read_outcomes(&ended.last_words).unwrap();
+    let failed = read_outcomes(&ended.termination_message).unwrap();
     assert_eq!((failed.len(), failed[0].member, failed[0].code), (1, 2, 75), "{ended:?}");
-    assert!(failed[0].words.contains("File exists"), "{ended:?}");
+    assert!(failed[0].message.contains("File exists"), "{ended:?}");
     assert_eq!(api.asked().len(), 2, "a volume for each of the others");
     fs::remove_file(node.base().join(id(2))).unwrap();
     assert_eq!(node.names(), [id(1), id(3)]);
     for _ in 0..2 {
         let ended = each("delete", &[1, 2, 3], "");
-        assert_eq!((ended.code, ended.last_words.as_str()), (0, ""));
+        assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""));
         assert_eq!(node.names(), [""; 0]);
     }
 }
@@ -280,7 +280,7 @@ fn a_volume_grows_where_there_is_room_for_more() {
     assert_eq!(expand("9000000000000000000", "8999999999999999999").code, 0);
     let full = expand("9000000000000000000", "1048576");
     assert_eq!(full.code, 69, "{full:?}");
-    assert!(full.last_words.contains("less than the 8999999999998951424 asked for"), "{full:?}");
+    assert!(full.termination_message.contains("less than the 8999999999998951424 asked for"), "{full:?}");
     assert_eq!(node.names(), [ID]);
 }
 
@@ -315,10 +315,13 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
     // No empty volume instead, and nothing by a name that is none.
     fs::remove_dir_all(&volume).unwrap();
     let ended = node.run("provision", "", &of[..1]);
-    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
     for operation in ["snapshot", "delete-snapshot", "provision"] {
         let ended = node.run(operation, "", &[("SNAPSHOT_ID", "../x")]);
-        assert!(ended.code == 65 && ended.last_words.contains("not the UUID of a snapshot"), "{operation}: {ended:?}");
+        assert!(
+            ended.code == 65 && ended.termination_message.contains("not the UUID of a snapshot"),
+            "{operation}: {ended:?}"
+        );
     }
     assert_eq!(node.names(), [""; 0]);
 }
@@ -391,7 +394,7 @@ fn half_a_copy_is_made_anew_by_a_run_of_another_kind() {
     fs::remove_file(original.join("file")).unwrap();
     fs::set_permissions(&original, fs::Permissions::from_mode(0o1700)).unwrap();
     let ended = node.run("provision", "", &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
-    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
 #[test]
@@ -411,7 +414,7 @@ fn what_can_not_be_copied_makes_no_volume() {
     ] {
         let ended = node.run("provision", "", &[("CLONE_OF", of), ("CLONE_OF_SOURCE", source)]);
         assert_eq!(ended.code, code, "{of} {source}: {ended:?}");
-        assert!(ended.last_words.contains(says), "{of} {source}: {ended:?}");
+        assert!(ended.termination_message.contains(says), "{of} {source}: {ended:?}");
         assert_eq!(node.names(), [link.as_str()], "{of} {source}");
     }
 }
@@ -458,7 +461,8 @@ fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
     let (both, turned) = (paths.join(" "), [paths[1].as_str(), paths[0].as_str()].join(" "));
     let room = |at: &str| {
         let ended = node.run("capacity", "", &[("BASE_PATH", at)]);
-        contract::capacity::Answer::read(&ended.last_words).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+        contract::capacity::Answer::read(&ended.termination_message)
+            .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     };
     let (first, second, all) = (room(&paths[0]), room(&paths[1]), room(&both));
     // Others write there, too.
@@ -499,9 +503,13 @@ fn a_node_can_have_directories_of_its_own() {
     assert_eq!(node.names(), [""; 0]);
     let none = [("NODE_PATHS", "node-1")];
     let ended = node.run("provision", "", &none);
-    assert!(ended.code == 69 && ended.last_words.contains("names no directory for node node-1"), "{ended:?}");
+    assert!(ended.code == 69 && ended.termination_message.contains("names no directory for node node-1"), "{ended:?}");
     let ended = node.run("capacity", "", &none);
-    assert_eq!(contract::capacity::Answer::read(&ended.last_words).map(|answer| answer.bytes), Ok(0), "{ended:?}");
+    assert_eq!(
+        contract::capacity::Answer::read(&ended.termination_message).map(|answer| answer.bytes),
+        Ok(0),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -511,8 +519,8 @@ fn its_capacity_is_what_the_file_system_has_left() {
         let mut command = node.command("capacity", "", &[]);
         node.end(command.env_remove("CLAIM_UUID"))
     };
-    let answer =
-        contract::capacity::Answer::read(&ended.last_words).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let answer = contract::capacity::Answer::read(&ended.termination_message)
+        .unwrap_or_else(|error| panic!("{error}: {ended:?}"));
     let df = Command::new("df").args(["-B1", "--output=avail"]).arg(node.base()).output().unwrap();
     let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
     // Others write on this file system, too.
@@ -553,7 +561,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");
-        assert!(ended.last_words.contains(says), "{operation} {name}={value}: {ended:?}");
+        assert!(ended.termination_message.contains(says), "{operation} {name}={value}: {ended:?}");
         assert!(node.names().is_empty(), "{operation} {name}={value}");
     }
 }
@@ -578,7 +586,10 @@ fn what_the_node_says_reaches_the_claim() {
     fs::write(node.base().join(ID), "x").unwrap();
     let ended = node.run("provision", "", &[]);
     assert_eq!(ended.code, 75, "{ended:?}");
-    assert!(ended.last_words.contains("node-1") && ended.last_words.contains("File exists"), "{ended:?}");
+    assert!(
+        ended.termination_message.contains("node-1") && ended.termination_message.contains("File exists"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -598,5 +609,5 @@ fn a_base_path_without_rights_names_the_key_that_helps() {
     fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).unwrap();
     let ended = node.end(unprivileged.uid(65532).gid(65532).stdin(Stdio::null()));
     assert_eq!(ended.code, 78, "{ended:?}");
-    assert!(ended.last_words.contains("run-as-user: \"0\""), "{ended:?}");
+    assert!(ended.termination_message.contains("run-as-user: \"0\""), "{ended:?}");
 }

@@ -1,6 +1,6 @@
 //! The deletion of a volume, or of what an unfinished run left of it.
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use kit::Failure;
 
 use crate::parameters::{OnDelete, Parameters};
@@ -11,7 +11,7 @@ use crate::{pattern, record, tree};
 ///
 /// The order of the steps lets each later run continue where this one may die. The path is free for others only after
 /// the directory is out of the way, and the volume's record is removed last.
-pub async fn delete(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
+pub async fn delete(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     let of_volume = record::of_volume(id);
     let Some(path) = server.read_record(&of_volume).await? else {
@@ -45,7 +45,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &Request)
 }
 
 /// Handles a volume without a record: it was deleted before, or never begun.
-async fn without_record(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
+async fn without_record(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     // A run that died between its two records has claimed a path and made nothing there.
     if let Ok(path) = pattern::path(&parameters.subdirectory, request) {

@@ -1,7 +1,7 @@
 //! The expansion of a volume. A directory has no size of its own, and a client cannot set the server's quota, if there
 //! is one. So the size is only a promise, as in provision runs.
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use kit::Failure;
 
 use crate::parameters::Parameters;
@@ -9,7 +9,7 @@ use crate::record;
 use crate::server::Server;
 
 /// Checks that the volume exists and owns its directory, so that no size is promised for lost storage.
-pub async fn expand(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
+pub async fn expand(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     let Some(path) = server.read_record(&record::of_volume(id)).await? else {
         return Err(Failure::never(format!(

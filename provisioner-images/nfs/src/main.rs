@@ -18,7 +18,7 @@ mod trouble;
 
 use std::process::ExitCode;
 
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use kit::Failure;
 
 use parameters::Parameters;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     kit::run_or_show("nfs-provisioner", work)
 }
 
-async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
+async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
     if request.operation.is_of_volume() {
         record::check_id(&request.claim_uuid)?;

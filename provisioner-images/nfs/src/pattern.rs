@@ -3,7 +3,7 @@
 //! A value is always a part of one name. It can neither begin a new directory nor lead out of one, and variables in it
 //! are not replaced.
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use kit::Failure;
 
 use crate::record::FOLDER;
@@ -16,7 +16,7 @@ const KNOWN: &str =
 const LONGEST_NAME: usize = 255 - "archived-".len() - "-".len() - 36;
 
 /// Returns the path, relative to the export.
-pub fn path(pattern: &str, request: &Request) -> Result<String, Failure> {
+pub fn path(pattern: &str, request: &RunRequest) -> Result<String, Failure> {
     let mut path = String::new();
     let mut rest = pattern;
     while let Some((literal, after)) = rest.split_once("${") {
@@ -32,7 +32,7 @@ pub fn path(pattern: &str, request: &Request) -> Result<String, Failure> {
     Ok(path)
 }
 
-fn value<'a>(name: &str, pattern: &str, request: &'a Request) -> Result<&'a str, Failure> {
+fn value<'a>(name: &str, pattern: &str, request: &'a RunRequest) -> Result<&'a str, Failure> {
     let value = match name {
         "pvc.namespace" => request.claim.namespace.as_str(),
         "pvc.name" => &request.claim.name,
@@ -81,9 +81,9 @@ fn check(path: &str, pattern: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn request(name: &str, key: &str) -> Request {
+    fn request(name: &str, key: &str) -> RunRequest {
         let metadata = serde_json::json!({ "team.example/dir": key }).to_string();
-        Request::from_env(|variable| {
+        RunRequest::from_env(|variable| {
             Some(match variable {
                 "OPERATION" => "provision".into(),
                 variable if variable.ends_with("SIZE_BYTES") || variable == "ATTEMPT" => "1".into(),

@@ -1,6 +1,6 @@
 //! The provision run: claims the path, makes the directory, and creates the PersistentVolume.
 
-use contract::request::Request;
+use contract::request::RunRequest;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 use kit::{Failure, cluster};
@@ -13,7 +13,7 @@ use crate::{pattern, record};
 pub async fn provision(
     server: &Server,
     parameters: &Parameters,
-    request: &Request,
+    request: &RunRequest,
     dry_run: bool,
 ) -> Result<(), Failure> {
     if request.volume_mode == "Block" {
@@ -50,7 +50,7 @@ pub async fn provision(
 }
 
 /// Returns the volume's path within the export: the recorded one, or a new one by the pattern.
-async fn place(server: &Server, parameters: &Parameters, request: &Request) -> Result<String, Failure> {
+async fn place(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Failure> {
     let id = &request.claim_uuid;
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {

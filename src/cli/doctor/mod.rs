@@ -1,6 +1,6 @@
 //! `doctor`: finds orphaned and stuck objects, and says what to do about each.
 
-pub(super) mod gather;
+pub(super) mod collect;
 mod list;
 
 use std::collections::HashSet;
@@ -103,7 +103,7 @@ fn clock_now() -> i64 {
 }
 
 async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {
-    let index = gather::index(client, identity, clock).await?;
+    let index = collect::index(client, identity, clock).await?;
     Ok(index.whole(identity, clock.now(), true))
 }
 
@@ -139,7 +139,7 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
 /// Returns configs whose ServiceAccount does not exist. Returns none if the accounts cannot be read.
 async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
-    for config in gather::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
+    for config in collect::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
         let named = config.data.get(keys::SERVICE_ACCOUNT_NAME.name).map(|name| name.trim());
         let Some(account) = named.filter(|name| is_dns_name(name)) else { continue };
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &config.name.namespace);

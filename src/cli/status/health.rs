@@ -2,7 +2,7 @@
 
 use contract::request::Operation;
 
-use super::{Failing, LAST_WORDS, Row, failing};
+use super::{Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};
 use crate::model::volume::Volume;
 use crate::text::line;
@@ -64,7 +64,7 @@ fn undeleted(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let volumes = volumes.filter_map(|volume| Some((&volume.name, volume.last_failure.as_ref()?)));
     let failed: Vec<_> = claims.chain(volumes).filter(|(_, why)| why.operation == Operation::Delete).collect();
     let (name, why) = failed.iter().max_by_key(|(_, why)| why.at)?;
-    let last = line(&format!("{name}: {}: {}", why.reason, why.message), LAST_WORDS);
+    let last = line(&format!("{name}: {}: {}", why.reason, why.message), MAX_FAILURE_TEXT);
     Some(Failing { claims: failed.len(), last })
 }
 

@@ -16,10 +16,10 @@ use crate::model::claim::Stamp;
 use crate::model::claim::volume_id;
 use crate::reconcile::context::{Context, refused_job};
 use crate::reconcile::data_source;
-use crate::run::batch::{Member, Whom};
-use crate::run::job::{self, Place};
+use crate::run::batch::{Member, MemberObject};
+use crate::run::job::{self, RunTarget};
 use crate::run::state::Cause;
-use crate::state::index::{Arrival, Asker, Index, WorkItem};
+use crate::state::index::{Asker, BatchEntry, Index, WorkItem};
 
 /// Takes a slot for an attempt, and stamps the claim for it.
 pub(super) async fn stamp(
@@ -46,7 +46,7 @@ pub(super) async fn stamp(
             context.shared.queue.add_all(woken);
             return Ok(StepOutcome::InLine);
         }
-        let woken = if s.left_out { index.forget_expected(&provision_name(claim)) } else { Vec::new() };
+        let woken = if s.missed_batch { index.forget_expected(&provision_name(claim)) } else { Vec::new() };
         let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
         let batch = if attempt == 1 { joins(&mut index) } else { None };
         (index.promise(claim, &class.name), batch, woken)
@@ -107,11 +107,11 @@ pub(super) async fn start_run(
         attributes: attributes.clone(),
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
-    let place = Place {
+    let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(&node).map(str::to_owned),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
-        ..Place::default()
+        ..RunTarget::default()
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let asker = Asker::attempt(&claim.name, recipe, &claim.nodes);
@@ -120,14 +120,14 @@ pub(super) async fn start_run(
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
-        let (id, attempt, whom) = (claim.id(), stamp.attempt, Whom::Claim(claim.name.clone()));
-        let member = Member { id, attempt, whom, attributes };
-        let taken = context.come(batch, Arrival { member, request, place, recipe: recipe.clone() });
-        confirmed.left_out = !taken;
+        let (id, attempt, object) = (claim.id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
+        let member = Member { id, attempt, object, attributes };
+        let taken = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
+        confirmed.missed_batch = !taken;
         return Ok(if taken { StepOutcome::JobCreated } else { StepOutcome::Again });
     }
-    let place = Place { attributes, ..place };
-    match context.create_job(&job::job(recipe, &request, &place)).await {
+    let target = RunTarget { attributes, ..target };
+    match context.create_job(&job::job(recipe, &request, &target)).await {
         Ok(()) => Ok(StepOutcome::JobCreated),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));

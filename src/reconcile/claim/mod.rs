@@ -24,13 +24,13 @@ use crate::config::classes::{ClassLookup, Classes};
 use crate::limits;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, Places};
+use crate::node::{NodeState, NodeStates};
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::failure::LastFailure;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, WorkItem};
 
@@ -177,9 +177,9 @@ fn observed<T>(
     confirmed: &Confirmed,
     then: impl FnOnce(&Observed<'_>) -> T,
 ) -> T {
-    let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
+    let provision = |pod: &&Arc<Pod>| pod.run_labels.operation == "provision";
     let run = context.run_state(&s.jobs, &s.pods, &provision_name(claim));
-    let delete_name = delete_name(claim, &s.places);
+    let delete_name = delete_name(claim, &s.node_states);
     let delete_run = context.delete_state(Operation::Delete, &claim.id(), (&s.deletes, &s.pods), &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
     let volumes: Vec<_> = {
@@ -207,7 +207,7 @@ fn observed<T>(
         has_running_pods: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
         node_choice: &s.node_choice,
         nodes_with_pods: &s.nodes_with_pods,
-        places: &s.places,
+        node_states: &s.node_states,
         volumes: &volumes,
         no_volume: confirmed.no_volume,
         delete_run,
@@ -226,7 +226,7 @@ fn observed<T>(
         data_source: s.original.as_ref().map(data_source::SourceObservation::data_source),
         source_users: &s.source_users,
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
-        left_out: s.left_out,
+        missed_batch: s.missed_batch,
     })
 }
 
@@ -237,10 +237,10 @@ fn provision_name(claim: &Claim) -> String {
 }
 
 /// Returns the name of the Job of the delete run that is due for a claim without a volume.
-fn delete_name(claim: &Claim, places: &Places) -> String {
+fn delete_name(claim: &Claim, node_states: &NodeStates) -> String {
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
-    job::name(Operation::Delete, &claim.id(), attempt, scope(cleanup_node(claim, places)))
+    job::name(Operation::Delete, &claim.id(), attempt, scope(cleanup_node(claim, node_states)))
 }
 
 fn scope(node: &str) -> &str {
@@ -442,7 +442,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 /// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
 /// follows.
 fn made_with(s: &Observation) -> Attributes {
-    let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
+    let last = s.jobs.iter().max_by_key(|job| job.run_labels.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
 }
 
@@ -477,18 +477,18 @@ async fn start_delete(
         attributes: s.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
-    let place = Place {
+    let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
         node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
-        ..Place::default()
+        ..RunTarget::default()
     };
-    let asker = Asker::claim(&claim.name).to(Operation::Delete).on(place.node.as_deref());
-    if context.wait_for_place(&delete_name(claim, &s.places), &asker, &recipe).is_some() {
+    let asker = Asker::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
+    if context.wait_for_place(&delete_name(claim, &s.node_states), &asker, &recipe).is_some() {
         return Ok(StepOutcome::InLine);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    match start_delete_job(context, &recipe, &request, place, failure).await? {
+    match start_delete_job(context, &recipe, &request, target, failure).await? {
         None => Ok(StepOutcome::JobCreated),
         Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);

@@ -6,14 +6,14 @@ use contract::names;
 
 use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;
-use crate::claim::nodes::{Choice, choose};
+use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, Places};
+use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
@@ -31,9 +31,9 @@ pub(super) struct Observation {
     pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
     /// Volumes to which the observation has added a node affinity.
     pub unbound_to_nodes: Vec<String>,
-    pub node_choice: Choice,
+    pub node_choice: NodeChoice,
     pub nodes_with_pods: Vec<String>,
-    pub places: Places,
+    pub node_states: NodeStates,
     pub has_revision: bool,
     /// The recipe of a delete run: that of the stamp, with the program of the class.
     pub delete_recipe: Option<Arc<Recipe>>,
@@ -44,7 +44,7 @@ pub(super) struct Observation {
     pub attributes: Result<Attributes, String>,
     pub original: Option<data_source::SourceObservation>,
     pub source_users: Vec<SourceUser>,
-    pub left_out: bool,
+    pub missed_batch: bool,
     /// The claim is a pool request of this class, for which nobody selects a node.
     pub is_pool_request: Option<Option<Class>>,
     /// A pooled volume that fits the claim.
@@ -63,7 +63,7 @@ pub(super) struct Confirmed {
     pub volume: Option<Volume>,
     pub nodes: Vec<(String, NodeState)>,
     pub original: data_source::ConfirmedSource,
-    pub left_out: bool,
+    pub missed_batch: bool,
 }
 
 /// Observes a claim and all objects that concern it.
@@ -99,9 +99,9 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         .ids()
         .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.is_of_claim())
-        .partition(|job| job.marks.operation == "delete");
+        .partition(|job| job.run_labels.operation == "delete");
     // No attempt follows one that is in progress, and finding the next turn looks at all runs.
-    let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.over);
+    let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.is_over);
     let begins = !claim.is_bound() && !claim.deleting && !goes_on;
     let has_slot = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
     // A copy may have to be on the node of its data source, which is recorded last.
@@ -158,11 +158,12 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let nodes_with_pods = nodes_with_pods(&pods);
     let original = data_source::SourceObservation::of(claim, &index, &context.identity, &confirmed.original);
     let its_node = original.as_ref().map(|original| original.data_source().node().to_owned());
-    let mut places =
-        index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&nodes_with_pods).chain(&its_node));
-    places.0.extend(confirmed.nodes.iter().cloned());
+    let mut node_states =
+        index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&nodes_with_pods).chain(&its_node));
+    node_states.0.extend(confirmed.nodes.iter().cloned());
     let source_users = data_source::source_users_of_claim(claim, &index);
-    let left_out = confirmed.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
+    let missed_batch =
+        confirmed.missed_batch || stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
     Observation {
         classes,
         stamped,
@@ -173,7 +174,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         unbound_to_nodes,
         node_choice,
         nodes_with_pods,
-        places,
+        node_states,
         has_revision,
         delete_recipe,
         has_slot,
@@ -182,7 +183,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         attributes,
         original,
         source_users,
-        left_out,
+        missed_batch,
         is_pool_request,
         pooled_volume,
         reserved_volume: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
@@ -192,8 +193,8 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
 
 /// Returns the node where the claim's volume is made: that of its run, or the selected one.
 fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Option<&'a String> {
-    let provision = || pods.iter().filter(|pod| pod.marks.operation == "provision" && pod.node.is_some());
-    let last_pod = || provision().max_by_key(|pod| (pod.marks.attempt, pod.created))?.node.as_ref();
+    let provision = || pods.iter().filter(|pod| pod.run_labels.operation == "provision" && pod.node.is_some());
+    let last_pod = || provision().max_by_key(|pod| (pod.run_labels.attempt, pod.created))?.node.as_ref();
     match recipe.placement {
         Placement::SelectedNode => last_node(claim),
         Placement::Any => claim.selected_node.as_ref().or_else(last_pod),
@@ -201,15 +202,15 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
 }
 
 /// Returns the nodes for the next attempt of a claim that has no node and needs one.
-fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
+fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> NodeChoice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
     let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
     let asks = !claim.is_bound() && !claim.deleting && !exists;
     let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
     match (class, current.filter(on_node).or(stamped.filter(on_node))) {
         (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {
-            choose(index.nodes().map(Arc::as_ref), claim, recipe, &class.allowed)
+            choose_node(index.nodes().map(Arc::as_ref), claim, recipe, &class.allowed)
         }
-        _ => Choice::default(),
+        _ => NodeChoice::default(),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Observation) -
     let name = provision_name(claim);
     let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
     let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
-    let is_over = job.is_none_or(|job| job.deleting || job.over);
+    let is_over = job.is_none_or(|job| job.deleting || job.is_over);
     let remembered =
         || context.shared.index().unstarted_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);
     if never_ran(job, &pods) {

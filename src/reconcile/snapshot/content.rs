@@ -18,13 +18,13 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, Places};
+use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::{Context, MAX_STEPS, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::orphaned_runs::{self, Leftovers};
 use crate::run::failure::LastFailure;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::run::view::{has_running_pods, nodes_with_pods};
@@ -60,7 +60,7 @@ struct Observation {
     deletes: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
     nodes_with_pods: Vec<String>,
-    places: Places,
+    node_states: NodeStates,
     node_gone: NodeGone,
     source_users: Vec<SourceUser>,
 }
@@ -138,7 +138,7 @@ fn decide_now(
         run,
         has_running_pods: has_running_pods(&seen.pods, Operation::Snapshot),
         nodes_with_pods: &seen.nodes_with_pods,
-        places: &seen.places,
+        node_states: &seen.node_states,
         node_gone: seen.node_gone,
         delete_run,
         source_users: &seen.source_users,
@@ -215,7 +215,7 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
     };
     let (mut jobs, mut deletes) = (index.jobs_of_content(&content.name), Vec::new());
     jobs.retain(|job| {
-        let deletes_it = job.marks.operation == Operation::DeleteSnapshot.as_str();
+        let deletes_it = job.run_labels.operation == Operation::DeleteSnapshot.as_str();
         if deletes_it {
             deletes.push(job.clone());
         }
@@ -224,8 +224,8 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
-    let mut places = index.places(nodes_with_pods.iter().chain([&node]));
-    places.0.extend(confirmed.nodes.iter().cloned());
+    let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
+    node_states.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
     let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
     Observation {
@@ -239,7 +239,7 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
         deletes,
         pods,
         nodes_with_pods,
-        places,
+        node_states,
         source_users: data_source::source_users_of_content(content, &index),
     }
 }
@@ -358,12 +358,12 @@ async fn execute(
 }
 
 /// Returns the place of a run for a content.
-fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
-    Place {
+fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
+    RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
         content: Some((content.name.clone(), content.run_id().to_owned())),
-        ..Place::default()
+        ..RunTarget::default()
     }
 }
 
@@ -395,14 +395,14 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
         run,
         (of, source),
     );
-    let place = place(content, recipe, &made_by.node);
+    let target = run_target(content, recipe, &made_by.node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
-    let asker = Asker::content(&content.name, &content.snapshot.namespace).on(place.node.as_deref());
+    let asker = Asker::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
     if context.wait_for_place(&name, &asker, recipe).is_some() {
         return Ok(StepOutcome::InLine);
     }
-    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
+    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &target)).await {
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
             context.emit(
@@ -453,10 +453,10 @@ async fn start_delete(
     }
     confirm_no_run(context, content, observed).await?;
     let node = if elsewhere { "" } else { &made_by.node };
-    let place = Place { scope: content.uid.clone(), ..place(content, recipe, node) };
+    let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let asker = Asker::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
-    if context.wait_for_place(&job, &asker.on(place.node.as_deref()), recipe).is_some() {
+    if context.wait_for_place(&job, &asker.on(target.node.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::InLine);
     }
     let run = (attempt, context.timestamp());
@@ -470,7 +470,7 @@ async fn start_delete(
         Default::default(),
     );
     let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
-    match start_delete_job(context, recipe, &asked, place, last).await? {
+    match start_delete_job(context, recipe, &asked, target, last).await? {
         None => Ok(StepOutcome::JobCreated),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
@@ -495,7 +495,7 @@ async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> 
     if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {
         return Ok(Requeue::Done);
     }
-    let id = jobs[0].marks.id.clone();
+    let id = jobs[0].run_labels.id.clone();
     let pods = context.shared.index().pods_of(&id);
     orphaned_runs::reconcile_leftovers(
         context,

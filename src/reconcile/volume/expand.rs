@@ -131,9 +131,9 @@ async fn start(
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
     let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
-    let place = runs::place(volume, recipe, &observed.node, &size.to_string());
-    let job = job::job(recipe, &expand(request, size), &place);
-    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &place), recipe) {
+    let target = runs::run_target(volume, recipe, &observed.node, &size.to_string());
+    let job = job::job(recipe, &expand(request, size), &target);
+    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
         return Ok(StepOutcome::Requeue(wait));
     }
     {

@@ -24,12 +24,12 @@ use crate::node::NodeState;
 use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::batch::{Member, Whom};
+use crate::run::batch::{Member, MemberObject};
 use crate::run::failure::LastFailure;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
 use crate::run::view::{has_running_pods, nodes_with_pods};
-use crate::state::index::{Arrival, Asker, WorkItem};
+use crate::state::index::{Asker, BatchEntry, WorkItem};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
 use crate::volume::{expand as expansion, modify as modification};
@@ -67,14 +67,15 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
         });
         let home_node = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
         let nodes_with_pods = nodes_with_pods(&pods);
-        let places = {
+        let node_states = {
             let home = home_node.to_owned();
-            let mut places = context.shared.index().places(volume.nodes.iter().chain(&nodes_with_pods).chain([&home]));
-            places.0.extend(nodes.iter().cloned());
-            places
+            let mut node_states =
+                context.shared.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home]));
+            node_states.0.extend(nodes.iter().cloned());
+            node_states
         };
         let claim_bound_before = claim_bound_before(context, &volume);
-        let node = next_node(&volume, claim, home_node, &places);
+        let node = next_node(&volume, claim, home_node, &node_states);
         let run_name = job_name(&volume, home_node, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
         let size = expand::observe(context, &volume, (recipe.clone(), home_node), &jobs, &pods, &of_size);
@@ -86,19 +87,19 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
             claim,
             claim_was_bound: claim_bound_before.is_some(),
             recipe: recipe.as_deref().map_err(String::clone),
-            run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
+            run_known: jobs.iter().any(|job| job.run_labels.operation == Operation::Provision.as_str()),
             has_running_pods: has_running_pods(&pods, Operation::Provision)
                 || is_pod_unseen(&jobs, &pods)
                 || context.shared.index().is_any_expected(&job::prefix(Operation::Provision, &id)),
             nodes_with_pods: &nodes_with_pods,
-            places: &places,
+            node_states: &node_states,
             home_node,
             // The present class decides; if it is gone, the recipe does.
             node_gone: now.as_deref().or(recipe.as_deref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
             run,
             delete_job: jobs.iter().map(Arc::as_ref).find(|job| job.name.name == run_name),
-            expansion: size.observed(size.runs.observed(&expand_runs, &places)),
-            modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),
+            expansion: size.observed(size.runs.observed(&expand_runs, &node_states)),
+            modification: attributes.observed(attributes.runs.observed(&modify_runs, &node_states)),
         };
         let Decision { step, event, requeue_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
@@ -222,7 +223,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
 /// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
 /// Jobs.
 fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
-    let begun = jobs.iter().filter(|job| job.marks.operation == Operation::Provision.as_str() && !job.over);
+    let begun = jobs.iter().filter(|job| job.run_labels.operation == Operation::Provision.as_str() && !job.is_over);
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 
@@ -359,19 +360,19 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     let source = if is_home_node { source } else { String::new() };
     let ts = context.timestamp();
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
-    let place = Place { namespace: recipe.config.namespace.clone(), node: on, ..Place::default() };
+    let target = RunTarget { namespace: recipe.config.namespace.clone(), node: on, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_home_node) {
-        let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
-        let member = Member { id, attempt, whom, attributes: None };
+        let (id, object) = (request.claim_uuid.clone(), MemberObject::Volume(volume.name.clone()));
+        let member = Member { id, attempt, object, attributes: None };
         let recipe = Arc::new(recipe.clone());
-        return match context.come(batch, Arrival { member, request, place, recipe }) {
+        return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {
             true => Ok(StepOutcome::Requeue(Requeue::JobCreated)),
             false => context.writes.note_batch(volume, None).await.map(StepOutcome::from),
         };
     }
-    let place = Place { scope, volume: Some(volume.name.clone()), ..place };
+    let target = RunTarget { scope, volume: Some(volume.name.clone()), ..target };
     let last = volume.last_failure.as_ref();
-    match start_delete_job(context, recipe, &request, place, last).await? {
+    match start_delete_job(context, recipe, &request, target, last).await? {
         None => {
             tracing::info!(volume = volume.name, attempt, "delete run started");
             Ok(StepOutcome::Requeue(Requeue::JobCreated))

@@ -14,7 +14,7 @@ use crate::model::claim::Claim;
 use crate::model::modification::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
 use crate::volume::change::Runs;
 use crate::volume::modify::{Decision, Observed, Step, failed_start, requested_class};
@@ -120,12 +120,12 @@ async fn start(
     let run = (attempt, context.timestamp());
     let asked = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
     let asked = modify(asked, volume, recipe, &attributes);
-    let place = Place {
+    let target = RunTarget {
         attributes: Some(attributes.clone()),
-        ..runs::place(volume, recipe, &observed.node, &attributes.hash())
+        ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
     };
-    let job = job::job(recipe, &asked, &place);
-    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Modify, (&job, &place), recipe) {
+    let job = job::job(recipe, &asked, &target);
+    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
         return Ok(StepOutcome::Requeue(wait));
     }
     let (kind, cause) = match context.create_job(&job).await {

@@ -12,11 +12,11 @@ use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::node::Places;
+use crate::node::NodeStates;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::run::backoff::ALL_TAKEN;
-use crate::run::job::{self, Place};
+use crate::run::job::{self, RunTarget};
 use crate::run::state::RunState;
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
@@ -70,12 +70,12 @@ pub(super) fn observe(
     confirmed: &Confirmed,
 ) -> Observation {
     let of_it =
-        |job: &&Arc<Job>| job.marks.operation == operation.as_str() && job.volume.as_deref() == Some(&volume.name);
+        |job: &&Arc<Job>| job.run_labels.operation == operation.as_str() && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
         let deleting = job.deleting || confirmed.removed.contains(&job.name);
         (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
-    let alive = pods.iter().filter(|pod| pod.marks.operation == operation.as_str() && !pod.is_over());
+    let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation.as_str() && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Observation {
@@ -94,7 +94,7 @@ impl Observation {
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a Places) -> Runs<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a NodeStates) -> Runs<'a> {
         Runs {
             all: runs,
             starting: self.starting,
@@ -176,10 +176,10 @@ pub(super) fn wait_for_place(
     context: &Context,
     (volume, claim): (&Volume, &Claim),
     operation: Operation,
-    (job, place): (&k8s_openapi::api::batch::v1::Job, &Place),
+    (job, target): (&k8s_openapi::api::batch::v1::Job, &RunTarget),
     recipe: &Recipe,
 ) -> Option<Requeue> {
-    let asker = Asker::volume(volume, operation).on(place.node.as_deref());
+    let asker = Asker::volume(volume, operation).on(target.node.as_deref());
     let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
     emit_on_claim(context, Some(claim), Some(NewEvent { warning: false, reason: reason::LIMIT_REACHED, message }));
@@ -187,12 +187,12 @@ pub(super) fn wait_for_place(
 }
 
 /// Returns the place of the run. Each target has Jobs of its own, so that the success of one never counts for another.
-pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> Place {
-    Place {
+pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> RunTarget {
+    RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
         scope: format!("{}-{target}", volume.uid),
         volume: Some(volume.name.clone()),
-        ..Place::default()
+        ..RunTarget::default()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 
 use super::pool::is_paced;
 use super::{EXPECTED, Expected, Index, WorkItem};
@@ -16,20 +16,20 @@ use crate::limits;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
-use crate::run::batch::{self, Member, Whom};
-use crate::run::gather::{Observed, STAMP_TIMEOUT, Step, decide};
-use crate::run::job::{self, Place};
+use crate::run::batch::{self, Member, MemberObject};
+use crate::run::collect::{Observed, STAMP_TIMEOUT, Step, decide};
+use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 
 /// The state of batches beside their Jobs and pods.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
-    gathering: BTreeMap<String, Gathering>,
+    open: BTreeMap<String, OpenBatch>,
     /// Batches whose Jobs are being created: no answer has arrived yet, however long that takes.
     creating: BTreeSet<String>,
     /// Ids of volumes whose own delete runs have begun. If no watch shows the Job for long, it is created again with
     /// the same name.
-    alone: BTreeSet<String>,
+    own_runs: BTreeSet<String>,
     /// Batches whose Jobs the API server rejects.
     refused: BTreeSet<String>,
 }
@@ -44,7 +44,7 @@ impl Batches {
 
 /// A batch whose Job is about to be created.
 #[derive(Debug)]
-struct Gathering {
+struct OpenBatch {
     operation: Operation,
     /// The version of the config.
     version: String,
@@ -59,25 +59,25 @@ struct Gathering {
     /// The ids of all stamped members, whether they have arrived or not.
     stamped: BTreeSet<String>,
     /// The members that have arrived, each with the estimated bytes that it adds.
-    come: Vec<(Arrival, usize)>,
+    entries: Vec<(BatchEntry, usize)>,
 }
 
 /// A member that has arrived for its batch.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct BatchEntry {
     /// The member.
     pub member: Member,
     /// The request to the image.
-    pub request: Request,
+    pub request: RunRequest,
     /// The place of the run.
-    pub place: Place,
+    pub target: RunTarget,
     /// The recipe of the attempt.
     pub recipe: Arc<Recipe>,
 }
 
-impl Gathering {
+impl OpenBatch {
     fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, for_pool: bool, began: Duration) -> Self {
-        Gathering {
+        OpenBatch {
             operation,
             version: recipe.version(),
             node: node.map(str::to_owned),
@@ -87,44 +87,44 @@ impl Gathering {
             window: recipe.batch_window,
             began,
             stamped: BTreeSet::new(),
-            come: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
     /// Makes the batch for which this member has arrived.
-    fn of(arrival: &Arrival, for_pool: bool, began: Duration) -> Self {
-        let node = arrival.place.node.as_deref();
-        Gathering::new(arrival.request.operation, &arrival.recipe, node, for_pool, began)
+    fn of(entry: &BatchEntry, for_pool: bool, began: Duration) -> Self {
+        let node = entry.target.node.as_deref();
+        OpenBatch::new(entry.request.operation, &entry.recipe, node, for_pool, began)
     }
 
     fn is_full(&self) -> bool {
-        self.come.len() >= self.size || self.come.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
+        self.entries.len() >= self.size || self.entries.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
     }
 
-    fn arrived(&self, id: &str) -> Option<&Arrival> {
-        self.come.iter().map(|(arrival, _)| arrival).find(|arrival| arrival.member.id == id)
+    fn entry(&self, id: &str) -> Option<&BatchEntry> {
+        self.entries.iter().map(|(entry, _)| entry).find(|entry| entry.member.id == id)
     }
 
     fn is_of(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         self.operation == operation && self.version == recipe.version() && self.node.as_deref() == node
     }
 
-    fn is_for(&self, arrival: &Arrival) -> bool {
-        let same_place = self.come.first().is_none_or(|(first, _)| first.place == arrival.place);
-        same_place && self.is_of(arrival.request.operation, &arrival.recipe, arrival.place.node.as_deref())
+    fn is_for(&self, entry: &BatchEntry) -> bool {
+        let same_place = self.entries.first().is_none_or(|(first, _)| first.target == entry.target);
+        same_place && self.is_of(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
     }
 
     fn leave(&mut self, id: &str) {
         self.stamped.remove(id);
-        self.come.retain(|(arrival, _)| arrival.member.id != id);
+        self.entries.retain(|(entry, _)| entry.member.id != id);
     }
 }
 
 /// Returns the work item of a member.
 pub(super) fn key(member: &Member) -> WorkItem {
-    match &member.whom {
-        Whom::Claim(name) => WorkItem::Claim(name.clone()),
-        Whom::Volume(name) => WorkItem::Volume(name.clone()),
+    match &member.object {
+        MemberObject::Claim(name) => WorkItem::Claim(name.clone()),
+        MemberObject::Volume(name) => WorkItem::Volume(name.clone()),
     }
 }
 
@@ -174,23 +174,23 @@ impl Index {
     ) -> Option<String> {
         let id = volume.id().unwrap_or_default();
         let joins = Joins { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
-        let name = if self.batches.alone.contains(id) { None } else { self.join(&joins) };
+        let name = if self.batches.own_runs.contains(id) { None } else { self.join(&joins) };
         match &name {
-            None => drop(self.batches.alone.insert(id.to_owned())),
+            None => drop(self.batches.own_runs.insert(id.to_owned())),
             // In a batch, the run has another name.
             Some(batch) => {
-                let place = self.expected.remove(job).unwrap_or_default();
+                let target = self.expected.remove(job).unwrap_or_default();
                 let batch = (batch.clone(), WorkItem::Volume(volume.name.clone()));
                 let name = job::name(Operation::Delete, id, 1, &batch.0);
-                self.expected.insert(name, Expected { batch: Some(batch), ..place });
+                self.expected.insert(name, Expected { batch: Some(batch), ..target });
             }
         }
         name
     }
 
     /// Forgets the id of a volume that is gone.
-    pub(super) fn forget_alone(&mut self, id: &str) {
-        self.batches.alone.remove(id);
+    pub(super) fn forget_own_run(&mut self, id: &str) {
+        self.batches.own_runs.remove(id);
     }
 
     fn join(&mut self, j: &Joins<'_>) -> Option<String> {
@@ -198,12 +198,12 @@ impl Index {
             return None;
         }
         let passed = self.clock.passed();
-        let joins = |gathering: &Gathering| {
+        let joins = |gathering: &OpenBatch| {
             let open = passed.saturating_sub(gathering.began) < gathering.window;
             let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
             open && room && gathering.for_pool == j.for_pool && gathering.is_of(j.operation, j.recipe, j.node)
         };
-        let gathers = self.batches.gathering.iter().find(|(_, gathering)| joins(gathering));
+        let gathers = self.batches.open.iter().find(|(_, gathering)| joins(gathering));
         let name = match gathers.map(|(name, _)| name.clone()) {
             Some(name) => name,
             None if self.is_another_under_way((&j.recipe.class, j.operation, j.node, j.for_pool), j.job, None) => {
@@ -211,8 +211,8 @@ impl Index {
             }
             None => return None,
         };
-        let gathering = self.batches.gathering.entry(name.clone());
-        let gathering = gathering.or_insert_with(|| Gathering::new(j.operation, j.recipe, j.node, j.for_pool, passed));
+        let gathering = self.batches.open.entry(name.clone());
+        let gathering = gathering.or_insert_with(|| OpenBatch::new(j.operation, j.recipe, j.node, j.for_pool, passed));
         gathering.stamped.insert(j.id.to_owned());
         Some(name)
     }
@@ -226,10 +226,10 @@ impl Index {
         batch: Option<&str>,
     ) -> bool {
         let (label, now) = (label_value(class), self.clock.passed());
-        let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == label);
+        let seen = self.jobs.values().filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
         let namespace = &self.identity.namespace;
         let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
-        let seen = seen.filter(|job| job.marks.operation == operation.as_str());
+        let seen = seen.filter(|job| job.run_labels.operation == operation.as_str());
         let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
         let mut expected = self.expected.iter().filter(|(job, expected)| {
@@ -240,21 +240,21 @@ impl Index {
             let awaited = || self.batches.is_awaited(job, expected, now);
             same && here && awaited() && job.as_str() != but && (batch.is_none() || of != batch)
         });
-        let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
-            let same = gathering.operation == operation && gathering.class == class && gathering.for_pool == for_pool;
-            same && (node.is_none() || gathering.node.as_deref() == node) && Some(name.as_str()) != batch
+        let mut gathers = self.batches.open.iter().filter(|(name, open)| {
+            let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
+            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
         });
         seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
     }
 
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
     /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
-    pub fn come(&mut self, name: &str, arrival: Arrival) -> bool {
-        let is_begun = !self.batches.gathering.contains_key(name) && self.is_expected(name);
-        if !is_begun && !self.gather(name, &arrival) {
+    pub fn add_entry(&mut self, name: &str, entry: BatchEntry) -> bool {
+        let is_begun = !self.batches.open.contains_key(name) && self.is_expected(name);
+        if !is_begun && !self.collect(name, &entry) {
             return false;
         }
-        let Arrival { member, place, recipe, request } = arrival;
+        let BatchEntry { member, target, recipe, request } = entry;
         let of_volume = || Some(self.volumes.get(member.volume()?)?.user_namespace());
         let namespace = member.claim().map(|claim| claim.namespace.as_str()).or_else(of_volume).unwrap_or_default();
         let expected = Expected {
@@ -264,7 +264,7 @@ impl Index {
             created: true,
             operation: Some(request.operation),
             for_pool: self.makes_ready(&member),
-            node: place.node,
+            node: target.node,
             batch: Some((name.to_owned(), key(&member))),
         };
         self.expected.insert(member.job_name(name), expected);
@@ -277,24 +277,24 @@ impl Index {
     }
 
     /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
-    fn gather(&mut self, name: &str, arrival: &Arrival) -> bool {
-        let id = &arrival.member.id;
-        if !self.batches.gathering.contains_key(name) {
+    fn collect(&mut self, name: &str, entry: &BatchEntry) -> bool {
+        let id = &entry.member.id;
+        if !self.batches.open.contains_key(name) {
             // An earlier process stamped the members. All with the same stamp are expected.
-            let mut gathering = Gathering::of(arrival, self.makes_ready(&arrival.member), self.clock.passed());
-            gathering.stamped.extend(self.stamped_for(gathering.operation, name));
-            self.batches.gathering.insert(name.to_owned(), gathering);
+            let mut open = OpenBatch::of(entry, self.makes_ready(&entry.member), self.clock.passed());
+            open.stamped.extend(self.stamped_for(open.operation, name));
+            self.batches.open.insert(name.to_owned(), open);
         }
-        let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
-        gathering.leave(id);
-        if !gathering.is_for(arrival) {
+        let Some(open) = self.batches.open.get_mut(name) else { return false };
+        open.leave(id);
+        if !open.is_for(entry) {
             return false;
         }
-        if !gathering.is_full() {
-            let first = gathering.come.first().map_or(arrival, |(first, _)| first);
-            let bytes = batch::weight(&first.request, &arrival.request);
-            gathering.stamped.insert(id.clone());
-            gathering.come.push((arrival.clone(), bytes));
+        if !open.is_full() {
+            let first = open.entries.first().map_or(entry, |(first, _)| first);
+            let bytes = batch::weight(&first.request, &entry.request);
+            open.stamped.insert(id.clone());
+            open.entries.push((entry.clone(), bytes));
         }
         true
     }
@@ -313,12 +313,12 @@ impl Index {
     /// Removes an item from its batches. Returns the batches to requeue.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<WorkItem> {
         let (mut keys, mut jobs) = (Vec::new(), Vec::new());
-        for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
-            if let Some(come) = gathering.arrived(id) {
-                jobs.push(come.member.job_name(name));
+        for (name, open) in self.batches.open.iter_mut().filter(|(_, g)| g.operation == operation) {
+            if let Some(entries) = open.entry(id) {
+                jobs.push(entries.member.job_name(name));
             }
-            if gathering.stamped.contains(id) {
-                gathering.leave(id);
+            if open.stamped.contains(id) {
+                open.leave(id);
                 keys.push(WorkItem::Batch(name.clone()));
             }
         }
@@ -328,7 +328,7 @@ impl Index {
 
     /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
     /// of its own.
-    pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
+    pub fn has_missed_batch(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
         alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
@@ -338,46 +338,46 @@ impl Index {
     /// is for another kind of run.
     pub fn is_without(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         let job = ObjectName::new(&recipe.config.namespace, name);
-        let gathers = self.batches.gathering.get(name);
-        let other = recipe.batch_size < 2 || gathers.is_some_and(|gathering| !gathering.is_of(operation, recipe, node));
+        let gathers = self.batches.open.get(name);
+        let other = recipe.batch_size < 2 || gathers.is_some_and(|open| !open.is_of(operation, recipe, node));
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
     /// Decides the next step of a batch; to create its Job, with these members. Returns also the work items that can
     /// use the slots of the other members.
-    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<WorkItem>) {
+    pub fn collected(&mut self, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkItem>) {
         let nobody = |step| (step, Vec::new(), Vec::new());
-        let Some(gathering) = self.batches.gathering.get(name) else { return nobody(Step::Forget) };
+        let Some(open) = self.batches.open.get(name) else { return nobody(Step::Forget) };
         let step = decide(&Observed {
-            awaited: gathering.stamped.len() - gathering.come.len(),
-            come: gathering.come.len(),
-            full: gathering.is_full(),
+            awaited: open.stamped.len() - open.entries.len(),
+            entries: open.entries.len(),
+            full: open.is_full(),
             others: self.is_another_under_way(
-                (&gathering.class, gathering.operation, gathering.node.as_deref(), gathering.for_pool),
+                (&open.class, open.operation, open.node.as_deref(), open.for_pool),
                 "",
                 Some(name),
             ),
-            passed: self.clock.since(gathering.began),
-            window: gathering.window,
+            passed: self.clock.since(open.began),
+            window: open.window,
         });
         if matches!(step, Step::Wait(_)) {
             return nobody(step);
         }
-        let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
-        let come = come.into_iter().map(|(arrival, _)| arrival);
-        let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
-        let woken = gone.iter().flat_map(|arrival| self.forget_expected(&arrival.member.job_name(name))).collect();
+        let entries = self.batches.open.remove(name).map(|open| open.entries).unwrap_or_default();
+        let entries = entries.into_iter().map(|(entry, _)| entry);
+        let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| self.still_wants(name, entry));
+        let woken = gone.iter().flat_map(|entry| self.forget_expected(&entry.member.job_name(name))).collect();
         let since = self.clock.passed();
-        for arrival in &come {
-            self.expected.entry(arrival.member.job_name(name)).and_modify(|expected| expected.since = since);
+        for entry in &entries {
+            self.expected.entry(entry.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
-        if come.is_empty() {
-            return (Step::Forget, come, woken);
+        if entries.is_empty() {
+            return (Step::Forget, entries, woken);
         }
         // From now on, members that arrive wait for the Job.
         self.expect_job(name);
         self.batches.creating.insert(name.to_owned());
-        (step, come, woken)
+        (step, entries, woken)
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
@@ -393,36 +393,36 @@ impl Index {
 
     /// Gathers again a batch whose Job may or may not have been created. Unless the Job becomes visible, it is created
     /// again with the same members, except for those that leave meanwhile.
-    pub fn gather_again(&mut self, name: &str, come: Vec<Arrival>) {
-        let Some(first) = come.first() else { return };
-        let is_seen = self.jobs.contains_key(&ObjectName::new(&first.place.namespace, name));
-        if is_seen || self.batches.gathering.contains_key(name) {
+    pub fn collect_again(&mut self, name: &str, entries: Vec<BatchEntry>) {
+        let Some(first) = entries.first() else { return };
+        let is_seen = self.jobs.contains_key(&ObjectName::new(&first.target.namespace, name));
+        if is_seen || self.batches.open.contains_key(name) {
             return;
         }
         let began = self.clock.passed().saturating_sub(first.recipe.batch_window + STAMP_TIMEOUT);
-        let gathering = Gathering::of(first, self.makes_ready(&first.member), began);
-        self.batches.gathering.insert(name.to_owned(), gathering);
-        for arrival in &come {
-            if self.still_wants(name, arrival) {
-                self.gather(name, arrival);
+        let open = OpenBatch::of(first, self.makes_ready(&first.member), began);
+        self.batches.open.insert(name.to_owned(), open);
+        for entry in &entries {
+            if self.still_wants(name, entry) {
+                self.collect(name, entry);
             }
         }
     }
 
     /// Checks whether a claim or volume is still as it was when it arrived, by the cache.
-    fn still_wants(&self, name: &str, arrival: &Arrival) -> bool {
+    fn still_wants(&self, name: &str, entry: &BatchEntry) -> bool {
         // The cache may be older than the stamp.
-        match &arrival.member.whom {
-            Whom::Claim(claim) => {
-                self.claims.get(claim).filter(|claim| claim.id() == arrival.member.id).is_none_or(|claim| {
+        match &entry.member.object {
+            MemberObject::Claim(claim) => {
+                self.claims.get(claim).filter(|claim| claim.id() == entry.member.id).is_none_or(|claim| {
                     let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
                     stamped && !claim.deleting && !claim.is_bound()
                 })
             }
-            Whom::Volume(volume) => self.volumes.get(volume).is_some_and(|volume| {
+            MemberObject::Volume(volume) => self.volumes.get(volume).is_some_and(|volume| {
                 let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
                 let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.has_lost_claim_ref();
-                noted && goes && volume.id() == Some(arrival.member.id.as_str())
+                noted && goes && volume.id() == Some(entry.member.id.as_str())
             }),
         }
     }
@@ -434,11 +434,11 @@ impl Index {
             self.batches.refused.clear();
         }
         self.batches.refused.insert(name.to_owned());
-        self.disperse(name)
+        self.dissolve(name)
     }
 
     /// Forgets a batch for which nobody waits any more. Returns the members to requeue.
-    fn disperse(&mut self, name: &str) -> Vec<WorkItem> {
+    fn dissolve(&mut self, name: &str) -> Vec<WorkItem> {
         let mut keys = Vec::new();
         self.expected.retain(|_, expected| match &expected.batch {
             Some((batch, key)) if batch == name && expected.created => {
@@ -451,20 +451,20 @@ impl Index {
     }
 
     /// Forgets all gathering batches, because another replica leads now.
-    pub(super) fn forget_gathering(&mut self) {
-        for (name, gathering) in std::mem::take(&mut self.batches.gathering) {
-            gathering.come.iter().for_each(|(arrival, _)| drop(self.expected.remove(&arrival.member.job_name(&name))));
+    pub(super) fn forget_open_batches(&mut self) {
+        for (name, open) in std::mem::take(&mut self.batches.open) {
+            open.entries.iter().for_each(|(entry, _)| drop(self.expected.remove(&entry.member.job_name(&name))));
         }
         self.batches.refused.clear();
     }
 
     /// Returns the gathering batches of a class of which a run has ended.
     pub(super) fn gathering_of(&self, ended: &Job) -> Vec<WorkItem> {
-        let of_class = |gathering: &Gathering| {
-            label_value(&gathering.class) == ended.marks.class && gathering.operation.as_str() == ended.marks.operation
+        let of_class = |open: &OpenBatch| {
+            label_value(&open.class) == ended.run_labels.class && open.operation.as_str() == ended.run_labels.operation
         };
-        let gathering = self.batches.gathering.iter().filter(|(_, gathering)| of_class(gathering));
-        gathering.map(|(name, _)| WorkItem::Batch(name.clone())).collect()
+        let open = self.batches.open.iter().filter(|(_, open)| of_class(open));
+        open.map(|(name, _)| WorkItem::Batch(name.clone())).collect()
     }
 
     /// Records that the Job of a batch is visible. Its absent members do not expect it any more.
@@ -472,8 +472,8 @@ impl Index {
         for member in job.members.iter() {
             self.expected.remove(&member.job_name(&job.name.name));
         }
-        self.batches.gathering.remove(&job.name.name);
-        self.disperse(&job.name.name)
+        self.batches.open.remove(&job.name.name);
+        self.dissolve(&job.name.name)
     }
 }
 

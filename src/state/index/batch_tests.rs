@@ -2,8 +2,8 @@ use super::super::tests::{Hands, timed};
 use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::EffectiveConfig;
-use crate::run::gather::STAMP_TIMEOUT;
-use crate::run::view::{Marks, Pod};
+use crate::run::collect::STAMP_TIMEOUT;
+use crate::run::view::{Pod, RunLabels};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -38,14 +38,14 @@ fn job_name(uid: &str) -> String {
     format!("provision-{uid}-1")
 }
 
-fn arrival(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
+fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let claim = claim(uid);
-    let whom = Whom::Claim(claim.name.clone());
-    let member = Member { id: uid.into(), attempt: 1, whom, attributes: None };
+    let object = MemberObject::Claim(claim.name.clone());
+    let member = Member { id: uid.into(), attempt: 1, object, attributes: None };
     let identity = timed().1.identity;
     let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
     let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
-    Arrival { member, request, place: Place::default(), recipe: recipe.clone() }
+    BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone() }
 }
 
 fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
@@ -56,20 +56,29 @@ fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
 
 /// Returns the Job of a batch, as a watch shows it.
 fn job(name: &str, uids: &[&str]) -> Job {
-    let member = |uid: &&str| arrival(uid, &recipe("2")).member;
+    let member = |uid: &&str| entry(uid, &recipe("2")).member;
     Job {
         name: ObjectName::new("own", name),
         uid: format!("uid-{name}"),
-        marks: Marks { operation: "provision".into(), id: name.into(), attempt: 1, class: "c".into() },
+        run_labels: RunLabels { operation: "provision".into(), id: name.into(), attempt: 1, class: "c".into() },
         members: uids.iter().map(member).collect(),
         ..Job::default()
     }
 }
 
 fn pod(name: &str, uids: &[&str], phase: &str) -> Pod {
-    let Job { marks, members, uid, .. } = job(name, uids);
+    let Job { run_labels: labels, members, uid, .. } = job(name, uids);
     let (name, job) = (ObjectName::new("own", "pod"), name.to_owned());
-    Pod { name, uid: "pod".into(), marks, members, job, job_uid: uid, phase: phase.into(), ..Pod::default() }
+    Pod {
+        name,
+        uid: "pod".into(),
+        run_labels: labels,
+        members,
+        job,
+        job_uid: uid,
+        phase: phase.into(),
+        ..Pod::default()
+    }
 }
 
 fn key(uid: &str) -> WorkItem {
@@ -77,7 +86,7 @@ fn key(uid: &str) -> WorkItem {
 }
 
 /// Returns the index while `a` has a run of its own: a batch gathers, and `b` is to be in it.
-fn gathering() -> (Hands, Index, Arc<Recipe>, String) {
+fn open_batch() -> (Hands, Index, Arc<Recipe>, String) {
     let (hands, mut index) = timed();
     let recipe = recipe("9");
     join(&mut index, "a", &recipe);
@@ -95,16 +104,16 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
-    let (step, ..) = index.gathered(&first);
+    let (step, ..) = index.collected(&first);
     assert!(matches!(step, Step::Wait(_)), "nobody has come");
-    assert!(index.come(&first, arrival("b", &recipe)));
+    assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
-    assert!(matches!(index.gathered(&first).0, Step::Wait(_)));
-    assert!(index.come(&first, arrival("c", &recipe)));
-    let (step, come, _) = index.gathered(&first);
-    let ids: Vec<_> = come.iter().map(|arrival| arrival.member.id.as_str()).collect();
+    assert!(matches!(index.collected(&first).0, Step::Wait(_)));
+    assert!(index.add_entry(&first, entry("c", &recipe)));
+    let (step, come, _) = index.collected(&first);
+    let ids: Vec<_> = come.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
-    assert_eq!(index.gathered(&first).0, Step::Forget, "it is created once");
+    assert_eq!(index.collected(&first).0, Step::Forget, "it is created once");
 }
 
 #[test]
@@ -124,56 +133,56 @@ fn classes_without_batches_copies_and_other_versions_keep_to_themselves() {
 
 #[test]
 fn nobody_waits_for_one_that_does_not_come() {
-    let (hands, mut index, recipe, batch) = gathering();
+    let (hands, mut index, recipe, batch) = open_batch();
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
-    index.come(&batch, arrival("b", &recipe));
+    index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.gathered(&batch).0, Step::Wait(STAMP_TIMEOUT));
+    assert_eq!(index.collected(&batch).0, Step::Wait(STAMP_TIMEOUT));
     assert_eq!(index.leave_batches(Operation::Provision, "c"), [WorkItem::Batch(batch.clone())]);
-    assert_eq!(index.gathered(&batch).1.len(), 1);
+    assert_eq!(index.collected(&batch).1.len(), 1);
     // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
     // member in it.
     let late = stamped("c", &batch, &recipe);
-    assert!(!index.is_left_out(&late, &recipe) && index.come(&batch, arrival("c", &recipe)));
+    assert!(!index.has_missed_batch(&late, &recipe) && index.add_entry(&batch, entry("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
-    assert_eq!(index.gathered(&batch).0, Step::Forget, "there is no second one");
+    assert_eq!(index.collected(&batch).0, Step::Forget, "there is no second one");
     assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
-    assert!(index.is_left_out(&late, &recipe) && !index.is_expected(&job_name("c")));
+    assert!(index.has_missed_batch(&late, &recipe) && !index.is_expected(&job_name("c")));
 }
 
 #[test]
 fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_are_left() {
-    let (hands, mut index, recipe, batch) = gathering();
+    let (hands, mut index, recipe, batch) = open_batch();
     for uid in ["b", "c", "d"] {
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
-        index.come(&batch, arrival(uid, &recipe));
+        index.add_entry(&batch, entry(uid, &recipe));
     }
     hands.pass(STAMP_TIMEOUT * 2);
-    let (_, come, _) = index.gathered(&batch);
+    let (_, come, _) = index.collected(&batch);
     assert_eq!(come.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
-    index.gather_again(&batch, come.clone());
-    let (step, again, _) = index.gathered(&batch);
-    let ids: Vec<_> = again.iter().map(|arrival| arrival.member.id.as_str()).collect();
+    index.collect_again(&batch, come.clone());
+    let (step, again, _) = index.collected(&batch);
+    let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // The Job was created after all. Earlier members are unchanged.
-    index.gather_again(&batch, again);
+    index.collect_again(&batch, again);
     index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
-    assert_eq!(index.gathered(&batch).0, Step::Forget);
-    index.gather_again(&batch, come);
-    assert_eq!(index.gathered(&batch).0, Step::Forget);
+    assert_eq!(index.collected(&batch).0, Step::Forget);
+    index.collect_again(&batch, come);
+    assert_eq!(index.collected(&batch).0, Step::Forget);
 }
 
 #[test]
 fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
-    let (hands, mut index, recipe, batch) = gathering();
-    index.come(&batch, arrival("b", &recipe));
+    let (hands, mut index, recipe, batch) = open_batch();
+    index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.gathered(&batch).0, Step::Create);
+    assert_eq!(index.collected(&batch).0, Step::Create);
     hands.pass(EXPECTED * 2);
     assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
     assert!(
-        index.come(&batch, arrival("c", &recipe)) && index.gathered(&batch).0 == Step::Forget,
+        index.add_entry(&batch, entry("c", &recipe)) && index.collected(&batch).0 == Step::Forget,
         "nor is there another"
     );
     index.answered(&batch);
@@ -185,28 +194,28 @@ fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
 
 #[test]
 fn a_claim_that_goes_is_not_in_the_batch() {
-    let (hands, mut index, recipe, batch) = gathering();
+    let (hands, mut index, recipe, batch) = open_batch();
     join(&mut index, "c", &recipe);
     for uid in ["b", "c"] {
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
-        index.come(&batch, arrival(uid, &recipe));
+        index.add_entry(&batch, entry(uid, &recipe));
     }
     let going = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
     assert!(index.change_claim(Change::Apply(going)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
-    let ids: Vec<_> = index.gathered(&batch).1.into_iter().map(|arrival| arrival.member.id).collect();
+    let ids: Vec<_> = index.collected(&batch).1.into_iter().map(|entry| entry.member.id).collect();
     assert_eq!(ids, ["c"]);
 }
 
 #[test]
 fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
-    let (hands, mut index, recipe, batch) = gathering();
-    index.come(&batch, arrival("b", &recipe));
+    let (hands, mut index, recipe, batch) = open_batch();
+    index.add_entry(&batch, entry("b", &recipe));
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
     index.stand_in_line(&Asker::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
-    let (step, come, woken) = index.gathered(&batch);
+    let (step, come, woken) = index.collected(&batch);
     assert_eq!((step, come.len(), woken), (Step::Forget, 0, vec![key("z")]));
 }
 
@@ -217,15 +226,15 @@ fn what_gathered_is_built_again_from_the_stamps() {
     for uid in ["a", "b"] {
         index.change_claim(Change::Apply(stamped(uid, batch, &recipe)));
     }
-    assert!(!index.is_left_out(&stamped("a", batch, &recipe), &recipe));
-    assert!(index.come(batch, arrival("a", &recipe)));
-    assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "the other is to come");
-    assert!(index.come(batch, arrival("b", &recipe)));
-    assert_eq!(index.gathered(batch).1.len(), 2);
+    assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
+    assert!(index.add_entry(batch, entry("a", &recipe)));
+    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "the other is to come");
+    assert!(index.add_entry(batch, entry("b", &recipe)));
+    assert_eq!(index.collected(batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
-    index.come(other, arrival("c", &recipe));
-    index.forget_gathering();
-    assert_eq!(index.gathered(other).0, Step::Forget, "another leads");
+    index.add_entry(other, entry("c", &recipe));
+    index.forget_open_batches();
+    assert_eq!(index.collected(other).0, Step::Forget, "another leads");
     assert!(!index.is_expected(&job_name("c")));
 }
 
@@ -234,7 +243,7 @@ fn who_is_not_in_the_job_is_told_so() {
     let (_, mut index) = timed();
     let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
     for uid in ["a", "b"] {
-        index.come(batch, arrival(uid, &recipe));
+        index.add_entry(batch, entry(uid, &recipe));
     }
     index.expect_job(batch);
     // An earlier orchestrator created the Job.
@@ -243,13 +252,13 @@ fn who_is_not_in_the_job_is_told_so() {
         assert!(keys.contains(&key(uid)), "{uid}: {keys:?}");
     }
     assert!(!index.is_expected(&job_name("b")) && !index.is_expected(batch));
-    assert!(index.is_left_out(&stamped("b", batch, &recipe), &recipe));
+    assert!(index.has_missed_batch(&stamped("b", batch, &recipe), &recipe));
     assert_eq!((index.jobs_of("a").len(), index.jobs_of("b").len()), (1, 0));
     let refused = "provision-batch-1123456789abcdef";
-    assert!(!index.is_left_out(&stamped("b", refused, &recipe), &recipe));
-    index.come(refused, arrival("b", &recipe));
+    assert!(!index.has_missed_batch(&stamped("b", refused, &recipe), &recipe));
+    index.add_entry(refused, entry("b", &recipe));
     assert_eq!(index.refuse_batch(refused), [key("b")]);
-    assert!(index.is_left_out(&stamped("b", refused, &recipe), &recipe));
+    assert!(index.has_missed_batch(&stamped("b", refused, &recipe), &recipe));
 }
 
 #[test]
@@ -263,7 +272,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     assert!(!index.leave_job(&a), "the other is still in it");
     assert!(of(&index, "a").unwrap().deleting && !of(&index, "b").unwrap().deleting);
     assert_eq!(index.pods_of("a").len(), 1, "its process may run");
-    let over = Job { complete: true, over: true, ..job(batch, &["a", "b"]) };
+    let over = Job { complete: true, is_over: true, ..job(batch, &["a", "b"]) };
     index.change_job(Change::Apply(over.clone()));
     assert!(of(&index, "a").is_some(), "its pod is not over");
     index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Succeeded")));
@@ -271,7 +280,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "a")), []);
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "b")).len(), 1);
     assert!(index.leave_job(&of(&index, "b").unwrap()), "nobody is left");
-    index.stay_in_job(&job(batch, &["a", "b"]).shown_to(1, &[], false).unwrap());
+    index.stay_in_job(&job(batch, &["a", "b"]).as_seen_by(1, &[], false).unwrap());
     assert!(of(&index, "b").is_some(), "it could not be removed");
     index.change_job(Change::Delete(over.name));
     assert!(index.jobs_of("b").is_empty() && index.members.is_empty());
@@ -295,15 +304,15 @@ fn what_is_told_of_a_batch_is_told_to_all() {
     assert_eq!(index.change_job(Change::Apply(job(batch, &["a", "b"]))), [key("a"), key("b")]);
     let keys = index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Pending")));
     assert_eq!(keys, [key("a"), key("b")]);
-    let complaint = |about: &str| crate::run::view::Complaint {
+    let event = |about: &str| crate::run::view::WarningEvent {
         about: about.into(),
         reason: "FailedMount".into(),
         message: "no such Secret".into(),
         at: 1,
     };
-    assert_eq!(index.complain(complaint("pod")), [key("a"), key("b")]);
+    assert_eq!(index.add_warning_event(event("pod")), [key("a"), key("b")]);
     let shown = index.pods_of("b");
-    assert_eq!(index.complaints_about(shown.iter().map(|pod| pod.uid.as_str())).len(), 1, "by its own UID");
+    assert_eq!(index.warning_events_of(shown.iter().map(|pod| pod.uid.as_str())).len(), 1, "by its own UID");
     index.change_job(Change::Delete(ObjectName::new("own", batch)));
     assert_eq!(index.removed("a", &job_name("a")).map(|removed| removed.times), Some(1));
     assert_eq!(index.removed("b", &job_name("b")).map(|removed| removed.times), Some(1));
@@ -318,10 +327,10 @@ fn volume(uid: &str, batch: Option<&str>) -> Volume {
     Volume::from(&volume)
 }
 
-fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
-    let Arrival { member, request, place, recipe } = arrival(uid, recipe);
-    let member = Member { whom: Whom::Volume(format!("pvc-{uid}")), ..member };
-    Arrival { member, request: Request { operation: Operation::Delete, ..request }, place, recipe }
+fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
+    let BatchEntry { member, request, target, recipe } = entry(uid, recipe);
+    let member = Member { object: MemberObject::Volume(format!("pvc-{uid}")), ..member };
+    BatchEntry { member, request: RunRequest { operation: Operation::Delete, ..request }, target, recipe }
 }
 
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
@@ -344,17 +353,17 @@ fn deletions_gather_while_one_is_under_way() {
     assert_ne!(provisions, batch, "nothing is made in a batch that deletes");
     for uid in ["b", "c"] {
         index.change_volume(Change::Apply(volume(uid, Some(&batch))));
-        assert!(index.come(&batch, to_be_deleted(uid, &recipe)));
+        assert!(index.add_entry(&batch, to_be_deleted(uid, &recipe)));
     }
-    let gone = Arrival { request: arrival("d", &recipe).request, ..to_be_deleted("d", &recipe) };
-    assert!(!index.come(&batch, gone), "it is not for those");
+    let gone = BatchEntry { request: entry("d", &recipe).request, ..to_be_deleted("d", &recipe) };
+    assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.is_any_expected("delete-b-"));
-    let (step, come, _) = index.gathered(&batch);
+    let (step, come, _) = index.collected(&batch);
     assert_eq!((step, come.len()), (Step::Create, 2));
-    let members = come.iter().map(|arrival| arrival.member.clone()).collect();
-    let marks = Marks { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
-    let seen = Job { marks, members, ..job(&batch, &[]) };
+    let members = come.iter().map(|entry| entry.member.clone()).collect();
+    let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
+    let seen = Job { run_labels: labels, members, ..job(&batch, &[]) };
     let keys = index.change_job(Change::Apply(seen));
     assert!(
         keys.contains(&WorkItem::Volume("pvc-b".into())) && keys.contains(&WorkItem::Volume("pvc-c".into())),
@@ -376,14 +385,14 @@ fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
         index.change_volume(Change::Apply(volume(uid, Some(batch))));
     }
     assert!(!index.is_without(batch, Operation::Delete, &recipe, None));
-    assert!(index.come(batch, to_be_deleted("a", &recipe)));
+    assert!(index.add_entry(batch, to_be_deleted("a", &recipe)));
     assert!(index.is_without(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
-    index.come(batch, to_be_deleted("b", &recipe));
-    index.come(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "one is to come");
+    index.add_entry(batch, to_be_deleted("b", &recipe));
+    index.add_entry(batch, to_be_deleted("d", &recipe));
+    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "one is to come");
     assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into())));
     index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
     index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
-    let ids: Vec<_> = index.gathered(batch).1.into_iter().map(|arrival| arrival.member.id).collect();
+    let ids: Vec<_> = index.collected(batch).1.into_iter().map(|entry| entry.member.id).collect();
     assert_eq!(ids, ["a"], "what is let go, or is to stay, is not deleted");
 }

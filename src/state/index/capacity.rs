@@ -34,8 +34,8 @@ impl Index {
 
     /// Returns all capacity runs: the Jobs, each with its pods.
     pub fn capacity_runs(&self) -> Vec<(Arc<Job>, Vec<Arc<Pod>>)> {
-        let jobs = self.jobs.values().filter(|job| job.marks.operation == CAPACITY);
-        jobs.map(|job| (job.clone(), self.pods_of(&job.marks.id))).collect()
+        let jobs = self.jobs.values().filter(|job| job.run_labels.operation == CAPACITY);
+        jobs.map(|job| (job.clone(), self.pods_of(&job.run_labels.id))).collect()
     }
 
     /// Returns the config of each class that has one.

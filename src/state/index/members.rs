@@ -26,14 +26,14 @@ impl Index {
     pub fn leave_job(&mut self, job: &Job) -> bool {
         let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
         let left = self.members.left.entry(job.uid.clone()).or_default();
-        left.insert(job.marks.id.clone());
+        left.insert(job.run_labels.id.clone());
         real.members.iter().all(|member| left.contains(&member.id))
     }
 
     /// Records that the Job was not deleted after all.
     pub fn stay_in_job(&mut self, job: &Job) {
         if let Some(left) = self.members.left.get_mut(&job.uid) {
-            left.remove(&job.marks.id);
+            left.remove(&job.run_labels.id);
         }
     }
 
@@ -47,7 +47,7 @@ impl Index {
 
     /// Returns the pods of a Job.
     fn pods_of_job<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a Pod> {
-        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        let pods = self.pods_by_id.get(&job.run_labels.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
         pods.map(Arc::as_ref).filter(|pod| pod.job_uid == job.uid)
     }
 
@@ -56,10 +56,10 @@ impl Index {
         let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
         let pods: Vec<&Pod> = self.pods_of_job(job).collect();
         let left = self.has_left(&job.uid, id);
-        if left && job.over && pods.iter().all(|pod| pod.is_over()) {
+        if left && job.is_over && pods.iter().all(|pod| pod.is_over()) {
             return None;
         }
-        job.shown_to(number, &pods, left).map(Arc::new)
+        job.as_seen_by(number, &pods, left).map(Arc::new)
     }
 
     /// Returns an id's view of a pod. A member that has left does not see a batch that has ended.
@@ -68,6 +68,6 @@ impl Index {
         if pod.is_over() && self.has_left(&pod.job_uid, id) {
             return None;
         }
-        pod.shown_to(number).map(Arc::new)
+        pod.as_seen_by(number).map(Arc::new)
     }
 }

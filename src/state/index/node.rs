@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Change, Index, WorkItem};
 use crate::model::claim::Claim;
-use crate::node::{Node, NodeState, Places};
+use crate::node::{Node, NodeState, NodeStates};
 use crate::object::ObjectName;
 
 impl Index {
@@ -20,13 +20,13 @@ impl Index {
     }
 
     /// Returns the states of nodes, by the cache.
-    pub fn places<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Places {
+    pub fn node_states<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> NodeStates {
         let state = |name: &String| match self.nodes.get(name) {
             Some(node) if node.reachable => NodeState::Ready,
             Some(_) => NodeState::Unreachable,
             None => NodeState::Missing,
         };
-        Places(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
+        NodeStates(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
     }
 
     /// Applies a change of a node. A change of its existence, its labels, or its ability to answer and to take pods
@@ -77,7 +77,7 @@ impl Index {
         keys.extend(volumes.map(|volume| WorkItem::Volume(volume.name.clone())));
         keys.extend(contents);
         keys.extend(pods.clone().flat_map(|pod| self.pod_keys(pod)));
-        let classes: BTreeSet<&String> = pods.map(|pod| &pod.marks.class).collect();
+        let classes: BTreeSet<&String> = pods.map(|pod| &pod.run_labels.class).collect();
         keys.extend(classes.into_iter().flat_map(|class| self.turns_in(class)));
         keys.sort();
         keys.dedup();

@@ -110,7 +110,8 @@ impl Index {
     /// Returns the runs of a class, by its label value, that use a slot and are in progress. Runs on a dead node do not
     /// count, so that such a node does not block others.
     fn seen_runs(&self, class: &str) -> impl Iterator<Item = &Job> {
-        let runs = self.jobs.values().filter(move |job| !job.over && job.marks.class == class && takes_a_place(job));
+        let runs =
+            self.jobs.values().filter(move |job| !job.is_over && job.run_labels.class == class && takes_a_place(job));
         runs.filter(|job| !self.is_lost(job)).map(|job| &**job)
     }
 
@@ -168,7 +169,7 @@ impl Index {
 
     /// Returns the items that may use the slot of a run that has ended.
     pub(super) fn next_in_line(&self, ended: &Job) -> Vec<WorkItem> {
-        self.turns_in(&ended.marks.class)
+        self.turns_in(&ended.run_labels.class)
     }
 
     /// Returns the items whose turn is now, in a class given by its label value.
@@ -211,10 +212,10 @@ impl Index {
 
     /// Records that somebody deleted a Job. If it was in progress, it is counted until the claim has its volume.
     pub(super) fn note_removed(&mut self, job: &Job) {
-        if job.marks.operation != "provision" || job.over {
+        if job.run_labels.operation != "provision" || job.is_over {
             return;
         }
-        let alone = job.members.is_empty().then(|| (job.marks.id.clone(), job.name.name.clone()));
+        let alone = job.members.is_empty().then(|| (job.run_labels.id.clone(), job.name.name.clone()));
         let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
         for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
             let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
@@ -225,7 +226,7 @@ impl Index {
 
     /// Checks whether a pod of the Job is on a node that does not answer.
     pub(super) fn is_lost(&self, job: &Job) -> bool {
-        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        let pods = self.pods_by_id.get(&job.run_labels.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
         let mut nodes =
             pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
         nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
@@ -235,7 +236,7 @@ impl Index {
 /// Checks whether a run needs a slot. Runs for a volume or a snapshot do. Runs for a whole class have their own rate
 /// limit.
 fn takes_a_place(job: &Job) -> bool {
-    [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.marks.operation)
+    [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.run_labels.operation)
 }
 
 #[cfg(test)]

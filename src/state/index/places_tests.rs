@@ -6,7 +6,7 @@ use super::super::tests::{CLASS, index, name, recipe, with_limits};
 use super::*;
 use crate::model::claim::Claim;
 use crate::node::Node;
-use crate::run::view::{Marks, Pod};
+use crate::run::view::{Pod, RunLabels};
 use crate::state::index::Change;
 
 fn asks(index: &mut Index, claim: &str) -> bool {
@@ -42,14 +42,14 @@ fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
     let claim = Claim::from(&claim);
     let mut index = index();
     index.change_claim(Change::Apply(claim.clone()));
-    let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
-    let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), marks, ..Job::default() };
+    let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), run_labels, ..Job::default() };
     let removed = |index: &mut Index, job: &Job| {
         index.change_job(Change::Apply(job.clone()));
         index.change_job(Change::Delete(job.name.clone()));
         index.removed("u", "provision-u-1").map(|removed| removed.times)
     };
-    assert_eq!(removed(&mut index, &Job { over: true, ..job.clone() }), None, "it was done");
+    assert_eq!(removed(&mut index, &Job { is_over: true, ..job.clone() }), None, "it was done");
     assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
     assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
     index.change_claim(Change::Delete(claim.name));
@@ -61,11 +61,11 @@ fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
 fn the_end_of_a_run_wakes_the_first_in_line() {
     let mut index = with_limits(&[("max-in-flight", "1")]).0;
     assert!(asks(&mut index, "a"));
-    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-    let job = Job { name: name("a"), claim: Some(name("a")), marks, ..Job::default() };
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(name("a")), run_labels, ..Job::default() };
     index.change_job(Change::Apply(job.clone()));
     assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
-    let over = Job { over: true, ..job };
+    let over = Job { is_over: true, ..job };
     assert_eq!(index.change_job(Change::Apply(over.clone())), [WorkItem::Claim(name("a")), WorkItem::Claim(name("z"))]);
     assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
     assert!(asks(&mut index, "z"));
@@ -78,13 +78,13 @@ fn a_run_that_is_lost_leaves_its_place_to_the_next_in_line() {
         |reachable| Change::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
     index.change_node(answers(true));
     assert!(asks(&mut index, "a"));
-    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-    index.change_job(Change::Apply(Job { name: name("a"), marks: marks.clone(), ..Job::default() }));
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    index.change_job(Change::Apply(Job { name: name("a"), run_labels: run_labels.clone(), ..Job::default() }));
     index.change_pod(Change::Apply(Pod {
         name: name("p"),
         job: "a".into(),
         node: Some("n".into()),
-        marks,
+        run_labels,
         ..Pod::default()
     }));
     assert!(!asks(&mut index, "b"));
@@ -103,15 +103,15 @@ fn snapshots_stand_in_the_same_line_as_claims() {
     assert!(!index.reserve("provision-a-1", &claim, &recipe));
     index.stand_in_line(&claim, &recipe);
     let run = |operation: &str, id: &str| {
-        let marks = Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
-        Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), marks, ..Job::default() }
+        let run_labels = RunLabels { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
+        Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), run_labels, ..Job::default() }
     };
     let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
     index.change_job(Change::Apply(snapshot.clone()));
     let other = Asker::content("snapcontent-t", "team");
     assert!(!index.has_room(&claim, &recipe) && !index.reserve("snapshot-t-1", &other, &recipe));
     index.stand_in_line(&other, &recipe);
-    let woken = index.change_job(Change::Apply(Job { over: true, ..snapshot }));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..snapshot }));
     assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
     assert!(index.reserve("provision-a-1", &claim, &recipe));
     let provision = run("provision", "a");
@@ -137,11 +137,11 @@ fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
         index.stand_in_line(&asks("t", claim), &recipe);
     }
     assert!(index.reserve("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
-    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-    let job = Job { name: name("a"), claim: Some(of("t", "a")), marks, ..Job::default() };
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(of("t", "a")), run_labels, ..Job::default() };
     index.change_job(Change::Apply(job.clone()));
     assert!(!index.reserve("b", &asks("t", "b"), &recipe));
-    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert_eq!(woken[1..], [WorkItem::Claim(of("t", "b"))], "one place, one claim");
     assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
 }
@@ -155,13 +155,18 @@ fn a_node_with_all_its_runs_keeps_nobody_from_another() {
     assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "expected there");
     assert!(index.stand_in_line(&on("b", "n"), &recipe).is_empty());
     assert!(!index.has_room(&Asker::claim(&name("b")), &recipe), "it waits for that node");
-    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-    let job =
-        Job { name: name("provision-a-1"), claim: Some(name("a")), marks, node: Some("n".into()), ..Job::default() };
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job {
+        name: name("provision-a-1"),
+        claim: Some(name("a")),
+        run_labels,
+        node: Some("n".into()),
+        ..Job::default()
+    };
     index.change_job(Change::Apply(job.clone()));
     assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "seen there");
     assert!(index.reserve("provision-c-1", &on("c", "m"), &recipe), "another node");
-    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
     assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
     assert!(index.stand_in_line(&on("d", "n"), &recipe).is_empty());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{CAPACITY, Change, Index, WorkItem, batch, drop_from, within};
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
-use crate::run::view::{Complaint, Job, Pod};
+use crate::run::view::{Job, Pod, WarningEvent};
 
 impl Index {
     /// Returns all Jobs as they exist.
@@ -37,8 +37,10 @@ impl Index {
 
     /// Returns the volume ids of provision runs that belong to no claim and whose recipes are stored.
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
-        let provisions =
-            self.jobs.values().filter(|job| job.is_of_claim() && job.marks.operation == "provision" && !job.deleting);
+        let provisions = self
+            .jobs
+            .values()
+            .filter(|job| job.is_of_claim() && job.run_labels.operation == "provision" && !job.deleting);
         let provisions =
             provisions.filter(|job| hash_of(&job.config).is_some_and(|hash| self.recipes.contains_key(hash)));
         let ids = provisions.flat_map(|job| job.ids()).filter(|id| !self.claim_by_id.contains_key(*id));
@@ -61,8 +63,8 @@ impl Index {
     }
 
     /// Returns the warnings of Kubernetes about these objects.
-    pub fn complaints_about<'a>(&'a self, uids: impl Iterator<Item = &'a str>) -> Vec<Arc<Complaint>> {
-        uids.filter_map(|uid| self.complaints.get(uid).cloned()).collect()
+    pub fn warning_events_of<'a>(&'a self, uids: impl Iterator<Item = &'a str>) -> Vec<Arc<WarningEvent>> {
+        uids.filter_map(|uid| self.warning_events.get(uid).cloned()).collect()
     }
 
     /// Applies a change of a Job.
@@ -84,7 +86,7 @@ impl Index {
                 if !job.members.is_empty() {
                     keys.extend(self.see_batch(&job));
                 }
-                if job.over && before.is_none_or(|before| !before.over) {
+                if job.is_over && before.is_none_or(|before| !before.is_over) {
                     keys.extend(self.next_in_line(&job));
                     keys.extend(self.gathering_of(&job));
                 }
@@ -93,13 +95,13 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(job) = self.jobs.remove(&name) else { return Vec::new() };
-                self.complaints.remove(&job.uid);
+                self.warning_events.remove(&job.uid);
                 own_ids(&job).for_each(|id| drop_from(&mut self.jobs_by_id, id, &name));
                 self.note_removed(&job);
                 self.forget_left(&job.uid);
                 let mut keys = job_keys(&job);
                 keys.extend(self.see_growth(&job, true));
-                if !job.over {
+                if !job.is_over {
                     keys.extend(self.next_in_line(&job));
                     keys.extend(self.gathering_of(&job));
                 }
@@ -135,7 +137,7 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(pod) = self.pods.remove(&name) else { return Vec::new() };
-                self.complaints.remove(&pod.uid);
+                self.warning_events.remove(&pod.uid);
                 ids_of_pod(&pod).for_each(|id| drop_from(&mut self.pods_by_id, id, &name));
                 self.pod_keys(&pod)
             }
@@ -147,7 +149,7 @@ impl Index {
     }
 
     pub(super) fn pod_keys(&self, pod: &Pod) -> Vec<WorkItem> {
-        if pod.marks.operation == CAPACITY {
+        if pod.run_labels.operation == CAPACITY {
             return vec![WorkItem::Capacity];
         }
         let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
@@ -156,28 +158,28 @@ impl Index {
             keys.extend(self.claim_keys(id));
             keys.extend(self.volume_keys(id));
         }
-        keys.extend(self.snapshots.of_pod(&pod.marks));
+        keys.extend(self.snapshots.of_pod(&pod.run_labels));
         keys.sort();
         keys.dedup();
         keys
     }
 
     /// Records a warning of Kubernetes about a Job or pod.
-    pub fn complain(&mut self, complaint: Complaint) -> Vec<WorkItem> {
-        let job = self.jobs.values().find(|job| job.uid == complaint.about);
+    pub fn add_warning_event(&mut self, event: WarningEvent) -> Vec<WorkItem> {
+        let job = self.jobs.values().find(|job| job.uid == event.about);
         let keys = match job {
             Some(job) => job_keys(job),
-            None => match self.pods.values().find(|pod| pod.uid == complaint.about) {
+            None => match self.pods.values().find(|pod| pod.uid == event.about) {
                 Some(pod) => self.pod_keys(pod),
                 // The object is gone, or not visible yet. Its next event decides.
                 None => Vec::new(),
             },
         };
         // The last warning about an object counts. Warnings about objects of others are few here and short-lived.
-        if self.complaints.len() > 10_000 {
-            self.complaints.clear();
+        if self.warning_events.len() > 10_000 {
+            self.warning_events.clear();
         }
-        self.complaints.insert(complaint.about.clone(), Arc::new(complaint));
+        self.warning_events.insert(event.about.clone(), Arc::new(event));
         keys
     }
 }
@@ -188,7 +190,7 @@ pub(super) fn job_keys(job: &Job) -> Vec<WorkItem> {
         return job.members.iter().map(batch::key).collect();
     }
     vec![match (&job.content, &job.volume) {
-        (None, None) if job.marks.operation == CAPACITY => WorkItem::Capacity,
+        (None, None) if job.run_labels.operation == CAPACITY => WorkItem::Capacity,
         (Some(content), _) => WorkItem::Content(content.clone()),
         (None, Some(volume)) => WorkItem::Volume(volume.clone()),
         (None, None) => WorkItem::Claim(job.claim.clone().unwrap_or_default()),
@@ -197,10 +199,10 @@ pub(super) fn job_keys(job: &Job) -> Vec<WorkItem> {
 
 /// Returns the ids under which a Job is found. A batch is found also by its own name.
 fn own_ids(job: &Job) -> impl Iterator<Item = &String> {
-    job.members.iter().map(|member| &member.id).chain([&job.marks.id])
+    job.members.iter().map(|member| &member.id).chain([&job.run_labels.id])
 }
 
 /// Returns the same for a pod.
 fn ids_of_pod(pod: &Pod) -> impl Iterator<Item = &String> {
-    pod.members.iter().map(|member| &member.id).chain([&pod.marks.id])
+    pod.members.iter().map(|member| &member.id).chain([&pod.run_labels.id])
 }

@@ -387,11 +387,11 @@ impl Index {
 }
 
 fn is_growth(job: &Job) -> bool {
-    job.marks.operation == crate::volume::expand::CAPABILITY
+    job.run_labels.operation == crate::volume::expand::CAPABILITY
 }
 
 fn has_failed(job: &Job) -> bool {
-    job.over && !job.complete
+    job.is_over && !job.complete
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::super::{Change, Index};
 use super::*;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
-use crate::run::view::Marks;
+use crate::run::view::RunLabels;
 
 const CLASSES: [&str; 2] = ["c", "d"];
 
@@ -192,10 +192,11 @@ impl Deed {
             }
             Deed::Growth { claim, size, end } => {
                 let id = uid(claim, false);
-                let marks = Marks { operation: "expand".into(), id: id.clone(), attempt: 1, class: "c".into() };
+                let run_labels =
+                    RunLabels { operation: "expand".into(), id: id.clone(), attempt: 1, class: "c".into() };
                 let name = ObjectName::new("own", format!("expand-{claim}"));
                 let (volume, size) = (Some(names::pv_name(&id)), Some(u64::from(size) << 30));
-                let job = Job { name: name.clone(), volume, size, marks, over: end == 1, ..Job::default() };
+                let job = Job { name: name.clone(), volume, size, run_labels, is_over: end == 1, ..Job::default() };
                 match end {
                     2 => drop(index.change_job(Change::Delete(name))),
                     _ => drop(index.change_job(Change::Apply(job))),
@@ -341,17 +342,17 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
 
     // The run has failed, so that its Job does not count any more.
     index.wait_for_room(WorkItem::Claim(two.name.clone()), CLASS);
-    let marks = Marks { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
+    let run_labels = RunLabels { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
     let job = Job {
         name: ObjectName::new("own", "e"),
         volume: Some(volume.name.clone()),
         size: Some(gi(3)),
-        marks,
+        run_labels,
         ..Job::default()
     };
     index.change_job(Change::Apply(job.clone()));
     assert!(index.claim_is_refused(&two, &recipe).is_some(), "the Job says it now");
-    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(two.name.clone())), "{woken:?}");
     assert_eq!(index.claim_is_refused(&two, &recipe), None);
     index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));

@@ -13,7 +13,7 @@ use crate::model::snapshot::Class;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::object::ObjectName;
-use crate::run::view::{Job, Marks};
+use crate::run::view::{Job, RunLabels};
 
 /// All snapshot objects.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Snapshots {
     }
 
     /// Returns the content of a pod, also if its Job is not visible any more.
-    pub(super) fn of_pod(&self, marks: &Marks) -> Option<WorkItem> {
+    pub(super) fn of_pod(&self, marks: &RunLabels) -> Option<WorkItem> {
         let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
         of_snapshot.iter().find(|operation| operation.as_str() == marks.operation)?;
         let name = names::content_name(&marks.id);

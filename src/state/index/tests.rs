@@ -10,7 +10,7 @@ use super::*;
 use crate::clock::Time;
 use crate::config::classes::ClassLookup;
 use crate::config::record::EffectiveConfig;
-use crate::run::view::Marks;
+use crate::run::view::RunLabels;
 
 pub(super) const CLASS: &str = "c";
 
@@ -141,7 +141,7 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
     };
     let pod = |operation: &str, id: &str| Pod {
         name: name("pod"),
-        marks: Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() },
+        run_labels: RunLabels { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() },
         ..Pod::default()
     };
     let mut index = index();
@@ -194,9 +194,9 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
 #[test]
 fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
     let mut index = index();
-    let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
-    let job = Job { name: name("job"), claim: Some(name("a")), marks: marks.clone(), ..Job::default() };
-    let pod = Pod { name: name("pod"), job: "job".into(), marks, phase: "Pending".into(), ..Pod::default() };
+    let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("job"), claim: Some(name("a")), run_labels: run_labels.clone(), ..Job::default() };
+    let pod = Pod { name: name("pod"), job: "job".into(), run_labels, phase: "Pending".into(), ..Pod::default() };
     let woken = [WorkItem::Claim(name("a"))];
     for _ in 0..2 {
         assert_eq!(index.change_job(Change::Apply(job.clone())), woken);

@@ -22,11 +22,11 @@ pub(super) struct UnstartedRuns(HashMap<String, PodHistory>);
 impl UnstartedRuns {
     /// Records a change of a pod. A container that has run, or may have run, counts for good.
     pub(super) fn see(&mut self, pod: &Pod) {
-        if pod.marks.operation != "provision" || !pod.members.is_empty() {
+        if pod.run_labels.operation != "provision" || !pod.members.is_empty() {
             return;
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_ran);
-        match self.0.get_mut(&pod.marks.id).filter(|seen| seen.job == pod.job) {
+        match self.0.get_mut(&pod.run_labels.id).filter(|seen| seen.job == pod.job) {
             Some(seen) => seen.unstarted &= !may_have_run && seen.job_uid == pod.job_uid,
             None if pod.never_ran => {
                 let seen = PodHistory {
@@ -35,7 +35,7 @@ impl UnstartedRuns {
                     unstarted: !may_have_run,
                     created: pod.created,
                 };
-                self.0.insert(pod.marks.id.clone(), seen);
+                self.0.insert(pod.run_labels.id.clone(), seen);
             }
             None => {}
         }
@@ -57,11 +57,11 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::view::Marks;
+    use crate::run::view::RunLabels;
 
     fn pod(job_uid: &str) -> Pod {
-        let marks = Marks { operation: "provision".into(), id: "id".into(), attempt: 1, class: "c".into() };
-        Pod { marks, job: "job".into(), job_uid: job_uid.into(), ..Pod::default() }
+        let run_labels = RunLabels { operation: "provision".into(), id: "id".into(), attempt: 1, class: "c".into() };
+        Pod { run_labels, job: "job".into(), job_uid: job_uid.into(), ..Pod::default() }
     }
 
     fn idle(pods: &[Pod]) -> bool {

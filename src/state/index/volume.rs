@@ -99,7 +99,7 @@ impl Index {
                 self.forget_volume(&volume);
                 self.forget_known(&volume.name);
                 self.gone_claims.remove(&volume.name);
-                volume.id().into_iter().for_each(|id| self.forget_alone(id));
+                volume.id().into_iter().for_each(|id| self.forget_own_run(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
                 self.waits_for_room.remove(&WorkItem::Volume(volume.name.clone()));

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use contract::batch::{self, Failed};
-use contract::request::Request;
+use contract::batch::{self, MemberFailure};
+use contract::request::RunRequest;
 use tempfile::TempDir;
 
 /// Two volumes.
@@ -32,7 +32,7 @@ pub struct Ended {
     /// Standard error: what it tells of its work, and the last words again.
     pub log: String,
     /// The termination message.
-    pub last_words: String,
+    pub termination_message: String,
 }
 
 impl Ended {
@@ -47,7 +47,7 @@ impl Ended {
     #[track_caller]
     pub fn failed(self, code: i32, says: &str) -> Self {
         assert_eq!(self.code, code, "{self:?}");
-        assert!(self.last_words.contains(says), "`{says}` in {self:?}");
+        assert!(self.termination_message.contains(says), "`{says}` in {self:?}");
         self
     }
 
@@ -55,11 +55,11 @@ impl Ended {
     #[track_caller]
     pub fn outcomes(&self) -> BTreeMap<usize, (i32, String)> {
         assert_eq!(self.code, 0, "{self:?}");
-        let failed = match self.last_words.as_str() {
+        let failed = match self.termination_message.as_str() {
             "" => Vec::new(),
             told => batch::read_outcomes(told).unwrap_or_else(|| panic!("{self:?}")),
         };
-        failed.into_iter().map(|Failed { member, code, words }| (member, (code, words))).collect()
+        failed.into_iter().map(|MemberFailure { member, code, message }| (member, (code, message))).collect()
     }
 }
 
@@ -89,8 +89,8 @@ pub fn claim(id: &str, class: &str) -> BTreeMap<String, String> {
 /// # Panics
 /// If one of them is not that of a run.
 pub fn batch(members: &[BTreeMap<String, String>]) -> (BTreeMap<String, String>, Vec<String>) {
-    let request = |env: &BTreeMap<String, String>| Request::from_env(|name| env.get(name).cloned()).expect("a run");
-    let requests: Vec<Request> = members.iter().map(request).collect();
+    let request = |env: &BTreeMap<String, String>| RunRequest::from_env(|name| env.get(name).cloned()).expect("a run");
+    let requests: Vec<RunRequest> = members.iter().map(request).collect();
     let split = batch::split(&requests);
     // What is no property, such as what comes of Secrets, all have in common.
     let mut env = members[0].clone();
@@ -196,7 +196,7 @@ impl Stage {
             code: output.status.code().expect("ended by a signal"),
             out: String::from_utf8(output.stdout).expect("UTF-8"),
             log: String::from_utf8(output.stderr).expect("UTF-8"),
-            last_words: self.last_words(),
+            termination_message: self.termination_message(),
         }
     }
 
@@ -204,7 +204,7 @@ impl Stage {
     ///
     /// # Panics
     /// If they are no UTF-8.
-    pub fn last_words(&self) -> String {
+    pub fn termination_message(&self) -> String {
         fs::read_to_string(self.log()).expect("the last words")
     }
 

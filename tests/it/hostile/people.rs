@@ -2,7 +2,7 @@
 
 use cluster::Cluster;
 use contract::names;
-use contract::request::Request;
+use contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
@@ -238,7 +238,7 @@ pub(super) fn script_volume(job: &Job) -> Value {
 /// What flex-pv reserves a volume with in the pod of a Job.
 pub(super) fn placeholder(job: &Job) -> ObjectReference {
     let pod_namespace = job.metadata.namespace.clone().unwrap();
-    contract::volume::placeholder(&Request { pod_namespace, ..request(job) })
+    contract::volume::placeholder(&RunRequest { pod_namespace, ..request(job) })
 }
 
 pub(super) async fn create(api: &Api<PersistentVolume>, volume: Value) -> kube::Result<PersistentVolume> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
@@ -88,7 +88,7 @@ pub struct Image {
     /// The UIDs of the Jobs that have run.
     pub over: BTreeSet<String>,
     /// What it was asked for, one after another.
-    pub asked: Vec<Request>,
+    pub asked: Vec<RunRequest>,
     /// It fails when it is to make a volume that nobody has claimed, having stored something.
     pub fails: bool,
 }

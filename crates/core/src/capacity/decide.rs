@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::capacity::{Answer, MOST};
+use contract::capacity::{Answer, MAX_BYTES};
 use contract::names::reason;
 
 use super::segment::{CapacitySource, Segment, WantedSegment};
@@ -72,7 +72,7 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
                     Err(error) => Outcome::Failed(format!("the image ended well, but {error}")),
                 },
                 // The watch of pods may lag behind the watch of Jobs.
-                None if !job.over => Outcome::GoesOn,
+                None if !job.is_over => Outcome::GoesOn,
                 None => Outcome::Failed("its pod is gone, and with it what it said".to_owned()),
             }
         }
@@ -169,7 +169,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
     let mut runs: HashMap<&str, Vec<&Run>> = HashMap::new();
     for run in o.runs.iter().filter(|run| !run.job.deleting) {
-        runs.entry(run.job.marks.id.as_str()).or_default().push(run);
+        runs.entry(run.job.run_labels.id.as_str()).or_default().push(run);
     }
     let mut in_flight = in_flight(o, &runs);
     let mut starts = Vec::new();
@@ -180,17 +180,22 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
         let published = o.published.get(&segment.object_name()).map(Arc::as_ref).filter(|p| !p.deleting);
         let publish = match &wanted.source {
             None => published
-                .is_none_or(|p| (p.bytes, p.largest) != (MOST, None) || p.record.is_some())
-                .then_some((Answer { bytes: MOST, largest: None }, None)),
+                .is_none_or(|p| (p.bytes, p.largest) != (MAX_BYTES, None) || p.record.is_some())
+                .then_some((Answer { bytes: MAX_BYTES, largest: None }, None)),
             Some(source) => {
                 let record = published.and_then(|p| p.record.as_ref());
                 let done = record.map_or(0, |record| record.attempt);
                 // People need the log of a failed run until another run succeeds.
                 let succeeded = record.is_some_and(|record| record.failures == 0);
-                let is_done =
-                    |run: &&&Run| run.job.marks.attempt <= done && run.job.over && (succeeded || run.job.complete);
+                let is_done = |run: &&&Run| {
+                    run.job.run_labels.attempt <= done && run.job.is_over && (succeeded || run.job.complete)
+                };
                 plan.steps.extend(own.iter().filter(is_done).map(|run| remove(run)));
-                match own.iter().filter(|run| run.job.marks.attempt > done).max_by_key(|run| run.job.marks.attempt) {
+                match own
+                    .iter()
+                    .filter(|run| run.job.run_labels.attempt > done)
+                    .max_by_key(|run| run.job.run_labels.attempt)
+                {
                     Some(run) => ended(&mut plan, segment, source, run, published, now),
                     None => {
                         let fingerprint = o.fingerprint.get(&segment.id).cloned().unwrap_or_default();
@@ -262,7 +267,7 @@ fn ended(
 
 /// Returns the record of a run that succeeds now.
 fn record(job: &Job, now: i64) -> CapacityRecord {
-    let (attempt, config, saw) = (job.marks.attempt, job.config.clone(), job.fingerprint.clone());
+    let (attempt, config, saw) = (job.run_labels.attempt, job.config.clone(), job.fingerprint.clone());
     CapacityRecord { attempt, at: now, config, saw, answered: now, ..CapacityRecord::default() }
 }
 
@@ -288,7 +293,7 @@ fn failed(
     let answered = if last.is_some() { before.answered } else { 0 };
     let failures = before.failures.saturating_add(1);
     let record = CapacityRecord { answered, failures, message: why.to_owned(), ..record };
-    (last.unwrap_or(Answer { bytes: MOST, largest: None }), record, event)
+    (last.unwrap_or(Answer { bytes: MAX_BYTES, largest: None }), record, event)
 }
 
 /// Decides row 3 for a run whose Job Kubernetes rejects.
@@ -302,7 +307,7 @@ pub fn refused(
 ) -> (Step, NewEvent) {
     let config = source.recipe.version();
     let mut job = Job { config, fingerprint: ask.fingerprint.clone(), ..Job::default() };
-    job.marks.attempt = ask.attempt;
+    job.run_labels.attempt = ask.attempt;
     let record = record(&job, now);
     let (answer, record, event) = failed(segment, source, record, why, published, now);
     (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, event)

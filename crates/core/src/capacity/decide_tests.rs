@@ -1,4 +1,4 @@
-use contract::capacity::MOST;
+use contract::capacity::MAX_BYTES;
 use proptest::prelude::*;
 
 use super::*;
@@ -89,7 +89,8 @@ impl World {
                     ..Job::default()
                 };
                 job.name = ObjectName::new("admin", crate::capacity::run::name(&segment.id, ask.attempt));
-                (job.marks.id, job.marks.attempt, job.marks.class) = (segment.id, ask.attempt, segment.class);
+                (job.run_labels.id, job.run_labels.attempt, job.run_labels.class) =
+                    (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
                 self.started += 1;
                 self.runs.push(Run { job: Arc::new(job), outcome: Outcome::GoesOn });
@@ -121,7 +122,7 @@ impl World {
     fn check(&self) {
         let mut of_segment: BTreeMap<&str, usize> = BTreeMap::new();
         for run in self.runs.iter().filter(|run| run.outcome == Outcome::GoesOn) {
-            *of_segment.entry(&run.job.marks.id).or_default() += 1;
+            *of_segment.entry(&run.job.run_labels.id).or_default() += 1;
         }
         assert!(of_segment.values().all(|runs| *runs == 1), "two runs of one segment: {of_segment:?}");
     }
@@ -154,7 +155,7 @@ impl World {
     fn end(&mut self, at: usize, outcome: Outcome) {
         let run = &mut self.runs[at];
         let mut job = (*run.job).clone();
-        (job.over, job.complete) = (true, matches!(outcome, Outcome::Answered(_)));
+        (job.is_over, job.complete) = (true, matches!(outcome, Outcome::Answered(_)));
         (run.job, run.outcome) = (Arc::new(job), outcome);
     }
 
@@ -184,7 +185,7 @@ fn room(bytes: u64) -> Outcome {
 fn the_scheduler_looks_when_all_is_known() {
     let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
     world.settle();
-    assert_eq!((world.started, world.known(), world.looks()), (2, vec![MOST], false), "plain alone is known");
+    assert_eq!((world.started, world.known(), world.looks()), (2, vec![MAX_BYTES], false), "plain alone is known");
     world.end(0, room(5));
     world.settle();
     assert!(!world.looks(), "one node has not answered");
@@ -192,7 +193,7 @@ fn the_scheduler_looks_when_all_is_known() {
     world.settle();
     let mut known = world.known();
     known.sort_unstable();
-    assert_eq!((known, world.looks()), (vec![5, 7, MOST], true));
+    assert_eq!((known, world.looks()), (vec![5, 7, MAX_BYTES], true));
     assert!(world.runs.is_empty(), "answered runs are removed");
     assert_eq!(world.settle(), 0);
 }
@@ -239,7 +240,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     assert_eq!(config.name, "config-of-c");
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
     world.settle();
-    assert_eq!((world.known(), world.looks()), (vec![MOST], true));
+    assert_eq!((world.known(), world.looks()), (vec![MAX_BYTES], true));
     // Failed runs are repeated more and more rarely.
     let mut pauses = Vec::new();
     for _ in 0..9 {
@@ -268,7 +269,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     world.settle();
     world.end_all(&Outcome::Failed("busy".into()));
     world.settle();
-    assert_eq!(world.known(), [MOST], "not for ever");
+    assert_eq!(world.known(), [MAX_BYTES], "not for ever");
 }
 
 #[test]
@@ -369,7 +370,7 @@ fn the_csidriver_of_another_is_left_alone() {
     // Without an image that reports them, the classes must still seem to have room.
     world.classes = vec![class("plain", &[])];
     world.settle();
-    assert_eq!(world.known(), [MOST]);
+    assert_eq!(world.known(), [MAX_BYTES]);
     assert_eq!(world.driver, Some(foreign(true, Some("other"))));
 }
 
@@ -389,10 +390,10 @@ fn so_many_at_one_time() {
 #[test]
 fn what_a_run_says_is_its_last_word() {
     use crate::run::state::{Cause, RunState};
-    use crate::run::view::Terminated;
-    let job = Job { uid: "j".into(), over: true, complete: true, ..Job::default() };
+    use crate::run::view::ContainerEnd;
+    let job = Job { uid: "j".into(), is_over: true, complete: true, ..Job::default() };
     let pod = |uid: &str, message: &str| {
-        let terminated = Terminated {
+        let terminated = ContainerEnd {
             container: "provisioner".into(),
             code: 0,
             reason: String::new(),
@@ -409,7 +410,7 @@ fn what_a_run_says_is_its_last_word() {
     };
     assert!(failed(said(&[pod("j", "all is well")])).contains("/dev/termination-log"));
     assert!(failed(said(&[])).contains("its pod is gone"));
-    assert_eq!(outcome(RunState::Succeeded, &Job { over: false, ..job.clone() }, &[]), Outcome::GoesOn);
+    assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::GoesOn);
     let cause = Cause::new("ExitCode", "exit code 78");
     let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, settled: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
@@ -518,7 +519,7 @@ proptest! {
         prop_assert!(world.published.keys().all(of_today));
         // The failed Jobs remain where no run has answered since, because their nodes do not answer.
         let failed = |run: &Run| {
-            let published = world.published.values().find(|published| published.name.ends_with(&run.job.marks.id));
+            let published = world.published.values().find(|published| published.name.ends_with(&run.job.run_labels.id));
             published.and_then(|published| published.record.as_ref()).is_some_and(|record| record.failures > 0)
         };
         prop_assert!(world.runs.iter().all(failed), "{:?}", world.runs);

@@ -10,7 +10,7 @@ pub mod segment;
 
 use std::collections::BTreeMap;
 
-use contract::capacity::MOST;
+use contract::capacity::MAX_BYTES;
 use contract::{names, quantity};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 
@@ -79,7 +79,7 @@ impl Published {
 
     /// Checks whether the object says that the capacity is unlimited.
     pub fn is_unlimited(&self) -> bool {
-        self.bytes >= MOST
+        self.bytes >= MAX_BYTES
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::segment::Segment;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::config::topology::Topologies;
-use crate::run::job::{self, Place, job};
+use crate::run::job::{self, RunTarget, job};
 use crate::run::list::of_no_claim;
 use crate::run::request::of_class;
 
@@ -42,22 +42,22 @@ pub fn capacity(
     identity: &Identity,
     (kube_api, ts): (&str, &str),
 ) -> Job {
-    let request = Request {
+    let request = RunRequest {
         node_name: ask.node.clone().unwrap_or_default(),
         topology: segment.topology.clone(),
         class_topologies: allowed.json(),
         ..of_class(Operation::Capacity, recipe, identity, kube_api, (ask.attempt, ts.to_owned()))
     };
-    let place = Place {
+    let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: ask.node.clone(),
         allowed: match &ask.node {
             None => Topologies::only(&segment.topology),
             Some(_) => Topologies::default(),
         },
-        ..Place::default()
+        ..RunTarget::default()
     };
-    let mut job = job(recipe, &request, &place);
+    let mut job = job(recipe, &request, &target);
     job.metadata.name = Some(name(&segment.id, ask.attempt));
     of_no_claim(&mut job);
     // The index finds the Job by its segment, as it finds other Jobs by their volumes.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use contract::names;
 
 use super::CAPABILITY;
-use crate::claim::nodes::{is_meant, takes};
+use crate::claim::nodes::{accepts_run, matches_config};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
@@ -111,12 +111,12 @@ fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<WantedSeg
     }
     let by_node = keys.iter().any(|key| key == names::HOSTNAME);
     let mut found: BTreeMap<BTreeMap<String, String>, (Option<String>, bool)> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| class.allowed.allows(&node.labels) && is_meant(node, recipe)) {
+    for node in nodes.iter().filter(|node| class.allowed.allows(&node.labels) && matches_config(node, recipe)) {
         let labels = keys.iter().map(|key| Some((key.clone(), node.labels.get(key)?.clone())));
         // Volumes that are bound to these labels cannot be on a node that lacks them.
         let Some(topology) = labels.collect::<Option<BTreeMap<_, _>>>() else { continue };
         let entry = found.entry(topology).or_insert((by_node.then(|| node.name.clone()), false));
-        entry.1 |= takes(node, recipe);
+        entry.1 |= accepts_run(node, recipe);
     }
     found
         .into_iter()

@@ -51,7 +51,7 @@
 //!
 //! With `placement: selected-node` a run has a node before its Job exists, and the stamp records the node. The
 //! scheduler selects the node; or, where the class binds immediately and nobody selects one,
-//! [`choose`](crate::claim::nodes::choose) does. So the orchestrator knows on which nodes an attempt may leave storage,
+//! [`choose`](crate::claim::nodes::choose_node) does. So the orchestrator knows on which nodes an attempt may leave storage,
 //! even if it never saw the pod.
 //!
 //! If the storage of a data source is on one node, the copy is made on that node, whatever node is selected. The
@@ -63,7 +63,7 @@ mod adoption;
 mod attempt;
 mod data_source;
 mod leaving;
-mod place;
+mod placement;
 mod ready;
 mod unstarted;
 
@@ -74,10 +74,10 @@ use self::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_del
 pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
-pub use self::place::{cleanup_node, last_node, run_node};
+pub use self::placement::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
 use crate::claim::data_source::DataSourceState;
-use crate::claim::nodes::Choice;
+use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 pub use crate::decision::NewEvent;
@@ -86,7 +86,7 @@ use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::node::{Places, unreachable_message};
+use crate::node::{NodeStates, unreachable_message};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
@@ -154,11 +154,11 @@ pub struct Observed<'a> {
     /// A pod of a provision run may still be running.
     pub has_running_pods: bool,
     /// The nodes for the next attempt, if nobody selects a node for the claim.
-    pub node_choice: &'a Choice,
+    pub node_choice: &'a NodeChoice,
     /// The nodes of all pods that may still be running, whatever their run.
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the claim and its pods depend on.
-    pub places: &'a Places,
+    pub node_states: &'a NodeStates,
     /// Volumes that name the claim.
     pub volumes: &'a [Candidate<'a>],
     /// A quorum read has found no volume.
@@ -190,7 +190,7 @@ pub struct Observed<'a> {
     /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
     pub removed: Option<RemovedJob>,
     /// The batch of the stamped attempt has begun without the claim, or cannot begin.
-    pub left_out: bool,
+    pub missed_batch: bool,
 }
 
 /// The next step for a claim.
@@ -386,7 +386,7 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
             Some(Some(adopt)) => adopt,
         };
     }
-    match o.jobs.iter().find(|job| job.over && !job.deleting) {
+    match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
         Some(job) => Step::RemoveJob { job: job.name.clone() }.into(),
         None => noted(o),
     }
@@ -429,7 +429,9 @@ fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
 
 /// Waits for the end of a pod on a node that does not answer, and emits an event.
 fn unreachable_node(o: &Observed<'_>) -> Option<Decision> {
-    o.places.unreachable_node(o.nodes_with_pods).map(|node| Decision::wait(reason::WAITING, unreachable_message(node)))
+    o.node_states
+        .unreachable_node(o.nodes_with_pods)
+        .map(|node| Decision::wait(reason::WAITING, unreachable_message(node)))
 }
 
 fn unknown() -> Decision {

@@ -17,7 +17,7 @@ const PASSING: &str = "node.kubernetes.io/";
 
 /// The possible nodes of a claim's next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct NodeChoice {
     /// The best node other than that of the last attempt.
     pub next: Option<String>,
     /// `next` has had no attempt.
@@ -28,16 +28,16 @@ pub struct Choice {
 
 /// Chooses among all nodes. First come nodes without an attempt, spread by the claim's UID, then the node whose attempt
 /// was the longest ago.
-pub fn choose<'a>(
+pub fn choose_node<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     claim: &Claim,
     recipe: &Recipe,
     allowed: &Topologies,
-) -> Choice {
+) -> NodeChoice {
     let last = claim.nodes.last();
-    let mut choice = Choice::default();
+    let mut choice = NodeChoice::default();
     let mut best: Option<((usize, u64), &Node)> = None;
-    for node in nodes.filter(|node| allowed.allows(&node.labels) && takes(node, recipe)) {
+    for node in nodes.filter(|node| allowed.allows(&node.labels) && accepts_run(node, recipe)) {
         if last == Some(&node.name) {
             choice.last = true;
             continue;
@@ -65,14 +65,14 @@ fn spread(uid: &str, node: &str) -> u64 {
 
 /// Checks whether the scheduler would place a pod of the recipe on a node by its labels and taints. Only the scheduler
 /// knows whether there is room.
-pub fn takes(node: &Node, recipe: &Recipe) -> bool {
-    node.reachable && is_meant(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
+pub fn accepts_run(node: &Node, recipe: &Recipe) -> bool {
+    node.reachable && matches_config(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
 }
 
 /// Checks the same without regard to temporary states. The node may not answer, be cordoned, or be short of a resource.
-pub fn takes_at_times(node: &Node, recipe: &Recipe) -> bool {
+pub fn can_accept_run(node: &Node, recipe: &Recipe) -> bool {
     let lasting = |taint: &&Taint| !taint.key.starts_with(PASSING);
-    is_meant(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))
+    matches_config(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))
 }
 
 fn is_tolerated(taint: &Taint, recipe: &Recipe) -> bool {
@@ -82,7 +82,7 @@ fn is_tolerated(taint: &Taint, recipe: &Recipe) -> bool {
 }
 
 /// Checks whether the admin intends a node for the pods of the recipe.
-pub fn is_meant(node: &Node, recipe: &Recipe) -> bool {
+pub fn matches_config(node: &Node, recipe: &Recipe) -> bool {
     let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
@@ -147,7 +147,8 @@ mod tests {
     }
 
     fn chosen(nodes: &[Node], tried: &[&str]) -> (Option<String>, bool, bool) {
-        let Choice { next, is_new, last } = choose(nodes.iter(), &claim(tried), &recipe(&[]), &Topologies::default());
+        let NodeChoice { next, is_new, last } =
+            choose_node(nodes.iter(), &claim(tried), &recipe(&[]), &Topologies::default());
         (next, is_new, last)
     }
 
@@ -172,7 +173,7 @@ mod tests {
         let nodes = ["a", "b", "c"].map(plain);
         let of = |uid: usize| {
             let claim = Claim { uid: uid.to_string(), ..claim(&[]) };
-            choose(nodes.iter(), &claim, &recipe(&[]), &Topologies::default()).next.unwrap()
+            choose_node(nodes.iter(), &claim, &recipe(&[]), &Topologies::default()).next.unwrap()
         };
         for name in ["a", "b", "c"] {
             let share = (0..300).filter(|uid| of(*uid) == name).count();
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn only_where_the_scheduler_would_place_the_pod() {
-        let may = |text: &str, keys: &[(&str, &str)]| takes(&node(text), &recipe(keys));
+        let may = |text: &str, keys: &[(&str, &str)]| accepts_run(&node(text), &recipe(keys));
         let zone = "metadata: {name: a, labels: {zone: west}}";
         assert!(may(zone, &[]) && may(zone, &[("node-selector", "zone=west")]));
         assert!(!may(zone, &[("node-selector", "zone=east")]));
@@ -204,16 +205,16 @@ mod tests {
     #[test]
     fn taints_are_tolerated_as_kubernetes_does() {
         let tainted = "metadata: {name: a}\nspec: {taints: [{key: gpu, value: big, effect: NoSchedule}]}";
-        let may = |tolerations: &str| takes(&node(tainted), &recipe(&[("tolerations", tolerations)]));
-        assert!(!takes(&node(tainted), &recipe(&[])));
+        let may = |tolerations: &str| accepts_run(&node(tainted), &recipe(&[("tolerations", tolerations)]));
+        assert!(!accepts_run(&node(tainted), &recipe(&[])));
         assert!(may("[{key: gpu, operator: Exists}]") && may("[{operator: Exists}]"));
         assert!(may("[{key: gpu, value: big}]") && may("[{key: gpu, value: big, effect: NoSchedule}]"));
         assert!(!may("[{key: gpu, value: small}]") && !may("[{key: gpu, operator: Exists, effect: NoExecute}]"));
         assert!(!may("[{key: other, operator: Exists}]"));
         let prefers = "metadata: {name: a}\nspec: {taints: [{key: gpu, effect: PreferNoSchedule}]}";
-        assert!(takes(&node(prefers), &recipe(&[])));
-        assert!(!takes(&node("metadata: {name: a}\nspec: {unschedulable: true}"), &recipe(&[])), "cordoned");
+        assert!(accepts_run(&node(prefers), &recipe(&[])));
+        assert!(!accepts_run(&node("metadata: {name: a}\nspec: {unschedulable: true}"), &recipe(&[])), "cordoned");
         let dead = "metadata: {name: a}\nspec: {taints: [{key: node.kubernetes.io/unreachable, effect: NoExecute}]}";
-        assert!(!takes(&node(dead), &recipe(&[("tolerations", "[{operator: Exists}]")])));
+        assert!(!accepts_run(&node(dead), &recipe(&[("tolerations", "[{operator: Exists}]")])));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::{ClaimRef, CloneSource, Operation, Request, Snapshot};
+use contract::request::{ClaimRef, CloneSource, Operation, RunRequest, Snapshot};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -86,12 +86,12 @@ pub fn request(
     identity: &Identity,
     kube_api: &str,
     attempt: Attempt,
-) -> Request {
+) -> RunRequest {
     let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
     let words = Words::of(claim, recipe);
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let words = if words.check().is_ok() { words } else { Words::default() };
-    Request {
+    RunRequest {
         claim_uuid: claim.id(),
         pv_name: names::pv_name(&claim.id()),
         claim: ClaimRef {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The largest number of pooled volumes of one size.
-pub const MOST_READY: u64 = 1000;
+pub const MAX_POOLED: u64 = 1000;
 
 /// The watermarks of a size in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::volume::Volume;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
-use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
+use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::text::cut;
 
 /// The time after which a write has certainly succeeded or failed.
@@ -149,7 +149,7 @@ pub struct Claim {
 impl Claim {
     /// Returns the stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
-        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MOST_ATTEMPTS).contains(&stamp.attempt))
+        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
     }
 
     /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the

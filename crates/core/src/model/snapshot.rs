@@ -11,7 +11,7 @@ use crate::config::record::EffectiveConfig;
 use crate::limits;
 use crate::model::keep;
 use crate::object::ObjectName;
-use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
+use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
 use crate::text::cut;
 
@@ -282,7 +282,7 @@ impl From<&VolumeSnapshotContent> for Content {
             snapshot_uid: spec.volume_snapshot_ref.uid.clone().unwrap_or_default(),
             volume_mode: spec.source_volume_mode.clone(),
             class: spec.volume_snapshot_class_name.clone(),
-            attempt: if attempt < MOST_ATTEMPTS { attempt } else { 0 },
+            attempt: if attempt < MAX_ATTEMPTS { attempt } else { 0 },
             provenance: annotation(names::PROVENANCE),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),

@@ -4,7 +4,7 @@
 use contract::exit::Failure;
 
 use crate::attributes::Attributes;
-use crate::run::failure::MOST_ATTEMPTS;
+use crate::run::failure::MAX_ATTEMPTS;
 
 /// The last failed expand run, as the volume stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -30,7 +30,7 @@ pub struct FailedExpansion {
 impl FailedExpansion {
     /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MOST_ATTEMPTS)
+        serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MAX_ATTEMPTS)
     }
 }
 
@@ -48,7 +48,7 @@ pub struct AppliedAttributes {
 impl AppliedAttributes {
     /// Reads the attributes from their annotation. Returns `None` if the orchestrator cannot have written them.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|applied: &AppliedAttributes| applied.run < MOST_ATTEMPTS)
+        serde_json::from_str(text).ok().filter(|applied: &AppliedAttributes| applied.run < MAX_ATTEMPTS)
     }
 }
 
@@ -83,8 +83,6 @@ pub struct PendingModification {
 impl PendingModification {
     /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text)
-            .ok()
-            .filter(|note: &PendingModification| note.attempt.max(note.begun) < MOST_ATTEMPTS)
+        serde_json::from_str(text).ok().filter(|note: &PendingModification| note.attempt.max(note.begun) < MAX_ATTEMPTS)
     }
 }

@@ -7,7 +7,7 @@ use contract::listing::{Entry, State};
 use contract::names;
 
 use super::{ClusterObservation, Finding, Kind, Object, sort};
-use crate::claim::nodes::takes_at_times;
+use crate::claim::nodes::can_accept_run;
 use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
 use crate::model::volume::Provenance;
@@ -80,7 +80,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
     // A node that does not answer is listed too, so that a finding says that its storage is not known. A node that
     // never takes a run has only storage of older versions of the config, and is among the nodes above for that reason.
     let selected = |recipe: &Recipe| {
-        let nodes = s.nodes.iter().filter(|node| takes_at_times(node, recipe));
+        let nodes = s.nodes.iter().filter(|node| can_accept_run(node, recipe));
         nodes.map(|node| node.name.clone()).collect::<Vec<_>>()
     };
     views
@@ -108,8 +108,8 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
         add(volume.name.strip_prefix(names::PV_PREFIX));
         add(volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()));
     }
-    s.jobs.iter().for_each(|job| add(Some(&job.marks.id)));
-    s.pods.iter().for_each(|pod| add(Some(&pod.marks.id)));
+    s.jobs.iter().for_each(|job| add(Some(&job.run_labels.id)));
+    s.pods.iter().for_each(|pod| add(Some(&pod.run_labels.id)));
     known
 }
 

@@ -21,8 +21,8 @@ fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
 pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
     // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
-    let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
-    let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
+    let of_no_volume = OF_NO_VOLUME.contains(&job.run_labels.operation.as_str());
+    let ours = !job.run_labels.operation.is_empty() && (!job.run_labels.id.is_empty() || of_no_volume);
     if job.deleting || age < MIN_AGE || !ours {
         return None;
     }
@@ -41,7 +41,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         let detail = || format!("its VolumeSnapshotContent {content} does not exist");
         return left.then(|| finding(Kind::JobWithoutOwner, detail()).since(job.created));
     }
-    let id = job.marks.id.as_str();
+    let id = job.run_labels.id.as_str();
     let claim = w.claims.get(id).copied();
     let owner = match &job.volume {
         Some(volume) => w.volumes.contains_key(volume.as_str()),
@@ -70,7 +70,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
         return Some(found.removed_by(removal));
     }
-    if !job.over {
+    if !job.is_over {
         return None;
     }
     let pods = w.ended.get(&(job.name.namespace.as_str(), job.name.name.as_str())).copied();
@@ -92,7 +92,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
 fn is_stalled(w: &World<'_>, job: &Job) -> bool {
     let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    late && !has_pod && !is_witness(w, job) && !job.over && !job.complete && job.failed.is_none()
+    late && !has_pod && !is_witness(w, job) && !job.is_over && !job.complete && job.failed.is_none()
 }
 
 /// Checks whether the Job may be the only record of how a volume was made.
@@ -108,14 +108,16 @@ fn is_known(w: &World<'_>, job: &Job) -> bool {
 /// Returns the finding about a pod whose Job is gone.
 pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
-    let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty() && !pod.marks.operation.contains("snapshot");
+    let ours = !pod.run_labels.operation.is_empty()
+        && !pod.run_labels.id.is_empty()
+        && !pod.run_labels.operation.contains("snapshot");
     if pod.deleting || w.now - pod.created < MIN_AGE || !ours || w.jobs.contains(&job) {
         return None;
     }
-    let id = &pod.marks.id;
+    let id = &pod.run_labels.id;
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
-        _ if OF_NO_VOLUME.contains(&pod.marks.operation.as_str()) => "no claim".to_owned(),
+        _ if OF_NO_VOLUME.contains(&pod.run_labels.operation.as_str()) => "no claim".to_owned(),
         _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),
@@ -124,7 +126,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let mut finding = Finding::new(
         Kind::PodWithoutJob,
         object("Pod", &pod.name, &pod.uid),
-        format!("a {} run for {whose}, which {state}", pod.marks.operation),
+        format!("a {} run for {whose}, which {state}", pod.run_labels.operation),
         format!("kubectl -n {} delete pod {}", pod.name.namespace, pod.name.name),
     )
     .since(pod.created);

@@ -133,12 +133,12 @@ impl Cluster {
     }
 
     fn job(mut self, operation: &str, change: impl FnOnce(&mut Job)) -> Self {
-        let marks =
-            crate::run::view::Marks { operation: operation.into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let run_labels =
+            crate::run::view::RunLabels { operation: operation.into(), id: UID.into(), attempt: 1, class: "c".into() };
         let mut job = Job {
             name: ObjectName::new("admin", format!("{operation}-{UID}-1")),
             uid: "j".into(),
-            marks,
+            run_labels,
             created: NOW - 5000,
             ..Job::default()
         };
@@ -148,13 +148,17 @@ impl Cluster {
     }
 
     fn pod(mut self, change: impl FnOnce(&mut Pod)) -> Self {
-        let marks =
-            crate::run::view::Marks { operation: "provision".into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let run_labels = crate::run::view::RunLabels {
+            operation: "provision".into(),
+            id: UID.into(),
+            attempt: 1,
+            class: "c".into(),
+        };
         let job = format!("provision-{UID}-1");
         let mut pod = Pod {
             name: ObjectName::new("admin", format!("{job}-x")),
             uid: "p".into(),
-            marks,
+            run_labels,
             job,
             phase: "Succeeded".into(),
             created: NOW - 5000,
@@ -286,7 +290,7 @@ fn jobs_that_nobody_needs() {
         "pvc-gone",
         true,
     );
-    let over = |job: &mut Job| (job.over, job.complete) = (true, true);
+    let over = |job: &mut Job| (job.is_over, job.complete) = (true, true);
     Cluster::new().bound().volume(|_| ()).job("provision", over).finds(Kind::JobFinished, "after an hour", true);
     let recent = |job: &mut Job| {
         over(job);
@@ -296,7 +300,7 @@ fn jobs_that_nobody_needs() {
     // A failed run of a pending claim is kept, so that people can read its log.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", recent).clean();
     // The run began long ago and has just ended.
-    let ended = crate::run::view::Terminated {
+    let ended = crate::run::view::ContainerEnd {
         container: "provisioner".into(),
         code: 0,
         reason: String::new(),
@@ -313,8 +317,8 @@ fn jobs_that_nobody_needs() {
     Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
     // The label alone does not make a Job the orchestrator's.
     Cluster::new().job("", |_| ()).clean();
-    Cluster::new().job("provision", |job| job.marks.id.clear()).clean();
-    Cluster::new().job("list", |job| job.marks.id.clear()).clean();
+    Cluster::new().job("provision", |job| job.run_labels.id.clear()).clean();
+    Cluster::new().job("list", |job| job.run_labels.id.clear()).clean();
 }
 
 #[test]

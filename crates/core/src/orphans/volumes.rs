@@ -272,7 +272,7 @@ fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
         return provenance(volume).err().map(|why| (Kind::VolumeUnreadable, why, None));
     }
     let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
-    let provisions = |job: &&Job| job.marks.operation == Operation::Provision.as_str();
+    let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision.as_str();
     if !volume.is_half_made(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some((Kind::VolumeNotAdopted, detail.to_owned(), None));
@@ -298,7 +298,7 @@ fn held(w: &World<'_>, volume: &Volume) -> Option<Problem> {
     let jobs = w.jobs_by_id.get(volume.id()?)?;
     let slow = jobs
         .iter()
-        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.over && w.now - job.created > STUCK_AFTER)?;
+        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;
     Some((Kind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
 }
 

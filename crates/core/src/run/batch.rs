@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use contract::batch::{self, Failed, Split};
+use contract::batch::{self, MemberFailure, Split};
 use contract::names;
-use contract::request::{Operation, Property, Request, RequestError};
+use contract::request::{Operation, Property, RequestError, RunRequest};
 use k8s_openapi::api::batch::v1 as api;
 use serde::{Deserialize, Serialize};
 
-use super::job::{self, CONTAINER, Place, Told};
+use super::job::{self, CONTAINER, PodInput, RunTarget};
 use super::mounts;
-use super::view::{Ended, Job, Marks, Pod, Terminated};
+use super::view::{ContainerEnd, Job, JobEnd, Pod, RunLabels};
 use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::limits;
@@ -26,7 +26,7 @@ const UNTOLD: &str = "the run was for several, and ended before it told how this
 /// The subject of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Whom {
+pub enum MemberObject {
     /// A claim that gets a volume.
     Claim(ObjectName),
     /// A volume whose storage is deleted.
@@ -42,7 +42,7 @@ pub struct Member {
     pub attempt: u32,
     /// The name of the claim or volume.
     #[serde(flatten)]
-    pub whom: Whom,
+    pub object: MemberObject,
     /// The attributes that the volume gets, if the claim requests some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
@@ -52,25 +52,25 @@ impl Member {
     /// Returns the name of the Job that the member sees in place of the batch. Other batches and the member's own
     /// delete runs have other names.
     pub fn job_name(&self, batch: &str) -> String {
-        match self.whom {
-            Whom::Claim(_) => job::name(Operation::Provision, &self.id, self.attempt, ""),
-            Whom::Volume(_) => job::name(Operation::Delete, &self.id, self.attempt, batch),
+        match self.object {
+            MemberObject::Claim(_) => job::name(Operation::Provision, &self.id, self.attempt, ""),
+            MemberObject::Volume(_) => job::name(Operation::Delete, &self.id, self.attempt, batch),
         }
     }
 
     /// Returns the claim of the member.
     pub fn claim(&self) -> Option<&ObjectName> {
-        match &self.whom {
-            Whom::Claim(name) => Some(name),
-            Whom::Volume(_) => None,
+        match &self.object {
+            MemberObject::Claim(name) => Some(name),
+            MemberObject::Volume(_) => None,
         }
     }
 
     /// Returns the volume of the member.
     pub fn volume(&self) -> Option<&String> {
-        match &self.whom {
-            Whom::Claim(_) => None,
-            Whom::Volume(name) => Some(name),
+        match &self.object {
+            MemberObject::Claim(_) => None,
+            MemberObject::Volume(name) => Some(name),
         }
     }
 }
@@ -89,8 +89,8 @@ pub fn operation(text: &str) -> Option<Operation> {
 }
 
 /// Builds the Job of a batch. Returns it with the number of members that fit. The last members are left out.
-pub fn job(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Place) -> (api::Job, usize) {
-    let all = whole(recipe, name, members, place);
+pub fn job(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> (api::Job, usize) {
+    let all = whole(recipe, name, members, target);
     if annotated(&all) <= limits::POD {
         return (all, members.len());
     }
@@ -98,28 +98,32 @@ pub fn job(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &P
     let (mut fits, mut too_many) = (1, members.len());
     while fits + 1 < too_many {
         let middle = fits.midpoint(too_many);
-        match annotated(&whole(recipe, name, &members[..middle], place)) <= limits::POD {
+        match annotated(&whole(recipe, name, &members[..middle], target)) <= limits::POD {
             true => fits = middle,
             false => too_many = middle,
         }
     }
-    (whole(recipe, name, &members[..fits], place), fits)
+    (whole(recipe, name, &members[..fits], target), fits)
 }
 
-fn whole(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Place) -> api::Job {
-    let requests: Vec<Request> = members.iter().map(|(_, request)| request.clone()).collect();
+fn whole(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> api::Job {
+    let requests: Vec<RunRequest> = members.iter().map(|(_, request)| request.clone()).collect();
     let Split { common, lines } = batch::split(&requests);
     let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
     let operation = requests.first().map_or(Operation::Provision, |first| first.operation);
-    let told =
-        Told { operation, properties: common, file: Some((batch::VARIABLE, list)), sight: mounts::sight(&requests) };
+    let told = PodInput {
+        operation,
+        properties: common,
+        file: Some((batch::VARIABLE, list)),
+        sight: mounts::sight(&requests),
+    };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
     let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
     // The annotations of the pod cannot be changed later, unlike those of the Job.
     let mut of_pod = annotations.clone();
     of_pod.insert(names::BATCH.to_owned(), serde_json::json!(members).to_string());
-    job::of_pod(recipe, place, name.to_owned(), (labels, annotations), &told, of_pod)
+    job::of_pod(recipe, target, name.to_owned(), (labels, annotations), &told, of_pod)
 }
 
 /// Returns the bytes of the annotations of the Job's pod.
@@ -130,7 +134,7 @@ fn annotated(job: &api::Job) -> usize {
 }
 
 /// Estimates the bytes that a further request adds to a batch that begins with `first`.
-pub fn weight(first: &Request, request: &Request) -> usize {
+pub fn weight(first: &RunRequest, request: &RunRequest) -> usize {
     let common: BTreeMap<String, String> = first.properties().into_iter().map(|p| (p.name, p.value)).collect();
     let own = request.properties().into_iter().filter(|property| {
         batch::OWN.contains(&property.name.as_str()) || common.get(&property.name) != Some(&property.value)
@@ -149,7 +153,7 @@ pub(super) fn members(annotations: Option<&BTreeMap<String, String>>) -> Arc<[Me
 ///
 /// # Errors
 /// If the Job's data cannot be read.
-pub fn asked(job: api::Job, id: &str) -> Result<Request, RequestError> {
+pub fn request_of(job: api::Job, id: &str) -> Result<RunRequest, RequestError> {
     let template = job.spec.map(|spec| spec.template).unwrap_or_default();
     let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
     let lists = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
@@ -161,28 +165,28 @@ pub fn asked(job: api::Job, id: &str) -> Result<Request, RequestError> {
     };
     let env = template.spec.and_then(|spec| spec.containers.into_iter().next()?.env).unwrap_or_default();
     let common = |name: &str| env.iter().find(|variable| variable.name == name)?.value.clone();
-    Request::from_env(|name| own.as_ref().and_then(|own| own.get(name).cloned()).or_else(|| common(name)))
+    RunRequest::from_env(|name| own.as_ref().and_then(|own| own.get(name).cloned()).or_else(|| common(name)))
 }
 
 /// Returns the image's outcomes of the members; `None` if the image reported none, or has not ended.
-fn outcomes(pod: &Pod) -> Option<Vec<Failed>> {
+fn outcomes(pod: &Pod) -> Option<Vec<MemberFailure>> {
     let end = pod.terminated.as_ref().filter(|end| end.container == CONTAINER)?;
     batch::read_outcomes(&end.message)
 }
 
 /// Returns the failure of a member, by its number from 0, if the image reported one.
-fn failed(pod: &Pod, number: usize) -> Option<Failed> {
+fn failed(pod: &Pod, number: usize) -> Option<MemberFailure> {
     outcomes(pod)?.into_iter().find(|failed| failed.member == number + 1)
 }
 
 /// Returns the end of a member: as the image reported it, else as the pod ended. Returns `None` while the pod has not
 /// ended.
-fn end_of(pod: &Pod, number: usize) -> Option<Terminated> {
+fn end_of(pod: &Pod, number: usize) -> Option<ContainerEnd> {
     let end = pod.terminated.clone()?;
     Some(match (outcomes(pod), failed(pod, number)) {
-        (_, Some(failed)) => Terminated { code: failed.code, reason: "Error".into(), message: failed.words, ..end },
-        (Some(_), None) if end.code == 0 => Terminated { message: String::new(), ..end },
-        (Some(_), None) => Terminated { message: UNTOLD.to_owned(), ..end },
+        (_, Some(failed)) => ContainerEnd { code: failed.code, reason: "Error".into(), message: failed.message, ..end },
+        (Some(_), None) if end.code == 0 => ContainerEnd { message: String::new(), ..end },
+        (Some(_), None) => ContainerEnd { message: UNTOLD.to_owned(), ..end },
         (None, None) => end,
     })
 }
@@ -200,13 +204,13 @@ impl Job {
 
     /// Returns the volume ids of the Job.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
-        let own = self.members.is_empty().then_some(&self.marks.id);
+        let own = self.members.is_empty().then_some(&self.run_labels.id);
         self.members.iter().map(|member| &member.id).chain(own)
     }
 
     /// Returns the Job that a member sees, by its number from 0. `pods` are those of the batch; `leaving` says that the
     /// member does not want the run any more.
-    pub fn shown_to(&self, number: usize, pods: &[&Pod], leaving: bool) -> Option<Job> {
+    pub fn as_seen_by(&self, number: usize, pods: &[&Pod], leaving: bool) -> Option<Job> {
         let member = self.members.get(number)?;
         let pod = pods.iter().filter(|pod| pod.job_uid == self.uid);
         let pod = pod.max_by_key(|pod| (pod.terminated.is_some(), pod.created));
@@ -215,13 +219,13 @@ impl Job {
         let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
         let mut shown = Job {
             name: ObjectName::new(&self.name.namespace, member.job_name(&self.name.name)),
-            marks: member_marks(&self.marks, member),
+            run_labels: member_labels(&self.run_labels, member),
             claim: member.claim().cloned(),
             volume: member.volume().cloned(),
             attributes: member.attributes.clone(),
             deleting: self.deleting || leaving,
             complete: self.complete && !untold,
-            over: self.over && !untold,
+            is_over: self.is_over && !untold,
             members: Arc::default(),
             batch: Some(self.name.clone()),
             ..self.clone()
@@ -229,7 +233,7 @@ impl Job {
         if let Some(failed) = failed {
             let at = self.failed.as_ref().map_or(0, |failed| failed.at);
             shown.complete = false;
-            shown.failed = Some(Ended { reason: "MemberFailed".into(), message: failed.words, at });
+            shown.failed = Some(JobEnd { reason: "MemberFailed".into(), message: failed.message, at });
         }
         Some(shown)
     }
@@ -237,10 +241,10 @@ impl Job {
 
 impl Pod {
     /// Returns the pod that a member sees, by its number from 0.
-    pub fn shown_to(&self, number: usize) -> Option<Pod> {
+    pub fn as_seen_by(&self, number: usize) -> Option<Pod> {
         let member = self.members.get(number)?;
         Some(Pod {
-            marks: member_marks(&self.marks, member),
+            run_labels: member_labels(&self.run_labels, member),
             job: member.job_name(&self.job),
             terminated: end_of(self, number),
             members: Arc::default(),
@@ -249,8 +253,8 @@ impl Pod {
     }
 }
 
-fn member_marks(marks: &Marks, member: &Member) -> Marks {
-    Marks { id: member.id.clone(), attempt: member.attempt, ..marks.clone() }
+fn member_labels(labels: &RunLabels, member: &Member) -> RunLabels {
+    RunLabels { id: member.id.clone(), attempt: member.attempt, ..labels.clone() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use contract::exit::Failure;
 use k8s_openapi::api::core::v1 as core;
 
 use super::*;
-use crate::run::job::tests::{place, recipe, request};
+use crate::run::job::tests::{recipe, request, run_target};
 use crate::run::state::{RunState, state};
 
 const BATCH: &str = "provision-batch-0123456789abcdef";
@@ -11,18 +11,18 @@ fn id(number: usize) -> String {
     format!("c0ffee00-0000-4000-8000-{number:012}")
 }
 
-fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, Request)> {
+fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
     let one = |number: usize| {
         let (id, name) = (id(number), format!("data-{number}"));
         let claim = ObjectName::new("team", &name);
-        let request = Request {
+        let request = RunRequest {
             attempt: 1,
             claim_uuid: id.clone(),
             pv_name: names::pv_name(&id),
             claim: contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
         };
-        (Member { id, attempt: 1, whom: Whom::Claim(claim), attributes: None }, request)
+        (Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None }, request)
     };
     (0..count).map(one).collect()
 }
@@ -34,7 +34,7 @@ fn pod_of(job: &api::Job) -> core::PodTemplateSpec {
 /// Returns the Job and the pod of a batch of three, as the cache keeps them.
 fn batch() -> (Job, Pod) {
     let recipe = recipe(&[("image", "x")]);
-    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 3), &place(None));
+    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(None));
     job.metadata.uid = Some("job".into());
     let mut metadata = pod_of(&job).metadata.unwrap();
     metadata.name = Some(format!("{BATCH}-abcde"));
@@ -44,14 +44,15 @@ fn batch() -> (Job, Pod) {
 }
 
 fn ended(pod: &Pod, code: i32, message: &str) -> Pod {
-    let end = Terminated { container: CONTAINER.into(), code, reason: "Error".into(), message: message.into(), at: 9 };
+    let end =
+        ContainerEnd { container: CONTAINER.into(), code, reason: "Error".into(), message: message.into(), at: 9 };
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
     Pod { terminated: Some(end), phase: phase.into(), ..pod.clone() }
 }
 
 /// Returns the state of a member's run.
 fn run(job: &Job, pod: &Pod, number: usize) -> RunState {
-    let (job, pod) = (job.shown_to(number, &[pod], false).unwrap(), pod.shown_to(number).unwrap());
+    let (job, pod) = (job.as_seen_by(number, &[pod], false).unwrap(), pod.as_seen_by(number).unwrap());
     state(Some(&job), &[&pod], &[])
 }
 
@@ -65,7 +66,7 @@ fn failure(state: RunState) -> (Failure, String) {
 #[test]
 fn the_image_gets_a_list_and_what_all_have_in_common() {
     let recipe = recipe(&[("image", "x"), ("cost", "5$")]);
-    let (job, count) = job(&recipe, BATCH, &asking(&recipe, 3), &place(Some("a")));
+    let (job, count) = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(Some("a")));
     assert_eq!((count, job.metadata.name.as_deref()), (3, Some(BATCH)));
     let pod = pod_of(&job);
     let container = &pod.spec.as_ref().unwrap().containers[0];
@@ -106,16 +107,16 @@ fn volumes_are_deleted_in_one_run_and_see_it_as_their_own() {
     let mut members = asking(&recipe, 2);
     for (member, request) in &mut members {
         request.operation = Operation::Delete;
-        member.whom = Whom::Volume(request.pv_name.clone());
+        member.object = MemberObject::Volume(request.pv_name.clone());
     }
     let batch = "delete-batch-0123456789abcdef";
-    let (job, count) = job(&recipe, batch, &members, &place(None));
+    let (job, count) = job(&recipe, batch, &members, &run_target(None));
     assert_eq!((count, job.metadata.name.as_deref()), (2, Some(batch)));
     let told = pod_of(&job).metadata.unwrap().annotations.unwrap();
     assert!(told[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))), "{}", told[names::BATCH]);
     let kept = Job::from(&job);
-    assert_eq!(kept.marks.operation, "delete");
-    let shown = kept.shown_to(1, &[], false).unwrap();
+    assert_eq!(kept.run_labels.operation, "delete");
+    let shown = kept.as_seen_by(1, &[], false).unwrap();
     assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
     let other = members[1].0.job_name("delete-batch-1123456789abcdef");
     let alone = job::name(Operation::Delete, &id(1), 1, "uid");
@@ -131,12 +132,12 @@ fn who_has_no_room_is_left_out() {
     for (_, request) in &mut members {
         request.claim_metadata.insert("note".into(), format!("{}{}", request.claim_uuid, "x".repeat(20_000)));
     }
-    let (job, count) = job(&recipe, BATCH, &members, &place(None));
+    let (job, count) = job(&recipe, BATCH, &members, &run_target(None));
     assert!((10..14).contains(&count), "{count}");
     assert!(annotated(&job) <= limits::POD);
     assert_eq!(Job::from(&job).members.len(), count);
     assert!(
-        annotated(&whole(&recipe, BATCH, &members[..=count], &place(None))) > limits::POD,
+        annotated(&whole(&recipe, BATCH, &members[..=count], &run_target(None))) > limits::POD,
         "as many as there is room for"
     );
     let adds = weight(&members[0].1, &members[1].1);
@@ -146,7 +147,7 @@ fn who_has_no_room_is_left_out() {
 #[test]
 fn only_jobs_that_are_called_so_are_batches() {
     let recipe = recipe(&[("image", "x")]);
-    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 2), &place(None));
+    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 2), &run_target(None));
     assert_eq!(Job::from(&job).members.len(), 2);
     job.metadata.name = Some(format!("provision-{}-1", id(0)));
     assert!(Job::from(&job).members.is_empty(), "a template of the admin can bear the annotation");
@@ -160,15 +161,15 @@ fn only_jobs_that_are_called_so_are_batches() {
 #[test]
 fn a_member_sees_a_run_of_its_own() {
     let (job, pod) = batch();
-    let shown = job.shown_to(1, &[], false).unwrap();
+    let shown = job.as_seen_by(1, &[], false).unwrap();
     assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
-    assert_eq!((&shown.uid, &shown.marks.id, shown.real_name()), (&job.uid, &id(1), &job.name));
+    assert_eq!((&shown.uid, &shown.run_labels.id, shown.real_name()), (&job.uid, &id(1), &job.name));
     assert_eq!(shown.claim, Some(ObjectName::new("team", "data-1")));
     assert!(shown.members.is_empty() && !shown.deleting && shown.is_of_claim());
-    assert!(job.shown_to(1, &[], true).unwrap().deleting, "as if it were being removed");
-    let its = pod.shown_to(1).unwrap();
-    assert_eq!((&its.job, &its.marks.id, its.marks.attempt), (&shown.name.name, &id(1), 1));
-    assert!(job.shown_to(3, &[], false).is_none() && pod.shown_to(3).is_none());
+    assert!(job.as_seen_by(1, &[], true).unwrap().deleting, "as if it were being removed");
+    let its = pod.as_seen_by(1).unwrap();
+    assert_eq!((&its.job, &its.run_labels.id, its.run_labels.attempt), (&shown.name.name, &id(1), 1));
+    assert!(job.as_seen_by(3, &[], false).is_none() && pod.as_seen_by(3).is_none());
     assert_eq!(run(&job, &pod, 0), RunState::Running);
 }
 
@@ -176,22 +177,22 @@ fn a_member_sees_a_run_of_its_own() {
 fn each_ends_as_the_image_said_of_it() {
     let (job, pod) = batch();
     let pod = ended(&pod, 0, "flex-batch 1\n2 75 the array is off\n");
-    let complete = Job { complete: true, over: true, ..job.clone() };
+    let complete = Job { complete: true, is_over: true, ..job.clone() };
     for job in [&job, &complete] {
         assert_eq!((run(job, &pod, 0), run(job, &pod, 2)), (RunState::Succeeded, RunState::Succeeded));
         let (kind, why) = failure(run(job, &pod, 1));
         assert_eq!((kind, why.as_str()), (Failure::Retry, "exit code 75: try again later: the array is off"));
     }
-    let last = complete.shown_to(2, &[&pod], false).unwrap();
-    assert!(last.complete && last.over && last.failed.is_none());
+    let last = complete.as_seen_by(2, &[&pod], false).unwrap();
+    assert!(last.complete && last.is_over && last.failed.is_none());
 }
 
 #[test]
 fn without_a_line_a_member_ends_as_the_pod() {
     let (job, pod) = batch();
     let failed = |reason: &str| {
-        let ended = Ended { reason: reason.into(), message: "m".into(), at: 10 };
-        Job { failed: Some(ended), over: true, ..job.clone() }
+        let ended = JobEnd { reason: reason.into(), message: "m".into(), at: 10 };
+        Job { failed: Some(ended), is_over: true, ..job.clone() }
     };
     let stopped = ended(&pod, 137, "flex-batch 1\n1 65 no such pool\n");
     for job in [failed("BackoffLimitExceeded"), failed("DeadlineExceeded")] {
@@ -209,9 +210,9 @@ fn without_a_line_a_member_ends_as_the_pod() {
 #[test]
 fn whose_outcome_is_not_seen_yet_goes_on() {
     let (job, pod) = batch();
-    let complete = Job { complete: true, over: true, ..job };
+    let complete = Job { complete: true, is_over: true, ..job };
     assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod tells, and has not ended");
-    let shown = complete.shown_to(0, &[], false).unwrap();
+    let shown = complete.as_seen_by(0, &[], false).unwrap();
     assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "nobody can tell any more");
 }
 
@@ -223,21 +224,21 @@ fn what_a_member_was_asked_can_be_read_again() {
     // Data that Kubernetes gives to the pod are not in the Job.
     members.iter_mut().for_each(|(_, request)| request.pod_namespace = "flex-provisioner".into());
     for count in [1, 3] {
-        let (job, _) = job(&recipe, BATCH, &members[..count], &place(None));
+        let (job, _) = job(&recipe, BATCH, &members[..count], &run_target(None));
         for (member, request) in &members[..count] {
-            assert_eq!(asked(job.clone(), &member.id).as_ref(), Ok(request), "of {count}");
+            assert_eq!(request_of(job.clone(), &member.id).as_ref(), Ok(request), "of {count}");
         }
-        assert!(asked(job, &id(9)).is_err(), "of {count}");
+        assert!(request_of(job, &id(9)).is_err(), "of {count}");
     }
-    let alone = crate::run::job::job(&recipe, &members[0].1, &place(None));
-    assert_eq!(asked(alone, &id(0)).as_ref(), Ok(&members[0].1));
+    let alone = crate::run::job::job(&recipe, &members[0].1, &run_target(None));
+    assert_eq!(request_of(alone, &id(0)).as_ref(), Ok(&members[0].1));
 }
 
 #[test]
 fn a_batch_sees_the_storage_of_its_members_alone() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, hostPath: {path: /a}}]}";
     let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
-    let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &place(None));
+    let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));
     let mounts = pod_of(&made).spec.unwrap().containers[0].volume_mounts.clone().unwrap();
     let seen: Vec<String> =
         mounts.iter().filter(|mount| mount.name == "a").map(|mount| mount.sub_path.clone().unwrap()).collect();

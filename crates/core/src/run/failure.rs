@@ -7,7 +7,7 @@ use super::state::Cause;
 use crate::config::Recipe;
 
 /// The largest number of an attempt. Somebody else wrote a larger number, and nothing could be counted on from it.
-pub const MOST_ATTEMPTS: u32 = 1_000_000_000;
+pub const MAX_ATTEMPTS: u32 = 1_000_000_000;
 
 /// The last failed run of a claim or volume, as an annotation stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -50,7 +50,7 @@ impl LastFailure {
     pub fn read(text: &str) -> Option<Self> {
         let failure: LastFailure = serde_json::from_str(text).ok()?;
         let Cause { reason, message } = Cause::new(&failure.reason, &failure.message);
-        (failure.attempt < MOST_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
+        (failure.attempt < MAX_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
     }
 
     /// Makes the record of a failed delete run, after the last one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::request::{Operation, Property, Request};
+use contract::request::{Operation, Property, RunRequest};
 use contract::{names, storage, variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
@@ -43,7 +43,7 @@ pub(super) const TMP_DIR: &str = "/tmp";
 
 /// The place and the subject of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RunTarget {
     /// The namespace of the Job.
     pub namespace: String,
     /// The node that the pod must run on.
@@ -79,7 +79,7 @@ pub fn prefix(operation: Operation, id: &str) -> String {
 }
 
 /// The data that a pod gets.
-pub(super) struct Told {
+pub(super) struct PodInput {
     /// The operation of the run.
     pub operation: Operation,
     /// The properties that are both environment variables and files.
@@ -91,15 +91,15 @@ pub(super) struct Told {
 }
 
 /// Builds the Job of one attempt.
-pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
-    let id = place.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
+pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
+    let id = target.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
     let labels = labels(request, id);
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
-    let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
-    let content = place.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
+    let volume = target.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
+    let content = target.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
-        place.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
+        target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
     let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
@@ -108,18 +108,18 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
         .chain(attributes)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    let told = Told {
+    let told = PodInput {
         operation: request.operation,
         properties: request.properties(),
         file: None,
         sight: mounts::sight([request]),
     };
-    let name = name(request.operation, id, request.attempt, &place.scope);
-    of_pod(recipe, place, name, (labels, annotations.clone()), &told, annotations)
+    let name = name(request.operation, id, request.attempt, &target.scope);
+    of_pod(recipe, target, name, (labels, annotations.clone()), &told, annotations)
 }
 
 /// Returns the labels of a run's Job and pod, with an id.
-pub(super) fn labels(request: &Request, id: &str) -> BTreeMap<String, String> {
+pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String> {
     [
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
@@ -136,13 +136,13 @@ pub(super) fn labels(request: &Request, id: &str) -> BTreeMap<String, String> {
 /// Builds a Job with these labels and annotations, and the data for its pod.
 pub(super) fn of_pod(
     recipe: &Recipe,
-    place: &Place,
+    target: &RunTarget,
     name: String,
     (mut labels, annotations): (BTreeMap<String, String>, BTreeMap<String, String>),
-    told: &Told,
+    told: &PodInput,
     of_pod: BTreeMap<String, String>,
 ) -> Job {
-    let generated = pod(recipe, told, place, labels.clone(), of_pod);
+    let generated = pod(recipe, told, target, labels.clone(), of_pod);
     let mut template = match &recipe.pod_template {
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
@@ -153,7 +153,7 @@ pub(super) fn of_pod(
     Job {
         metadata: ObjectMeta {
             name: Some(name),
-            namespace: Some(place.namespace.clone()),
+            namespace: Some(target.namespace.clone()),
             labels: Some(labels),
             annotations: Some(annotations),
             ..ObjectMeta::default()
@@ -176,12 +176,12 @@ fn seconds(duration: Duration) -> i64 {
 
 fn pod(
     recipe: &Recipe,
-    told: &Told,
-    place: &Place,
+    told: &PodInput,
+    target: &RunTarget,
     labels: BTreeMap<String, String>,
     mut annotations: BTreeMap<String, String>,
 ) -> PodTemplateSpec {
-    let token = recipe.service_token && !place.without_account;
+    let token = recipe.service_token && !target.without_account;
     let optional = matches!(told.operation, Operation::Delete | Operation::DeleteSnapshot);
     let files = || told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file));
     annotations.extend(files().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
@@ -201,7 +201,7 @@ fn pod(
             ..Volume::default()
         });
     }
-    let account = recipe.service_account.clone().filter(|_| !place.without_account);
+    let account = recipe.service_account.clone().filter(|_| !target.without_account);
     if account.is_some() {
         mounts.push(mount(TOKEN_VOLUME, TOKEN_DIR));
         volumes.push(token_volume());
@@ -234,7 +234,7 @@ fn pod(
         }),
         ..Container::default()
     };
-    let pull_secrets = recipe.pull_secrets.iter().filter(|_| !place.without_account);
+    let pull_secrets = recipe.pull_secrets.iter().filter(|_| !target.without_account);
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
         spec: Some(PodSpec {
@@ -248,7 +248,7 @@ fn pod(
             )
             .filter(|secrets| !secrets.is_empty()),
             node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
-            affinity: nodes(place),
+            affinity: nodes(target),
             tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
             priority_class_name: recipe.priority_class.clone(),
             enable_service_links: Some(false),
@@ -342,7 +342,7 @@ fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec<EnvVar> {
+fn environment(recipe: &Recipe, told: &PodInput, token: bool, optional: bool) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
         value_from: Some(EnvVarSource {
@@ -431,14 +431,14 @@ fn property_volume<'a>(
 
 /// Binds a pod to a node, or to the allowed nodes, by affinity. The scheduler still places the pod, so that taints and
 /// resources count.
-fn nodes(place: &Place) -> Option<Affinity> {
+fn nodes(target: &RunTarget) -> Option<Affinity> {
     let field = |node: &String| NodeSelectorRequirement {
         key: "metadata.name".into(),
         operator: "In".into(),
         values: Some(vec![node.clone()]),
     };
-    let mut terms = place.allowed.node_terms();
-    if let Some(node) = &place.node {
+    let mut terms = target.allowed.node_terms();
+    if let Some(node) = &target.node {
         if terms.is_empty() {
             terms.push(NodeSelectorTerm::default());
         }

@@ -13,8 +13,8 @@ pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-pub(in crate::run) fn request(recipe: &Recipe) -> Request {
-    Request {
+pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
+    RunRequest {
         operation: Operation::Provision,
         claim_uuid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
@@ -55,8 +55,8 @@ pub(in crate::run) fn request(recipe: &Recipe) -> Request {
     }
 }
 
-pub(in crate::run) fn place(node: Option<&str>) -> Place {
-    Place { namespace: "admin".into(), node: node.map(str::to_owned), ..Place::default() }
+pub(in crate::run) fn run_target(node: Option<&str>) -> RunTarget {
+    RunTarget { namespace: "admin".into(), node: node.map(str::to_owned), ..RunTarget::default() }
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn the_seed_s_example_as_a_job() {
         ("use-nfs-server", "10.10.2.4"),
         ("zone", "west"),
     ]);
-    insta::assert_yaml_snapshot!(job(&recipe, &request(&recipe), &place(Some("node-1"))));
+    insta::assert_yaml_snapshot!(job(&recipe, &request(&recipe), &run_target(Some("node-1"))));
 }
 
 #[test]
 fn text_of_users_is_never_expanded() {
     let recipe = recipe(&[("image", "i"), ("greeting", "$(PATH) $x $$")]);
-    let job = job(&recipe, &request(&recipe), &place(None));
+    let job = job(&recipe, &request(&recipe), &run_target(None));
     let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
     let greeting = env.iter().find(|variable| variable.name == "GREETING").unwrap();
     assert_eq!(greeting.value.as_deref(), Some("$$(PATH) $$x $$$$"));
@@ -83,7 +83,7 @@ fn text_of_users_is_never_expanded() {
 fn a_template_adds_and_the_contract_stays() {
     let template = "spec:\n  dnsPolicy: ClusterFirst\n  hostNetwork: true\n  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}\n  volumes: [{name: data, hostPath: {path: /data}}]\n  initContainers: [{name: side, image: s, restartPolicy: Always}]\n  containers:\n  - name: provisioner\n    securityContext: {privileged: true}\n    env: [{name: SIZE, value: forged}, {name: EXTRA, value: \"1\"}]\n    volumeMounts: [{name: data, mountPath: /data}]\n";
     let recipe = recipe(&[("image", "i"), ("run-as-user", "0"), ("pod-template", template)]);
-    let job = job(&recipe, &request(&recipe), &place(Some("node-1")));
+    let job = job(&recipe, &request(&recipe), &run_target(Some("node-1")));
     let spec = job.spec.unwrap().template.spec.unwrap();
     let container = &spec.containers[0];
     assert_eq!(spec.containers.len(), 1);
@@ -121,7 +121,7 @@ fn a_template_adds_and_the_contract_stays() {
 fn a_template_without_any_node_does_not_take_the_selected_one_away() {
     let template = "spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}, containers: []}";
     let recipe = recipe(&[("image", "i"), ("pod-template", template)]);
-    let spec = job(&recipe, &request(&recipe), &place(Some("node-1"))).spec.unwrap().template.spec.unwrap();
+    let spec = job(&recipe, &request(&recipe), &run_target(Some("node-1"))).spec.unwrap().template.spec.unwrap();
     let required = spec.affinity.unwrap().node_affinity.unwrap().required_during_scheduling_ignored_during_execution;
     let fields = required.unwrap().node_selector_terms[0].match_fields.clone().unwrap();
     assert_eq!(fields[0].values.as_deref(), Some(&["node-1".to_owned()][..]));
@@ -136,8 +136,8 @@ fn the_terms_of_a_class_hold_beside_those_of_the_template() {
     let zones: Vec<k8s_openapi::api::core::v1::TopologySelectorTerm> = serde_json::from_value(zones).unwrap();
     let terms = |template: &str, node: Option<&str>| {
         let recipe = recipe(&[("image", "i"), ("pod-template", template)]);
-        let place = Place { allowed: Topologies::from(zones.as_slice()), ..place(node) };
-        let spec = job(&recipe, &request(&recipe), &place).spec.unwrap().template.spec.unwrap();
+        let target = RunTarget { allowed: Topologies::from(zones.as_slice()), ..run_target(node) };
+        let spec = job(&recipe, &request(&recipe), &target).spec.unwrap().template.spec.unwrap();
         let affinity = serde_json::json!(spec.affinity.unwrap().node_affinity);
         affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
     };
@@ -159,7 +159,7 @@ fn the_log_of_a_run_with_secrets_is_no_last_words() {
     let policy = |data: &[(&str, &str)], token: bool| {
         let mut recipe = recipe(data);
         recipe.service_token = token;
-        let job = job(&recipe, &request(&recipe), &place(None));
+        let job = job(&recipe, &request(&recipe), &run_target(None));
         job.spec.unwrap().template.spec.unwrap().containers.remove(0).termination_message_policy.unwrap()
     };
     let template = |container: &str, volumes: &str| {
@@ -203,8 +203,8 @@ fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
         recipe(&[("image", "i"), ("service-account-name", "foo"), ("image-pull-secrets", "pull"), ("secret-env", "s")]);
     let mut request = request(&recipe);
     request.operation = Operation::Delete;
-    let place = Place { namespace: "own".into(), without_account: true, ..Place::default() };
-    let spec = job(&recipe, &request, &place).spec.unwrap().template.spec.unwrap();
+    let target = RunTarget { namespace: "own".into(), without_account: true, ..RunTarget::default() };
+    let spec = job(&recipe, &request, &target).spec.unwrap().template.spec.unwrap();
     assert_eq!((spec.service_account_name, spec.automount_service_account_token), (None, Some(false)));
     assert_eq!(spec.image_pull_secrets, None);
     let container = &spec.containers[0];
@@ -216,7 +216,7 @@ fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
 fn a_run_has_no_more_than_it_needs() {
     for user in ["0", "1000"] {
         let recipe = recipe(&[("image", "i"), ("service-account-name", "foo"), ("run-as-user", user)]);
-        let spec = job(&recipe, &request(&recipe), &place(None)).spec.unwrap().template.spec.unwrap();
+        let spec = job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap();
         let container = &spec.containers[0];
         let security = container.security_context.as_ref().unwrap();
         assert_eq!(security.capabilities.as_ref().unwrap().drop.as_deref(), Some(&["ALL".to_owned()][..]), "{user}");
@@ -240,7 +240,7 @@ fn a_template_may_ask_for_more() {
     let with = |keys: &[(&str, &str)]| {
         let recipe =
             recipe(&[&[("image", "i"), ("service-account-name", "foo"), ("pod-template", template)], keys].concat());
-        job(&recipe, &request(&recipe), &place(None)).spec.unwrap().template.spec.unwrap()
+        job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap()
     };
     let spec = with(&[]);
     let container = &spec.containers[0];

@@ -1,10 +1,10 @@
 //! The Job of a list run. It is for no volume, and the caller that needs the list starts it.
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::job::{Place, job};
+use super::job::{RunTarget, job};
 use super::request::of_class;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
@@ -15,12 +15,13 @@ const JOB_TTL: i32 = 600;
 
 /// Builds the Job of a list run on a node, or on any node. `ts`, RFC 3339, is the time of its creation.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
-    let request = Request {
+    let request = RunRequest {
         node_name: node.unwrap_or_default().to_owned(),
         ..of_class(Operation::List, recipe, identity, kube_api, (1, ts.to_owned()))
     };
-    let place = Place { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..Place::default() };
-    let mut job = job(recipe, &request, &place);
+    let target =
+        RunTarget { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..RunTarget::default() };
+    let mut job = job(recipe, &request, &target);
     let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
     job.metadata.name = Some(format!("{}-{}", Operation::List, hash(which.as_bytes())));
     job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(JOB_TTL);
@@ -70,7 +71,7 @@ mod tests {
         assert!(spec.affinity.is_some() && made(None, "1").spec.unwrap().template.spec.unwrap().affinity.is_none());
         assert_eq!(job.metadata.namespace.as_deref(), Some("admin"));
         let read = crate::run::view::Job::from(&job);
-        assert_eq!((read.claim, read.marks.operation.as_str(), read.marks.id.as_str()), (None, "list", ""));
+        assert_eq!((read.claim, read.run_labels.operation.as_str(), read.run_labels.id.as_str()), (None, "list", ""));
         let name = |job: Job| job.metadata.name.unwrap();
         assert_ne!(name(made(Some("a"), "1")), name(made(Some("b"), "1")));
         assert_ne!(name(made(Some("a"), "1")), name(made(Some("a"), "2")), "each time anew");

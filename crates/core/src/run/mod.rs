@@ -2,14 +2,14 @@
 //!
 //! - [`job`] builds the Job, with the admin's [`template`] under it.
 //! - [`state`] derives the state of a run from its Job and pods.
-//! - [`batch`] is one run for several claims or volumes, and [`gather`] decides when it begins.
+//! - [`batch`] is one run for several claims or volumes, and [`collect`] decides when it begins.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`orphaned_runs`] cleans up after runs whose claim is gone.
 
 pub mod backoff;
 pub mod batch;
+pub mod collect;
 pub mod failure;
-pub mod gather;
 pub mod job;
 pub mod list;
 mod mounts;

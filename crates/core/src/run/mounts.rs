@@ -3,7 +3,7 @@
 //! A mount by `subPath` shows one directory alone. The run can remove or replace neither this directory nor another.
 //! The kubelet follows no link that leads out of the storage.
 
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use contract::storage;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
 
@@ -40,7 +40,7 @@ enum State {
 
 /// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
 /// written becomes no path, so that the image finds no directory.
-pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sight {
+pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> Sight {
     use State::{Exists, MayBeMissing};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
@@ -149,8 +149,8 @@ mod tests {
 
     use super::*;
     use crate::config::Recipe;
-    use crate::run::job::tests::{place, recipe, request};
-    use crate::run::job::{Place, job};
+    use crate::run::job::tests::{recipe, request, run_target};
+    use crate::run::job::{RunTarget, job};
 
     const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
     const OTHER: &str = "0d9c2f0e-0000-4000-8000-000000000002";
@@ -172,16 +172,16 @@ mod tests {
         shown.collect()
     }
 
-    fn of(operation: Operation, change: impl Fn(&mut Request)) -> Vec<String> {
+    fn of(operation: Operation, change: impl Fn(&mut RunRequest)) -> Vec<String> {
         let recipe = with_mounts("/a");
-        let mut request = Request { operation, ..request(&recipe) };
+        let mut request = RunRequest { operation, ..request(&recipe) };
         change(&mut request);
-        let seen = mounts(&job(&recipe, &request, &place(None)));
+        let seen = mounts(&job(&recipe, &request, &run_target(None)));
         assert_eq!(seen[seen.len() - 2..], ["/b = b/", "/c = c/"], "the others are as they were");
         seen[..seen.len() - 2].to_vec()
     }
 
-    fn is_copy_of(id: &str) -> impl Fn(&mut Request) {
+    fn is_copy_of(id: &str) -> impl Fn(&mut RunRequest) {
         let original = CloneSource {
             id: id.into(),
             pv_name: "p".into(),
@@ -192,7 +192,7 @@ mod tests {
         move |request| request.clone_of = Some(original.clone())
     }
 
-    fn is_of_snapshot(id: &str) -> impl Fn(&mut Request) {
+    fn is_of_snapshot(id: &str) -> impl Fn(&mut RunRequest) {
         let snapshot = Snapshot { id: id.into(), ..Snapshot::default() };
         move |request| request.snapshot = Some(snapshot.clone())
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn each_operation_sees_what_it_works_on_and_no_more() {
         use Operation::{Capacity, Delete, DeleteSnapshot, Expand, List, Modify, Provision, Snapshot};
-        let none = |_: &mut Request| {};
+        let none = |_: &mut RunRequest| {};
         let own = format!("/a/{ID} = a/{ID}");
         for operation in [Provision, Delete, Expand, Modify] {
             assert_eq!(of(operation, none), [own.as_str()], "{operation}");
@@ -216,12 +216,12 @@ mod tests {
             [stored.clone(), format!("{own}!")],
             "what is written comes first"
         );
-        let no_volume = |request: &mut Request| {
+        let no_volume = |request: &mut RunRequest| {
             is_of_snapshot(OTHER)(request);
             request.claim_uuid = String::new();
         };
         assert_eq!(of(DeleteSnapshot, no_volume), [stored]);
-        let about_none = |request: &mut Request| request.claim_uuid = String::new();
+        let about_none = |request: &mut RunRequest| request.claim_uuid = String::new();
         assert_eq!(of(List, about_none), ["/a = a/!"]);
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
     }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn what_is_no_id_of_ours_becomes_no_path() {
         for id in ["", ".", "..", "../etc", "x/y", "anything"] {
-            let change = |request: &mut Request| request.claim_uuid = id.into();
+            let change = |request: &mut RunRequest| request.claim_uuid = id.into();
             for operation in [Operation::Provision, Operation::Delete, Operation::Expand, Operation::Modify] {
                 assert_eq!(of(operation, change), [""; 0], "{operation} {id}");
             }
@@ -245,24 +245,24 @@ mod tests {
     #[test]
     fn each_path_has_what_the_run_sees_and_the_run_knows_them() {
         let env = |recipe: &Recipe| {
-            let job = job(recipe, &request(recipe), &Place::default());
+            let job = job(recipe, &request(recipe), &RunTarget::default());
             let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
             env.into_iter().find(|variable| variable.name == storage::VARIABLE).and_then(|variable| variable.value)
         };
         let two = with_mounts("/a, /b");
         let seen = [format!("/a/{ID} = a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
-        assert_eq!(mounts(&job(&two, &request(&two), &Place::default())), seen);
+        assert_eq!(mounts(&job(&two, &request(&two), &RunTarget::default())), seen);
         assert_eq!(env(&two).as_deref(), Some("/a,/b"));
         let none = recipe(&[("image", "i"), ("pod-template", TEMPLATE)]);
-        assert_eq!(mounts(&job(&none, &request(&none), &Place::default())), ["/a = a/", "/b = b/", "/c = c/"]);
+        assert_eq!(mounts(&job(&none, &request(&none), &RunTarget::default())), ["/a = a/", "/b = b/", "/c = c/"]);
         assert_eq!(env(&none), None);
     }
 
     /// Returns the directories on the node that must exist before the container starts.
-    fn existing(recipe: &Recipe, change: impl Fn(&mut Request)) -> Vec<String> {
+    fn existing(recipe: &Recipe, change: impl Fn(&mut RunRequest)) -> Vec<String> {
         let mut request = request(recipe);
         change(&mut request);
-        let spec = job(recipe, &request, &place(None)).spec.unwrap().template.spec.unwrap();
+        let spec = job(recipe, &request, &run_target(None)).spec.unwrap().template.spec.unwrap();
         let volumes = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.host_path.zip(Some(volume.name)));
         let existing = volumes.filter(|(_, name)| name.starts_with("flex-existing-"));
         let paths: Vec<String> = existing
@@ -293,13 +293,13 @@ mod tests {
             let must_exist = matches!(operation, Expand | Modify | Snapshot);
             assert_eq!(seen, if must_exist { vec![here.clone()] } else { vec![] }, "{operation}");
         }
-        let clone_of = |request: &mut Request| {
+        let clone_of = |request: &mut RunRequest| {
             is_copy_of(OTHER)(request);
             request.clone_of.as_mut().unwrap().source = source(&format!("/a/{OTHER}"));
         };
         assert_eq!(existing(&one, clone_of), [format!("/a/{OTHER}")]);
         assert_eq!(existing(&one, is_of_snapshot(OTHER)), [format!("/a/.snapshot-{OTHER}")]);
-        let deleted = |request: &mut Request| {
+        let deleted = |request: &mut RunRequest| {
             is_of_snapshot(OTHER)(request);
             request.operation = DeleteSnapshot;
         };
@@ -309,7 +309,7 @@ mod tests {
         let template = TEMPLATE.replace("nfs: {server: s, path: /x}", "hostPath: {path: /b}");
         let two = recipe(&[("image", "i"), ("pod-template", &template), ("storage-mounts", "/a, /b")]);
         let expand = |path: String| {
-            move |request: &mut Request| {
+            move |request: &mut RunRequest| {
                 (request.operation, request.volume_source) = (Expand, source(&path));
             }
         };

@@ -56,7 +56,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
     let Some(recipe) = o.recipe.filter(|_| !o.volume && !o.provisions.is_empty()) else {
         return Step::Clear.into();
     };
-    if o.has_running_pods || o.provisions.iter().any(|job| !job.over) {
+    if o.has_running_pods || o.provisions.iter().any(|job| !job.is_over) {
         return Step::Nothing.into();
     }
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
@@ -95,8 +95,8 @@ mod tests {
         RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, settled }
     }
 
-    fn decided(over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision<Step> {
-        let (recipe, job) = (recipe(), Job { over, ..Job::default() });
+    fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision<Step> {
+        let (recipe, job) = (recipe(), Job { is_over, ..Job::default() });
         let provisions = [&job];
         decide(
             &Observed {

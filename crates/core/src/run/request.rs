@@ -1,6 +1,6 @@
 //! The part of a request that follows from the class and the orchestrator.
 
-use contract::request::{ClaimRef, Operation, Request};
+use contract::request::{ClaimRef, Operation, RunRequest};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -14,8 +14,8 @@ pub fn of_class(
     identity: &Identity,
     kube_api: &str,
     (attempt, ts): (u32, String),
-) -> Request {
-    Request {
+) -> RunRequest {
+    RunRequest {
         operation,
         claim_uuid: String::new(),
         provision_ts: ts,
@@ -54,12 +54,12 @@ pub fn of_class(
 
 /// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume can
 /// still be deleted.
-pub fn with_attributes(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
+pub fn with_attributes(request: RunRequest, attributes: &Attributes, recipe: &Recipe) -> RunRequest {
     let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
     match attributes.over(recipe) {
         Ok(parameters) => {
-            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
+            RunRequest { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
         }
-        Err(_) => Request { attributes_class, parameters: class, ..request },
+        Err(_) => RunRequest { attributes_class, parameters: class, ..request },
     }
 }

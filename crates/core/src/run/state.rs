@@ -2,7 +2,7 @@
 
 use contract::exit::{self, Failure};
 
-use super::view::{Complaint, Job, Pod, START_ERRORS};
+use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
 
@@ -54,7 +54,7 @@ pub enum RunState {
 }
 
 /// Derives the state of a run.
-pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> RunState {
+pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent]) -> RunState {
     let Some(job) = job else {
         return match pods.iter().any(|pod| !pod.is_over()) {
             true => RunState::Running,
@@ -67,24 +67,23 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     if before.iter().any(|pod| !pod.is_over()) {
         return RunState::Running;
     }
-    let settled = pods.iter().all(|pod| pod.is_over()) && (job.over || !pods.is_empty());
+    let settled = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
     let end = pod.and_then(|pod| pod.terminated.as_ref());
     if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
         return RunState::Succeeded;
     }
-    let words = |text: &str| last_words(text);
+    let words = |text: &str| termination_message(text);
     if let Some(failed) = &job.failed {
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
-        let ended_before = |end: &&super::view::Terminated| {
+        let ended_before = |end: &&super::view::ContainerEnd| {
             end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
         if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
-            let complaint = complaints.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
-            let kept =
-                pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
+            let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
+            let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
             let message = match (said, kept) {
                 (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
                 (None, Some((reason, message))) => {
@@ -119,20 +118,20 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
         let cause = Cause::new(&failed.reason, format!("the Job failed: {}", words(&failed.message)));
         return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, settled };
     }
-    stuck(job, pod.copied(), complaints).unwrap_or(RunState::Running)
+    stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
 }
 
 /// Checks that no container of a run has run and none will, by its Job and by the observed pods. A missing pod proves
 /// nothing, unless the Job has ended and counted no pod.
 pub fn never_ran(job: Option<&Job>, pods: &[&Pod]) -> bool {
     match pods.is_empty() {
-        true => job.is_some_and(|job| job.over && !job.complete && !job.had_pods),
+        true => job.is_some_and(|job| job.is_over && !job.complete && !job.had_pods),
         false => pods.iter().all(|pod| pod.never_ran),
     }
 }
 
-fn failed_container(end: &super::view::Terminated, settled: bool) -> RunState {
-    let said = last_words(&end.message);
+fn failed_container(end: &super::view::ContainerEnd, settled: bool) -> RunState {
+    let said = termination_message(&end.message);
     let whose =
         if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {
@@ -149,13 +148,13 @@ fn failed_container(end: &super::view::Terminated, settled: bool) -> RunState {
     RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, settled }
 }
 
-fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunState> {
-    let newest = |about: &str| complaints.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
+fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Option<RunState> {
+    let newest = |about: &str| warning_events.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
     let Some(pod) = pod else {
-        let complaint = newest(&job.uid)?;
-        let message = last_words(&steady(&complaint.message, &job.real_name().name));
+        let event = newest(&job.uid)?;
+        let message = termination_message(&strip_random_suffix(&event.message, &job.real_name().name));
         return Some(RunState::Stuck {
-            cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
+            cause: Cause::new(&event.reason, explain(&event.reason, &message)),
             since: job.created,
         });
     };
@@ -163,15 +162,12 @@ fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunS
         return None;
     }
     if let Some((reason, message)) = &pod.stuck {
-        let message = last_words(message);
+        let message = termination_message(message);
         return Some(RunState::Stuck { cause: Cause::new(reason, explain(reason, &message)), since: pod.created });
     }
-    let complaint = newest(&pod.uid)?;
-    let message = last_words(&complaint.message);
-    Some(RunState::Stuck {
-        cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
-        since: pod.created,
-    })
+    let event = newest(&pod.uid)?;
+    let message = termination_message(&event.message);
+    Some(RunState::Stuck { cause: Cause::new(&event.reason, explain(&event.reason, &message)), since: pod.created })
 }
 
 /// Returns the message of Kubernetes, with advice where there is any.
@@ -204,7 +200,7 @@ fn explain(reason: &str, message: &str) -> String {
 
 /// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
 /// same for the same cause, and one event is emitted.
-fn steady(message: &str, job: &str) -> String {
+fn strip_random_suffix(message: &str, job: &str) -> String {
     const DRAWN: usize = 5;
     let named = format!("{job}-");
     let mut parts = message.split(&named);
@@ -221,12 +217,12 @@ fn steady(message: &str, job: &str) -> String {
 }
 
 /// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.
-fn last_words(text: &str) -> String {
-    const MOST: usize = 600;
+fn termination_message(text: &str) -> String {
+    const MAX_CHARACTERS: usize = 600;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let characters = line.chars().count();
-    match characters > MOST {
-        true => format!("…{}", line.chars().skip(characters - MOST).collect::<String>()),
+    match characters > MAX_CHARACTERS {
+        true => format!("…{}", line.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
         false => line,
     }
 }

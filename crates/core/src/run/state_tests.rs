@@ -1,6 +1,6 @@
 use super::*;
 use crate::object::ObjectName;
-use crate::run::view::{Ended, Terminated};
+use crate::run::view::{ContainerEnd, JobEnd};
 
 fn job() -> Job {
     Job { uid: "job".into(), created: 100, ..Job::default() }
@@ -10,8 +10,8 @@ fn pod(phase: &str) -> Pod {
     Pod { uid: "pod".into(), job_uid: "job".into(), phase: phase.into(), created: 101, ..Pod::default() }
 }
 
-fn ended(code: i32, message: &str) -> Terminated {
-    Terminated { container: "provisioner".into(), code, reason: String::new(), message: message.into(), at: 110 }
+fn ended(code: i32, message: &str) -> ContainerEnd {
+    ContainerEnd { container: "provisioner".into(), code, reason: String::new(), message: message.into(), at: 110 }
 }
 
 fn failed(state: RunState) -> (String, Failure, bool) {
@@ -38,7 +38,7 @@ fn what_pods_of_a_job_before_did_is_not_what_this_one_s_do() {
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
     assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::Running, "two are never alive unnoticed");
     assert_eq!(state(Some(&job()), &[&stopped, &done], &[]), RunState::Succeeded);
-    let over = Job { over: true, failed: Some(Ended { reason: "R".into(), message: "m".into(), at: 1 }), ..job() };
+    let over = Job { is_over: true, failed: Some(JobEnd { reason: "R".into(), message: "m".into(), at: 1 }), ..job() };
     assert!(matches!(state(Some(&over), &[&alive], &[]), RunState::Running));
 }
 
@@ -54,11 +54,11 @@ fn the_image_s_own_end_counts_before_the_phase() {
 
 #[test]
 fn an_image_that_failed_before_the_deadline_is_what_is_told() {
-    let deadline = |at| Ended { reason: "DeadlineExceeded".into(), message: "m".into(), at };
+    let deadline = |at| JobEnd { reason: "DeadlineExceeded".into(), message: "m".into(), at };
     let pod = Pod { terminated: Some(ended(75, "the array is busy")), started: true, ..pod("Failed") };
-    let late = Job { over: true, failed: Some(deadline(160)), ..job() };
+    let late = Job { is_over: true, failed: Some(deadline(160)), ..job() };
     assert!(failed(state(Some(&late), &[&pod], &[])).0.contains("exit code 75"), "a container beside it went on");
-    let killed = Job { over: true, failed: Some(deadline(110)), ..job() };
+    let killed = Job { is_over: true, failed: Some(deadline(110)), ..job() };
     assert!(failed(state(Some(&killed), &[&pod], &[])).0.contains("did not end within `timeout`"));
     let never = Pod {
         never_ran: true,
@@ -73,8 +73,8 @@ fn that_nothing_ran_is_only_said_where_it_is_proven() {
     assert!(never_ran(Some(&job()), &[&never]));
     assert!(!never_ran(Some(&job()), &[&never, &pod("Failed")]));
     assert!(!never_ran(Some(&job()), &[]), "its pod may not be seen yet");
-    assert!(never_ran(Some(&Job { over: true, ..job() }), &[]));
-    assert!(!never_ran(Some(&Job { over: true, had_pods: true, ..job() }), &[]));
+    assert!(never_ran(Some(&Job { is_over: true, ..job() }), &[]));
+    assert!(!never_ran(Some(&Job { is_over: true, had_pods: true, ..job() }), &[]));
     assert!(!never_ran(None, &[]));
 }
 
@@ -89,7 +89,7 @@ fn exit_codes_are_what_the_image_asks_for() {
 
 #[test]
 fn a_sidecar_s_end_is_not_the_image_s() {
-    let sidecar = Terminated { container: "side".into(), ..ended(137, "") };
+    let sidecar = ContainerEnd { container: "side".into(), ..ended(137, "") };
     let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
     let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
@@ -101,7 +101,7 @@ fn a_sidecar_s_end_is_not_the_image_s() {
 #[test]
 fn a_deadline_says_what_kept_the_pod() {
     let late =
-        Job { failed: Some(Ended { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
+        Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
     let (said, _, settled) = failed(state(
         Some(&late),
         &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
@@ -122,7 +122,8 @@ fn a_deadline_says_what_kept_the_pod() {
 fn the_name_that_a_pod_would_have_had_is_not_told() {
     let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
     let told = |message: &str| {
-        let refused = Complaint { about: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
+        let refused =
+            WarningEvent { about: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
         let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
         cause.message
     };
@@ -159,12 +160,12 @@ fn what_keeps_a_pod_from_starting_is_told() {
     assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
 
     let quota =
-        Complaint { about: "job".into(), reason: "FailedCreate".into(), message: "exceeded quota".into(), at: 1 };
+        WarningEvent { about: "job".into(), reason: "FailedCreate".into(), message: "exceeded quota".into(), at: 1 };
     let RunState::Stuck { cause, since } = state(Some(&job()), &[], &[&quota]) else { panic!() };
     assert!(cause.message.contains("exceeded quota"), "{cause:?}");
     assert_eq!(since, 100);
 
-    let mount = Complaint {
+    let mount = WarningEvent {
         about: "pod".into(),
         reason: "FailedMount".into(),
         message: "secret \"x\" not found".into(),
@@ -177,9 +178,9 @@ fn what_keeps_a_pod_from_starting_is_told() {
 }
 
 #[test]
-fn last_words_are_the_last() {
+fn the_end_of_a_log_is_its_termination_message() {
     let long = format!("{}END", "x ".repeat(2000));
-    let words = last_words(&long);
+    let words = termination_message(&long);
     assert!(words.chars().count() <= 601 && words.ends_with("END"));
 }
 

@@ -16,7 +16,7 @@ use crate::object::ObjectName;
 
 /// The labels of a Job or pod of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct RunLabels {
     /// The operation of the run.
     pub operation: String,
     /// The volume id of the run.
@@ -27,9 +27,9 @@ pub struct Marks {
     pub class: String,
 }
 
-fn marks(metadata: &ObjectMeta) -> Marks {
+fn run_labels(metadata: &ObjectMeta) -> RunLabels {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned()).unwrap_or_default();
-    Marks {
+    RunLabels {
         operation: label(names::LABEL_OPERATION),
         id: label(names::LABEL_CLAIM_UUID),
         attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
@@ -46,7 +46,7 @@ fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
 
 /// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct JobEnd {
     /// The reason in the Job's condition; empty for success.
     pub reason: String,
     /// The message in the Job's condition.
@@ -63,7 +63,7 @@ pub struct Job {
     /// The UID of the Job.
     pub uid: String,
     /// The labels of the Job.
-    pub marks: Marks,
+    pub run_labels: RunLabels,
     /// The recipe, as `namespace/name@hash`.
     pub config: String,
     /// The claim of the run.
@@ -83,9 +83,9 @@ pub struct Job {
     /// The Job has completed.
     pub complete: bool,
     /// The Job has failed, or is about to. Its pods may still be stopping.
-    pub failed: Option<Ended>,
+    pub failed: Option<JobEnd>,
     /// The Job and all its pods have ended.
-    pub over: bool,
+    pub is_over: bool,
     /// The Job's status counts a pod, whether the pod still exists or not.
     pub had_pods: bool,
     /// The time of the Job's creation, in seconds since 1970.
@@ -118,7 +118,7 @@ impl From<&batch::Job> for Job {
         let mut view = Job {
             name: ObjectName::of(&job.metadata),
             uid: job.metadata.uid.clone().unwrap_or_default(),
-            marks: marks(&job.metadata),
+            run_labels: run_labels(&job.metadata),
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
@@ -146,11 +146,11 @@ impl From<&batch::Job> for Job {
         }
         for condition in conditions.filter(|condition| condition.status == "True") {
             match condition.type_.as_str() {
-                "Complete" => (view.complete, view.over) = (true, true),
+                "Complete" => (view.complete, view.is_over) = (true, true),
                 "SuccessCriteriaMet" => view.complete = true,
                 kind @ ("Failed" | "FailureTarget") => {
-                    view.over |= kind == "Failed";
-                    view.failed = Some(Ended {
+                    view.is_over |= kind == "Failed";
+                    view.failed = Some(JobEnd {
                         reason: condition.reason.clone().unwrap_or_default(),
                         message: condition.message.clone().unwrap_or_default(),
                         at: seconds(condition.last_transition_time.as_ref()),
@@ -165,7 +165,7 @@ impl From<&batch::Job> for Job {
 
 /// The end of a pod's container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terminated {
+pub struct ContainerEnd {
     /// The name of the container.
     pub container: String,
     /// The exit code.
@@ -186,7 +186,7 @@ pub struct Pod {
     /// The UID of the pod.
     pub uid: String,
     /// The labels of the pod.
-    pub marks: Marks,
+    pub run_labels: RunLabels,
     /// The name of the pod's Job.
     pub job: String,
     /// The UID of that Job, which differs from those of earlier Jobs with the same name; empty without an owner.
@@ -206,7 +206,7 @@ pub struct Pod {
     /// The time since when the pod does not start, in seconds since 1970.
     pub created: i64,
     /// The end of the image, or of a container before it.
-    pub terminated: Option<Terminated>,
+    pub terminated: Option<ContainerEnd>,
     /// A container has begun to run.
     pub started: bool,
     /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
@@ -258,7 +258,7 @@ impl From<&core::Pod> for Pod {
         let mut view = Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            marks: marks(&pod.metadata),
+            run_labels: run_labels(&pod.metadata),
             job_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
             members: members(&job, Some(&pod.metadata)),
             job,
@@ -292,7 +292,7 @@ impl From<&core::Pod> for Pod {
                 && !was_never_made(container)
                 && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
             {
-                view.terminated = Some(Terminated {
+                view.terminated = Some(ContainerEnd {
                     container: container.name.clone(),
                     code: end.exit_code,
                     reason: end.reason.clone().unwrap_or_default(),
@@ -331,7 +331,7 @@ fn has_not_run(container: &core::ContainerStatus) -> bool {
 
 /// A recent warning of Kubernetes about a Job or pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complaint {
+pub struct WarningEvent {
     /// The UID of the Job or pod.
     pub about: String,
     /// The reason, such as `FailedCreate` or `FailedMount`.
@@ -355,7 +355,7 @@ pub fn nodes_with_pods(pods: &[Arc<Pod>]) -> Vec<String> {
 
 /// Checks whether a pod of a run of this operation may still be running.
 pub fn has_running_pods(pods: &[Arc<Pod>], operation: Operation) -> bool {
-    pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
+    pods.iter().any(|pod| pod.run_labels.operation == operation.as_str() && !pod.is_over())
 }
 
 #[cfg(test)]

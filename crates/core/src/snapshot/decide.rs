@@ -44,7 +44,7 @@ use crate::model::data_source::SourceUser;
 use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
-use crate::node::{NodeState, Places, unreachable_message};
+use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::object::ObjectName;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, stand_in_line};
 use crate::run::failure::LastFailure;
@@ -107,7 +107,7 @@ pub struct Observed<'a> {
     /// The nodes of all pods that may still be running, whatever their run.
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the content and its pods depend on.
-    pub places: &'a Places,
+    pub node_states: &'a NodeStates,
     /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
     /// The delete-snapshot run with the number [`delete_attempt`].
@@ -225,7 +225,7 @@ fn finished(o: &Observed<'_>) -> Step {
     if let Some(claims) = unprotect_source(o) {
         return Step::UnprotectSource { claims };
     }
-    match o.jobs.iter().find(|job| job.over && !job.deleting) {
+    match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
         Some(job) => Step::RemoveJob { job: job.name.clone() },
         None => Step::Nothing,
     }
@@ -289,7 +289,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn unreachable_node(o: &Observed<'_>, reason: &'static Reason) -> Decision {
-    match o.places.unreachable_node(o.nodes_with_pods) {
+    match o.node_states.unreachable_node(o.nodes_with_pods) {
         Some(node) => Decision::warning(Step::Nothing, reason, unreachable_message(node)),
         None => Step::Nothing.into(),
     }
@@ -334,7 +334,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 /// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
     let node = o.home_node;
-    match (o.places.state(node), o.node_gone) {
+    match (o.node_states.state(node), o.node_gone) {
         (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, on_any_node: false }.into(),
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, on_any_node: true }.into(),
@@ -357,7 +357,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     }
     let failed = last(content, Operation::Snapshot);
     let under_way = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
-    let absent = o.run == RunState::Absent && o.jobs.iter().all(|job| job.marks.attempt != content.attempt);
+    let absent = o.run == RunState::Absent && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
         SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
@@ -378,7 +378,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
         if let Some(wait) = not_due(content, failed, source.recipe, now) {
             return wait;
         }
-        if o.has_running_pods || o.jobs.iter().any(|job| !job.over) {
+        if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
             return unreachable_node(o, reason::SNAPSHOT_FAILED);
         }
         if !source.has_slot {

@@ -95,7 +95,7 @@ struct World {
     jobs: Vec<Job>,
     run: RunState,
     has_running_pods: bool,
-    places: Places,
+    node_states: NodeStates,
     node_gone: NodeGone,
     delete_run: RunState,
     source_users: Vec<SourceUser>,
@@ -117,7 +117,7 @@ fn new() -> World {
         jobs: Vec::new(),
         run: RunState::Absent,
         has_running_pods: false,
-        places: Places([(NODE.to_owned(), NodeState::Ready)].into()),
+        node_states: NodeStates([(NODE.to_owned(), NodeState::Ready)].into()),
         node_gone: NodeGone::Hold,
         delete_run: RunState::Absent,
         source_users: Vec::new(),
@@ -145,9 +145,10 @@ fn going(mut world: World) -> World {
     world
 }
 
-fn job(attempt: u32, over: bool) -> Job {
-    let marks = crate::run::view::Marks { operation: "snapshot".into(), id: UID.into(), attempt, class: "c".into() };
-    Job { name: ObjectName::new("admin", format!("snapshot-{UID}-{attempt}")), marks, over, ..Job::default() }
+fn job(attempt: u32, is_over: bool) -> Job {
+    let run_labels =
+        crate::run::view::RunLabels { operation: "snapshot".into(), id: UID.into(), attempt, class: "c".into() };
+    Job { name: ObjectName::new("admin", format!("snapshot-{UID}-{attempt}")), run_labels, is_over, ..Job::default() }
 }
 
 fn failed(settled: bool) -> RunState {
@@ -181,7 +182,7 @@ impl World {
                 run: self.run.clone(),
                 has_running_pods: self.has_running_pods,
                 nodes_with_pods: &[],
-                places: &self.places,
+                node_states: &self.node_states,
                 node_gone: self.node_gone,
                 delete_run: self.delete_run.clone(),
                 source_users: &self.source_users,
@@ -262,7 +263,8 @@ fn rows_8_and_9_what_stays_and_what_nobody_can_delete() {
 #[test]
 fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
     let world = |state, node_gone| {
-        going(ready()).with(|w| (w.places, w.node_gone) = (Places([(NODE.to_owned(), state)].into()), node_gone))
+        going(ready())
+            .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     assert_eq!(world(NodeState::Missing, NodeGone::Hold).step(), Step::ConfirmNode { node: NODE.into() });
     world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores it, is gone");
@@ -472,13 +474,13 @@ proptest! {
     #[test]
     fn a_run_begins_only_with_its_trace_and_when_no_other_can_be_under_way(world in worlds(), later in 0i64..4000) {
         let content = &world.content;
-        let running = |attempt: Option<u32>| world.jobs.iter().any(|job| !job.over && attempt.is_none_or(|a| a == job.marks.attempt));
+        let running = |attempt: Option<u32>| world.jobs.iter().any(|job| !job.is_over && attempt.is_none_or(|a| a == job.run_labels.attempt));
         match world.decide(NOW + later).step {
             Step::StartRun => {
                 prop_assert!(content.has_finalizer() && content.provenance.is_some() && content.attempt > 0);
                 prop_assert!(world.is_protected && world.fresh && world.able && !content.deleting && !content.ready);
                 prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::Absent);
-                prop_assert!(!world.jobs.iter().any(|job| job.marks.attempt == content.attempt));
+                prop_assert!(!world.jobs.iter().any(|job| job.run_labels.attempt == content.attempt));
             }
             Step::Stamp { attempt, .. } => {
                 prop_assert!(attempt > content.attempt && world.able && !content.deleting && !content.ready);

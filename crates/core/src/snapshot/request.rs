@@ -1,6 +1,6 @@
 //! The request to an image for a snapshot.
 
-use contract::request::{ClaimRef, Operation, Request, Snapshot};
+use contract::request::{ClaimRef, Operation, RunRequest, Snapshot};
 
 use crate::config::Recipe;
 use crate::config::classes::Identity;
@@ -19,8 +19,8 @@ pub fn request(
     kube_api: &str,
     run: (u32, String),
     (claim, source): (ClaimRef, String),
-) -> Request {
-    Request {
+) -> RunRequest {
+    RunRequest {
         claim_uuid: provenance.volume_id.clone(),
         pv_name: provenance.pv_name.clone(),
         claim,

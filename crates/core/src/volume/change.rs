@@ -27,7 +27,7 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Checks that no process of the run is running any more.
     pub(super) fn is_over(&self) -> bool {
-        self.job.over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
+        self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
     }
 }
 

@@ -34,7 +34,7 @@ use contract::request::Operation;
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::Volume;
 use crate::model::volume::is_run_id;
-use crate::node::{NodeState, Places, unreachable_message, without};
+use crate::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::object::ObjectName;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
@@ -90,7 +90,7 @@ pub struct Observed<'a> {
     /// The nodes of all pods that may still be running, whatever their run.
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the volume and its pods depend on.
-    pub places: &'a Places,
+    pub node_states: &'a NodeStates,
     /// The node where the volume was made, if that matters.
     pub home_node: &'a str,
     /// The class's present treatment of nodes that are gone.
@@ -270,8 +270,8 @@ pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<Str
 }
 
 /// Returns the node on which storage is deleted next; empty for any.
-pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, places: &Places) -> String {
-    places.first(&nodes_to_clean(volume, claim, home)).cloned().unwrap_or_default()
+pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, node_states: &NodeStates) -> String {
+    node_states.first(&nodes_to_clean(volume, claim, home)).cloned().unwrap_or_default()
 }
 
 /// Decides rows 10 to 16.
@@ -306,7 +306,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn unreachable_node(o: &Observed<'_>) -> Decision {
-    match o.places.unreachable_node(o.nodes_with_pods) {
+    match o.node_states.unreachable_node(o.nodes_with_pods) {
         Some(node) => Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
         None => Step::Nothing.into(),
     }
@@ -315,7 +315,7 @@ fn unreachable_node(o: &Observed<'_>) -> Decision {
 /// Decides rows 12 to 16.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
-    let node = next_node(volume, o.claim, o.home_node, o.places);
+    let node = next_node(volume, o.claim, o.home_node, o.node_states);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.run {
@@ -374,7 +374,7 @@ fn removal(volume: &Volume) -> Step {
 
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
-    match (o.places.state(&node), o.node_gone) {
+    match (o.node_states.state(&node), o.node_gone) {
         (NodeState::Ready | NodeState::Unreachable, _) => {
             Step::StartDelete { attempt, node, on_any_node: false }.into()
         }

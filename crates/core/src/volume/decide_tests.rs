@@ -45,7 +45,7 @@ struct World {
     run_known: bool,
     has_running_pods: bool,
     /// The states of all nodes that are not ready.
-    places: Places,
+    node_states: NodeStates,
     home_node: &'static str,
     node_gone: NodeGone,
     run: RunState,
@@ -68,9 +68,9 @@ impl World {
         let (ours, claim, has_running_pods, run, node_gone) =
             (*ours, *claim, *has_running_pods, run.clone(), *node_gone);
         let nodes = volume.nodes.iter().cloned().chain([(*home_node).to_owned()]);
-        let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
-        places.0.extend(self.places.0.clone());
-        let (places, nodes_with_pods) = (&places, &[] as &[String]);
+        let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
+        node_states.0.extend(self.node_states.0.clone());
+        let (node_states, nodes_with_pods) = (&node_states, &[] as &[String]);
         let runs: Vec<_> = self.growing.iter().map(|job| Run { job, state: RunState::Running }).collect();
         let working = |all| runs_of(all, has_running_pods);
         let expansion =
@@ -91,7 +91,7 @@ impl World {
             run_known,
             has_running_pods,
             nodes_with_pods,
-            places,
+            node_states,
             home_node,
             node_gone,
             run,
@@ -127,7 +127,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         recipe: Ok(recipe()),
         run_known: false,
         has_running_pods: false,
-        places: Places::default(),
+        node_states: NodeStates::default(),
         home_node: "",
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
@@ -423,7 +423,7 @@ fn wandered(claim: ClaimState) -> World {
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {
-    World { places: Places([(node.to_owned(), state)].into()), ..world }
+    World { node_states: NodeStates([(node.to_owned(), state)].into()), ..world }
 }
 
 #[test]
@@ -542,7 +542,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, places: Places(places), home_node: home, node_gone, run, growing, modifying }
+        World { volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, run, growing, modifying }
     }
 }
 
@@ -594,7 +594,7 @@ proptest! {
             }
             Step::Reserve => prop_assert!(false, "it was not restored"),
             Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
-            Step::ConfirmNode { node } => prop_assert_eq!(world.places.0.get(node), Some(&NodeState::Missing)),
+            Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
             Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
                 prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
                 prop_assert!(volume.is_adopted() || volume.is_half_made(world.run_known));

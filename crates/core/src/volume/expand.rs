@@ -147,7 +147,7 @@ pub type Decision = crate::decision::Decision<Step>;
 /// for the next.
 pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
-    runs.iter().map(|job| job.marks.attempt).chain([recorded]).max().unwrap_or_default().saturating_add(1)
+    runs.iter().map(|job| job.run_labels.attempt).chain([recorded]).max().unwrap_or_default().saturating_add(1)
 }
 
 /// Returns the size that the claim requests, if it is larger than the volume.
@@ -230,7 +230,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
         if let RunState::Failed { cause, kind, at, settled } = &run.state
-            && run.job.marks.attempt > recorded
+            && run.job.run_labels.attempt > recorded
         {
             if !settled {
                 return Some(Step::Nothing.into());
@@ -238,7 +238,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
             let Run { job, .. } = run;
             let failed = failure(
                 volume,
-                (job.marks.attempt, size_of(run)),
+                (job.run_labels.attempt, size_of(run)),
                 job.config.clone(),
                 cause,
                 *kind,

@@ -63,10 +63,11 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
 }
 
 fn job(attempt: u32, size: u64) -> Job {
-    let marks = crate::run::view::Marks { operation: "expand".into(), id: ID.into(), attempt, class: "c".into() };
+    let run_labels =
+        crate::run::view::RunLabels { operation: "expand".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("expand-{attempt}-{size}"));
     let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, marks, config, volume, size: Some(size * GI), ..Job::default() }
+    Job { name, run_labels, config, volume, size: Some(size * GI), ..Job::default() }
 }
 
 fn failed(kind: Failure, settled: bool) -> RunState {
@@ -417,7 +418,7 @@ fn states() -> impl Strategy<Value = RunState> {
 prop_compose! {
     fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
         let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
-        (Job { deleting, over, ..job(attempt, size) }, state)
+        (Job { deleting, is_over: over, ..job(attempt, size) }, state)
     }
 }
 
@@ -468,10 +469,10 @@ proptest! {
         let decision = world.decide(NOW);
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
-        let goes_on = world.runs.iter().any(|(job, state)| !job.over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
+                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
                 let at_rest = wish <= size && (claim.capacity == Some(size) || volume.ends_on_node);
                 prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
@@ -479,7 +480,7 @@ proptest! {
             Step::Start { attempt, size: target } => {
                 prop_assert!(!goes_on && !world.starting && !world.has_running_pods && !claim.deleting, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
-                prop_assert!(world.runs.iter().all(|(job, _)| job.marks.attempt < *attempt));
+                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
                 let traced = [None, Some("disk on fire".to_owned())].map(|error| StatusUpdate::Growing { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
@@ -498,7 +499,7 @@ proptest! {
             Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
             Step::RemoveJob { job } => {
                 let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.over || matches!(state, RunState::Stuck { .. }));
+                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
                 prop_assert!(stopped, "a run that goes on is stopped");
             }
         }

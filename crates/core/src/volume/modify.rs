@@ -178,11 +178,11 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let news = |run: &&Run<'_>| run.job.marks.attempt > known;
+    let news = |run: &&Run<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
-    if let Some(run) = succeeded.max_by_key(|run| run.job.marks.attempt) {
+    if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let attributes = run.job.attributes.clone().unwrap_or_default();
-        return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.marks.attempt }).into());
+        return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.run_labels.attempt }).into());
     }
     let settled = has_request(volume, claim) && !is_between(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
@@ -194,7 +194,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         RunState::Failed { settled: false, .. } if news(&run) => Some(Step::Nothing.into()),
         RunState::Failed { cause, kind, at, .. } if news(&run) => {
             let target = run.job.attributes.clone().unwrap_or_default();
-            let (number, config) = ((run.job.marks.attempt, &target), run.job.config.clone());
+            let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
             let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
             let between = *kind != Failure::Never || note.between;
             Some(record(PendingModification { between, ..note }, &target, o.recipe.as_ref().ok().copied()))
@@ -316,7 +316,7 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
 /// Returns the number of a recorded run to these attributes that has no Job.
 fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
     let note = volume.modification.as_deref()?;
-    let seen = jobs.iter().any(|job| job.marks.attempt >= note.begun);
+    let seen = jobs.iter().any(|job| job.run_labels.attempt >= note.begun);
     (note.begun > note.attempt && note.to == target.hash() && !seen).then_some(note.begun)
 }
 
@@ -347,7 +347,7 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
 fn attempt(volume: &Volume, jobs: &[&Job]) -> u32 {
     let noted = volume.modification.as_ref().map(|note| note.attempt.max(note.begun));
     let applied = volume.applied.as_ref().map(|applied| applied.run);
-    let before = jobs.iter().map(|job| job.marks.attempt).chain(noted).chain(applied).max();
+    let before = jobs.iter().map(|job| job.run_labels.attempt).chain(noted).chain(applied).max();
     before.unwrap_or_default().saturating_add(1)
 }
 

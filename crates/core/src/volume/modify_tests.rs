@@ -71,14 +71,15 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
 }
 
 fn job(attempt: u32, class: &str) -> Job {
-    let marks = crate::run::view::Marks { operation: "modify".into(), id: ID.into(), attempt, class: "c".into() };
+    let run_labels =
+        crate::run::view::RunLabels { operation: "modify".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("modify-{attempt}-{class}"));
     let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, marks, config, volume, attributes: Some(attributes(class)), ..Job::default() }
+    Job { name, run_labels, config, volume, attributes: Some(attributes(class)), ..Job::default() }
 }
 
 fn over(attempt: u32, class: &str) -> Job {
-    Job { over: true, ..job(attempt, class) }
+    Job { is_over: true, ..job(attempt, class) }
 }
 
 fn failed(kind: Failure, settled: bool) -> RunState {
@@ -373,7 +374,7 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
     };
     assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
     assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).requeue_at(NOW + 5)));
-    assert_eq!(stopped(&Job { over: true, ..going }, false), None);
+    assert_eq!(stopped(&Job { is_over: true, ..going }, false), None);
 }
 
 #[test]
@@ -404,7 +405,7 @@ fn states() -> impl Strategy<Value = RunState> {
 prop_compose! {
     fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
         let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
-        (Job { deleting, over, ..job(attempt, class) }, state)
+        (Job { deleting, is_over: over, ..job(attempt, class) }, state)
     }
 }
 
@@ -463,10 +464,10 @@ proptest! {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (has, wanted) = (volume.attributes(), requested_class(claim));
         let settled = has_request(volume, claim) && !is_between(volume);
-        let goes_on = world.runs.iter().any(|(job, state)| !job.over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
+                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
                 let at_rest = settled && finished(&has.class).is_written(claim);
                 prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
@@ -476,13 +477,13 @@ proptest! {
                 prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
                 prop_assert!(attributes.class == wanted || attributes == has);
                 prop_assert!(attributes != has || is_between(volume), "a run for nothing");
-                prop_assert!(world.runs.iter().all(|(job, _)| job.marks.attempt < *attempt));
+                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 let note = volume.modification.as_ref().expect("a run without its trace on the volume");
                 prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
             Step::Apply(applied) => {
-                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.marks.attempt == applied.run));
+                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.run_labels.attempt == applied.run));
                 prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
             }
             // A report that was written counts as written, so that it is not written again.
@@ -501,7 +502,7 @@ proptest! {
             Step::Forget => prop_assert!(settled && world.runs.is_empty()),
             Step::RemoveJob { job } => {
                 let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.over || matches!(state, RunState::Stuck { .. }));
+                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
                 prop_assert!(stopped, "a run that goes on is stopped");
             }
         }

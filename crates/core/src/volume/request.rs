@@ -1,6 +1,6 @@
 //! The request to an image that deletes, expands or modifies a volume.
 
-use contract::request::{ClaimRef, Operation, Request};
+use contract::request::{ClaimRef, Operation, RunRequest};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -19,9 +19,9 @@ pub fn request(
     kube_api: &str,
     run: (u32, String),
     source: String,
-) -> Request {
+) -> RunRequest {
     let reference = volume.claim_ref.clone().unwrap_or_default();
-    Request {
+    RunRequest {
         claim_uuid: volume.id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         claim: ClaimRef {
@@ -41,15 +41,15 @@ pub fn request(
 }
 
 /// Turns the request into that of an expand run, to a size in bytes.
-pub fn expand(request: Request, size: u64) -> Request {
-    Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
+pub fn expand(request: RunRequest, size: u64) -> RunRequest {
+    RunRequest { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
 }
 
 /// Turns the request into that of a modify run, to other attributes than the volume has.
-pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
+pub fn modify(request: RunRequest, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> RunRequest {
     let old = volume.attributes();
     let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
-    Request {
+    RunRequest {
         operation: Operation::Modify,
         old_attributes_class,
         old_attributes,

@@ -72,7 +72,7 @@ fn who_may_not_is_told_so_with_where_it_stands() {
         (good.replace("password=", "#password="), 77, "password is missing"),
     ] {
         let ended = with(&text).failed(code, says);
-        assert!(ended.last_words.contains("cloud.conf"), "{ended:?}");
+        assert!(ended.termination_message.contains("cloud.conf"), "{ended:?}");
         assert!(!ended.log.contains("wrong-one") && !ended.log.contains(Keystone::PASSWORD), "{ended:?}");
     }
     // A Cinder with a Keystone, as if it had none.
@@ -93,14 +93,14 @@ fn a_token_that_is_no_longer_good_is_renewed() {
     let held = loop {
         match proxy.is_held(Duration::from_millis(50)) {
             Some(held) => break held,
-            None => assert!(process.try_wait().unwrap().is_none(), "{}", run.last_words()),
+            None => assert!(process.try_wait().unwrap().is_none(), "{}", run.termination_message()),
         }
     };
     keystone.revoke(proxy.calls()[0].token.as_deref().unwrap());
     proxy.hold(None);
     drop(held);
     let status = process.wait().unwrap();
-    assert!(status.success(), "{}", run.last_words());
+    assert!(status.success(), "{}", run.termination_message());
     let refused = proxy.calls().into_iter().filter(|call| call.status == Some(401)).count();
     assert!(refused >= 1, "the token was no longer good");
     run.delete().well();

@@ -71,7 +71,7 @@ fn the_room_is_that_of_the_pools_within_the_quota() {
     let run = Run::new(&project, ONE).with("TYPE", "fc");
     let capacity = || {
         let ended = run.for_no_volume("capacity").well();
-        Answer::read(&ended.last_words).unwrap()
+        Answer::read(&ended.termination_message).unwrap()
     };
     let answer = capacity();
     let gib = 1_u64 << 30;

@@ -117,8 +117,8 @@ impl Run {
     }
 
     /// What the last run left as its last words.
-    pub fn last_words(&self) -> String {
-        self.1.last_words()
+    pub fn termination_message(&self) -> String {
+        self.1.termination_message()
     }
 
     /// What the orchestrator would name as parameters: all but the contract's own and what comes from Secrets.

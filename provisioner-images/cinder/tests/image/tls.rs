@@ -37,7 +37,7 @@ fn a_cinder_with_a_private_authority_is_trusted_by_its_file_alone() {
     ] {
         let ended = run.clone().with("OS_CACERT", &ca).provision();
         for says in says {
-            assert!(ended.code == 77 && ended.last_words.contains(says), "{says} for {ca}: {ended:?}");
+            assert!(ended.code == 77 && ended.termination_message.contains(says), "{says} for {ca}: {ended:?}");
         }
         assert!(!ended.log.contains("cinder: POST"), "not asked again and again: {ended:?}");
     }
@@ -63,7 +63,7 @@ fn a_keystone_with_a_private_authority_is_trusted_by_its_file_alone() {
         .replace(&format!("http://127.0.0.1:{}", keystone.port()), &format!("https://127.0.0.1:{}", login.port()));
     let file = run.secret_file("cloud/cloud.conf", &text).display().to_string();
     let ended = run.provision().failed(77, &format!("[Global] of {file} has no ca-file"));
-    assert!(ended.last_words.contains("Keystone at https://"), "{ended:?}");
+    assert!(ended.termination_message.contains("Keystone at https://"), "{ended:?}");
     run.secret_file("cloud/cloud.conf", &format!("{text}ca-file={}\n", ca.display()));
     let ended = run.provision().well();
     assert!(!ended.log.contains(openstack::Keystone::PASSWORD), "{ended:?}");

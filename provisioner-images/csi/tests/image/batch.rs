@@ -72,7 +72,7 @@ fn each_claim_fails_or_not_as_in_a_run_of_its_own() {
     for (number, member) in (1..).zip(&members) {
         let ended = member.provision();
         if ended.code != 0 {
-            alone.insert(number, (ended.code, ended.last_words));
+            alone.insert(number, (ended.code, ended.termination_message));
         }
     }
     assert_eq!(alone.values().map(|(code, _)| *code).collect::<Vec<_>>(), [65, 75, 77, 78, 75]);
@@ -180,11 +180,11 @@ fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(0), "of all it is told how they ended");
-    let told = batch.last_words();
+    let told = batch.termination_message();
     let failed = contract::batch::read_outcomes(&told).unwrap();
     let codes: Vec<_> = failed.iter().map(|failed| (failed.member, failed.code)).collect();
     assert_eq!(codes, [(3, 65), (1, 75)]);
-    assert!(failed[1].words.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{told}");
+    assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{told}");
     // The driver has made it, and its next attempt finds it.
     stage.driver.forget_acts();
     members[0].provision().well();
@@ -232,7 +232,11 @@ fn a_batch_that_cannot_be_begun_has_failed_for_all() {
         .map(|member| member.parameter("csi-endpoint", "unix:///no/such.sock").parameter("csi-connect-timeout", "1s"))
         .collect();
     let ended = stage.batch("provision", &runs).run().failed(75, "there is no such socket");
-    assert_eq!(contract::batch::read_outcomes(&ended.last_words), None, "no line: each has ended as the run has");
+    assert_eq!(
+        contract::batch::read_outcomes(&ended.termination_message),
+        None,
+        "no line: each has ended as the run has"
+    );
     let other: Vec<_> =
         members(&stage, 3).into_iter().map(|member| member.parameter("csi-driver", "csi.other")).collect();
     stage.batch("provision", &other).run().failed(78, "the config says csi-driver: csi.other");

@@ -64,9 +64,9 @@ fn attributes_are_given_at_birth_and_later() {
 fn how_much_room_there_is() {
     let stage = Stage::new(Options::default());
     let ask = stage.run(ONE).for_no_volume();
-    assert_eq!(ask.run("capacity").well().last_words, "flex-capacity 1 107374182400\n");
+    assert_eq!(ask.run("capacity").well().termination_message, "flex-capacity 1 107374182400\n");
     stage.driver.has_room(-5, Some(7));
-    assert_eq!(ask.run("capacity").well().last_words, "flex-capacity 1 0 7\n");
+    assert_eq!(ask.run("capacity").well().termination_message, "flex-capacity 1 0 7\n");
 
     let stage = Stage::new(Options::default().with_topology());
     stage.api.put_node("n1", json!({ "zone": "a", "rack": "1" }), "csi.test", json!(["zone"]));

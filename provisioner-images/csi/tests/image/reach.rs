@@ -94,7 +94,7 @@ fn a_run_that_is_told_to_stop_says_what_it_waited_for() {
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(75));
-    let said = run.last_words();
+    let said = run.termination_message();
     assert!(said.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{said}");
     run.provision().well();
     assert_eq!(stage.driver.volumes().len(), 1);

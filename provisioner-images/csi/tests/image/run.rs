@@ -124,8 +124,8 @@ impl Run<'_> {
     }
 
     /// What the last run of the stage left as its last words.
-    pub fn last_words(&self) -> String {
-        self.stage.stage.last_words()
+    pub fn termination_message(&self) -> String {
+        self.stage.stage.termination_message()
     }
 
     fn command(&self, operation: &str) -> Command {
@@ -164,8 +164,8 @@ impl Batch<'_> {
     }
 
     /// What the last run of the stage left as its last words.
-    pub fn last_words(&self) -> String {
-        self.stage.stage.last_words()
+    pub fn termination_message(&self) -> String {
+        self.stage.stage.termination_message()
     }
 
     fn command(&self) -> Command {

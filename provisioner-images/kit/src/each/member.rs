@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout};
 use super::{Each, cannot_start, not_started};
 use crate::Failure;
 use crate::batch::Stop;
-use crate::last_words::PATH_VARIABLE;
 use crate::secrets::Secrets;
+use crate::termination_message::PATH_VARIABLE;
 
 /// The time that a process has to stop after SIGTERM. It is less than the kubelet gives to all of them.
 const GRACE: Duration = Duration::from_secs(5);

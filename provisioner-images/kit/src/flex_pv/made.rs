@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::quantity;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use contract::volume::{Made, SOURCE_KINDS, source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
@@ -17,7 +17,7 @@ use crate::{Failure, affinity};
 /// If there are problems. The message has all of them.
 pub fn made(
     create: Create,
-    request: &Request,
+    request: &RunRequest,
     pod_node: Option<&str>,
     read: impl FnOnce(&str) -> Result<String, Failure>,
 ) -> Result<Made, Failure> {
@@ -103,7 +103,7 @@ pub fn made(
 ///
 /// # Errors
 /// If the run asks for something else. The message says what, and what to do.
-pub fn is_asked_for(request: &Request, copied: bool) -> Result<(), Failure> {
+pub fn is_asked_for(request: &RunRequest, copied: bool) -> Result<(), Failure> {
     let operation = request.operation;
     if operation != Operation::Provision {
         let way_out = match operation.capability() {

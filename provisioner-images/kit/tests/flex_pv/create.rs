@@ -47,7 +47,7 @@ fn a_second_run_finds_the_first_one_s_volume() {
         let api = Api::start(vec![error(409, "AlreadyExists", "already exists"), existing(claim, path)]);
         let ended = create(&api);
         assert_eq!(ended.code, code, "{ended:?}");
-        assert!(ended.last_words.contains(says), "{ended:?}");
+        assert!(ended.termination_message.contains(says), "{ended:?}");
         assert_eq!(api.asked(), [POST, GET]);
     }
 }
@@ -83,7 +83,7 @@ fn a_refusal_is_final() {
         let api = Api::start(vec![reply]);
         let ended = create(&api);
         assert_eq!(ended.code, code, "{ended:?}");
-        assert!(ended.last_words.contains(says), "{ended:?}");
+        assert!(ended.termination_message.contains(says), "{ended:?}");
         assert_eq!(api.asked(), [POST]);
     }
 }
@@ -97,7 +97,7 @@ fn an_api_that_stays_away_is_left_to_the_next_attempt() {
     let begin = Instant::now();
     let ended = flex_pv(&["create", "--nfs", "nas:/a", "--timeout", "1"], &[("KUBECONFIG", &kubeconfig)], "");
     assert_eq!(ended.code, 75, "{ended:?}");
-    assert!(ended.last_words.contains("onnection refused"), "{ended:?}");
+    assert!(ended.termination_message.contains("onnection refused"), "{ended:?}");
     assert!(begin.elapsed().as_secs() < 5);
 }
 
@@ -105,5 +105,5 @@ fn an_api_that_stays_away_is_left_to_the_next_attempt() {
 fn without_pod_or_kubeconfig_it_says_so() {
     let ended = flex_pv(&["create", "--nfs", "nas:/a"], &[("KUBECONFIG", "/nonexistent")], "");
     assert_eq!(ended.code, 64, "{ended:?}");
-    assert!(ended.last_words.contains("--dry-run"), "{ended:?}");
+    assert!(ended.termination_message.contains("--dry-run"), "{ended:?}");
 }

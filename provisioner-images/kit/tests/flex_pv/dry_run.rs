@@ -57,7 +57,7 @@ fn bad_input_is_refused_with_the_reason() {
     ] {
         let ended = flex_pv(&[&["create", "--dry-run"], args].concat(), &[], stdin);
         assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{args:?}");
-        assert!(ended.last_words.contains(says), "{args:?}: {}", ended.last_words);
+        assert!(ended.termination_message.contains(says), "{args:?}: {}", ended.termination_message);
         assert!(ended.err.contains(says), "{args:?}: {}", ended.err);
     }
 }
@@ -68,7 +68,7 @@ fn all_problems_are_told_at_once() {
     let ended = flex_pv(&args, &[("NODE_NAME", ""), ("POD_NODE", "")], "");
     assert_eq!(ended.code, 64);
     for says in ["--fs-type", "--read-only", "less than", "POD_NODE"] {
-        assert!(ended.last_words.contains(says), "{says}: {}", ended.last_words);
+        assert!(ended.termination_message.contains(says), "{says}: {}", ended.termination_message);
     }
 }
 
@@ -76,7 +76,7 @@ fn all_problems_are_told_at_once() {
 fn an_environment_that_is_none_is_named() {
     let ended = flex_pv(&["create", "--dry-run", "--nfs", "a:/b"], &[("CLAIM_UUID", ""), ("PV_NAME", "")], "");
     assert_eq!(ended.code, 64);
-    assert!(ended.last_words.contains("CLAIM_UUID, PV_NAME"), "{}", ended.last_words);
+    assert!(ended.termination_message.contains("CLAIM_UUID, PV_NAME"), "{}", ended.termination_message);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
         let ended = create(&of, &[]);
         assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{name}: {ended:?}");
         for says in [says, of[0].1, "--copied"] {
-            assert!(ended.last_words.contains(says), "{name}: {ended:?}");
+            assert!(ended.termination_message.contains(says), "{name}: {ended:?}");
         }
         let ended = create(&of, &["--copied"]);
         assert!(ended.code == 0 && ended.out.contains("nfs:"), "{name}: {ended:?}");
@@ -106,11 +106,11 @@ fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
         for more in [&[][..], &["--copied"]] {
             let ended = create(&[("OPERATION", operation), snapshot], more);
             assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{operation}: {ended:?}");
-            assert!(ended.last_words.contains(&format!("OPERATION is {operation}")), "{ended:?}");
+            assert!(ended.termination_message.contains(&format!("OPERATION is {operation}")), "{ended:?}");
             let capability = operation.strip_prefix("delete-").unwrap_or(operation);
             let capability = format!("take `{capability}` out of the `capabilities`");
-            assert_eq!(ended.last_words.contains(&capability), operation != "delete", "{ended:?}");
-            assert_eq!(ended.last_words.contains("capabilities"), operation != "delete", "{ended:?}");
+            assert_eq!(ended.termination_message.contains(&capability), operation != "delete", "{ended:?}");
+            assert_eq!(ended.termination_message.contains("capabilities"), operation != "delete", "{ended:?}");
         }
     }
 }

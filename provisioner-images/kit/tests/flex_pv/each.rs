@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use contract::batch::{Failed, read_outcomes, split};
-use contract::request::Request;
+use contract::batch::{MemberFailure, read_outcomes, split};
+use contract::request::RunRequest;
 
 use super::tool::{ENVIRONMENT, Ended, flex_pv};
 
@@ -27,9 +27,9 @@ impl Batch {
                 ("PV_NAME".to_owned(), format!("pvc-{id}")),
                 ("CLAIM_UUID".to_owned(), id),
             ]);
-            Request::from_env(|name| env.get(name).cloned()).unwrap()
+            RunRequest::from_env(|name| env.get(name).cloned()).unwrap()
         };
-        let requests: Vec<Request> = (1..=count).map(&mut request).collect();
+        let requests: Vec<RunRequest> = (1..=count).map(&mut request).collect();
         let batch = Self { folder: tempfile::tempdir().unwrap() };
         std::fs::write(batch.list(), split(&requests).lines.join("\n")).unwrap();
         batch
@@ -71,7 +71,8 @@ impl Batch {
 /// In the order of the list: members end in any.
 fn outcomes(message: &str) -> Vec<(usize, i32, String)> {
     let failed = read_outcomes(message).unwrap_or_else(|| panic!("no outcomes: {message:?}"));
-    let mut failed: Vec<_> = failed.into_iter().map(|Failed { member, code, words }| (member, code, words)).collect();
+    let mut failed: Vec<_> =
+        failed.into_iter().map(|MemberFailure { member, code, message: words }| (member, code, words)).collect();
     failed.sort();
     failed
 }
@@ -104,7 +105,7 @@ this one" ;;
         failed(4, 137, ""),
         failed(6, 1, ""),
     ];
-    assert_eq!(outcomes(&ended.last_words), expected);
+    assert_eq!(outcomes(&ended.termination_message), expected);
     for n in 1..=6 {
         let id = format!("c0ffee00-0000-4000-8000-{n:012}");
         let made = std::fs::read_to_string(batch.folder.path().join(format!("made-{id}"))).unwrap();
@@ -126,7 +127,7 @@ fn what_a_member_traces_is_told_without_its_secrets() {
         [ "$PVC_NAME" != data-3 ] || { printf '%s' "$ARRAY_PASSWORD"; printf '%0595d' 0; exit 75; } 2>/dev/null
         : login "$ARRAY_PASSWORD"; exit 75"#;
     let ended = flex_pv(&["each", "--", "/bin/sh", "-c", script], &environment, "");
-    let outcomes = outcomes(&ended.last_words);
+    let outcomes = outcomes(&ended.termination_message);
     assert_eq!(outcomes.len(), 3, "{ended:?}");
     assert!(outcomes[0].2.contains(": login ***"), "{outcomes:?}");
     assert_eq!(outcomes[1], failed(2, 65, "no login as ***"));
@@ -138,7 +139,7 @@ fn what_a_member_traces_is_told_without_its_secrets() {
 #[test]
 fn a_batch_that_goes_well_says_nothing() {
     let ended = Batch::of(3).run(&["--jobs", "1"], "exit 0");
-    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+    assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn no_more_run_at_one_time_than_asked_and_no_fewer() {
         rmdir "$HOME/now-$CLAIM_UUID"
         "#,
     );
-    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+    assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
     assert_eq!((batch.files("begun-"), batch.files("now-")), (9, 0));
 }
 
@@ -168,7 +169,7 @@ fn one_that_hangs_is_stopped_with_all_that_it_started() {
     );
     assert_eq!(ended.code, 0, "{ended:?}");
     let words = "it took longer than 1 s and was stopped; its last words: waits for the array";
-    assert_eq!(outcomes(&ended.last_words), [failed(1, 75, words)]);
+    assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, words)]);
     assert!(begun.elapsed() < Duration::from_secs(40));
     let left = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
     // Of one that has ended and that nobody has asked for its end, this is empty.
@@ -180,7 +181,7 @@ fn one_that_hangs_is_stopped_with_all_that_it_started() {
 fn what_holds_the_output_open_delays_nobody() {
     let (batch, begun) = (Batch::of(2), Instant::now());
     let ended = batch.run(&["--jobs", "1"], "sleep 60 & echo $! >>\"$HOME/left\"; exit 0");
-    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+    assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(30));
     for left in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
         assert!(Command::new("kill").arg(left).status().unwrap().success(), "it runs on");
@@ -222,10 +223,10 @@ fn the_end_of_the_run_is_passed_on_and_what_is_known_is_told() {
 fn for_a_single_claim_it_becomes_the_program() {
     let flex_pv_path = env!("CARGO_BIN_EXE_flex-pv");
     let ended = flex_pv(&["each", "--jobs", "8", "--", flex_pv_path, "fail", "no-room", "full"], &[], "");
-    assert_eq!((ended.code, ended.last_words.as_str()), (69, "full"), "{ended:?}");
+    assert_eq!((ended.code, ended.termination_message.as_str()), (69, "full"), "{ended:?}");
     let ended = flex_pv(&["each", "--", "/nonexistent/provision.sh"], &[], "");
     assert_eq!(ended.code, 127, "{ended:?}");
-    assert!(ended.last_words.contains("/nonexistent/provision.sh cannot be started"), "{ended:?}");
+    assert!(ended.termination_message.contains("/nonexistent/provision.sh cannot be started"), "{ended:?}");
 }
 
 #[test]
@@ -244,12 +245,12 @@ fn a_batch_that_cannot_be_begun_says_why() {
     ] {
         let ended = flex_pv(&["each", "--", "/bin/sh", "-c", ": >$HOME/begun"], &with(name, value), "");
         assert_eq!(ended.code, code, "{value}: {ended:?}");
-        assert!(ended.last_words.contains(says), "{value}: {ended:?}");
+        assert!(ended.termination_message.contains(says), "{value}: {ended:?}");
     }
     assert_eq!(batch.files("begun"), 0);
     let ended = flex_pv(&["each", "--", "/nonexistent/x"], &with("UNUSED", "1"), "");
     let words = "/nonexistent/x cannot be started: No such file or directory (os error 2)";
-    assert_eq!(outcomes(&ended.last_words), [failed(1, 127, words), failed(2, 127, words)], "{ended:?}");
+    assert_eq!(outcomes(&ended.termination_message), [failed(1, 127, words), failed(2, 127, words)], "{ended:?}");
     for arguments in [&["each"][..], &["each", "--jobs", "0", "--", "x"], &["each", "--timeout", "0", "--", "x"]] {
         assert_eq!(flex_pv(arguments, &with("UNUSED", "1"), "").code, 64, "{arguments:?}");
     }
@@ -262,5 +263,5 @@ fn a_program_that_knows_of_no_batches_makes_nothing() {
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let ended = flex_pv(&["create", "--nfs", "nas:/a", "--dry-run"], &environment, "");
     assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{ended:?}");
-    assert!(ended.last_words.contains("flex-pv each"), "{ended:?}");
+    assert!(ended.termination_message.contains("flex-pv each"), "{ended:?}");
 }

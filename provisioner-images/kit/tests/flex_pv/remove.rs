@@ -20,17 +20,17 @@ fn several_paths_go_and_what_is_not_there_is_a_success() {
     symlink("/etc", &two).unwrap();
     for _ in 0..2 {
         let ended = flex_pv(&["remove", text(&one), text(&two)], &[], "");
-        assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+        assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
     // A directory that is not mounted is not an empty one.
     let ended = flex_pv(&["remove", "/nonexistent/volume"], &[], "");
-    assert!(ended.code == 75 && ended.last_words.contains("/nonexistent"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("/nonexistent"), "{ended:?}");
     for arguments in [&["remove"][..], &["remove", "/"], &["rename", "/tmp/a"], &["rename", "/", "/tmp/a"]] {
         assert_eq!(flex_pv(arguments, &[], "").code, 64, "{arguments:?}");
     }
     let ended = flex_pv(&["rename", text(&one), text(&two)], &[], "");
-    assert!(ended.code == 75 && ended.last_words.contains("No such file"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("No such file"), "{ended:?}");
 }
 
 #[test]

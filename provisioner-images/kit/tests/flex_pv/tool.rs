@@ -33,7 +33,7 @@ pub struct Ended {
     /// Standard error.
     pub err: String,
     /// The content of the termination message's file.
-    pub last_words: String,
+    pub termination_message: String,
 }
 
 /// Runs the tool with the standard environment, `extra` variables (an empty value removes one) and
@@ -59,7 +59,7 @@ pub fn flex_pv(args: &[&str], extra: &[(&str, &str)], stdin: &str) -> Ended {
         code: output.status.code().expect("ended by a signal"),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
-        last_words: std::fs::read_to_string(&log).unwrap_or_default(),
+        termination_message: std::fs::read_to_string(&log).unwrap_or_default(),
     }
 }
 

@@ -100,7 +100,7 @@ fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
     assert_eq!(alone.names(), [""; 0]);
     // What is lost: the kubelet makes a directory, and it is not taken for the volume.
     let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
-    assert!(ended.code == 65 && ended.last_words.contains("what is lost cannot grow"), "{ended:?}");
+    assert!(ended.code == 65 && ended.termination_message.contains("what is lost cannot grow"), "{ended:?}");
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
 }
 
@@ -159,12 +159,12 @@ fn copies_and_snapshots_are_whole_or_made_again() {
         let source = alone.source(name);
         let of = [(of, id), ("CLONE_OF_SOURCE", source.as_str()), ("CLAIM_UUID", own)];
         let ended = alone.run("provision", "", &of, [&[own], &[name]]);
-        assert!(ended.code == 75 && ended.last_words.contains("is not on node node-1"), "{ended:?}");
+        assert!(ended.code == 75 && ended.termination_message.contains("is not on node node-1"), "{ended:?}");
     }
     let source = alone.source(lost);
     let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", lost), ("VOLUME_SOURCE", source.as_str())];
     let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[lost]]);
-    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
 /// Whenever a run is killed, the next one ends with the whole copy.
@@ -220,7 +220,10 @@ fn a_list_has_no_directory_that_is_nobody_s_and_the_capacity_needs_none() {
     assert_eq!(listed.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), [ID]);
     let room = path_text(alone.store().join(".flex-capacity"));
     let ended = alone.node.run("capacity", "", &[("BASE_PATH", &room), ("STORAGE_MOUNTS", &room), ("CLAIM_UUID", "")]);
-    assert!(contract::capacity::Answer::read(&ended.last_words).is_ok_and(|answer| answer.bytes > 0), "{ended:?}");
+    assert!(
+        contract::capacity::Answer::read(&ended.termination_message).is_ok_and(|answer| answer.bytes > 0),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -260,11 +263,11 @@ fn what_cannot_be_with_such_mounts_is_told() {
         ("provision", ("SIZE_BYTES", "9000000000000000000"), 69, "bytes free on node node-1"),
     ] {
         let ended = alone.run(operation, "", &[extra], [&[ID], &[]]);
-        assert!(ended.code == code && ended.last_words.contains(says), "{operation} {extra:?}: {ended:?}");
+        assert!(ended.code == code && ended.termination_message.contains(says), "{operation} {extra:?}: {ended:?}");
         assert!(alone.keep().contains(ID), "it is nobody's");
     }
     for operation in ["provision", "delete", "expand"] {
         let ended = alone.node.run(operation, "", &[("STORAGE_MOUNTS", &base)]);
-        assert!(ended.code == 78 && ended.last_words.contains("is not in this pod"), "{operation}: {ended:?}");
+        assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{operation}: {ended:?}");
     }
 }

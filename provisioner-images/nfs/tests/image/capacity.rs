@@ -12,7 +12,7 @@ fn the_server_says_what_is_left() {
     let server = Ganesha::start(Options::default());
     let ended = Run::new(&server, ONE).capacity();
     assert_eq!(ended.code, 0, "{ended:?}");
-    let answer = Answer::read(&ended.last_words).unwrap();
+    let answer = Answer::read(&ended.termination_message).unwrap();
     let df = Command::new("df").args(["-B1", "--output=avail"]).arg(server.directory()).output().unwrap();
     let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
     // Others write on this file system, too.
@@ -24,5 +24,8 @@ fn a_server_that_is_not_there_has_no_capacity() {
     let server = Ganesha::start(Options::default());
     let ended = Run::new(&server, ONE).with("PORT", "1").capacity();
     assert_ne!(ended.code, 0);
-    assert!(Answer::read(&ended.last_words).is_err() && ended.last_words.contains("127.0.0.1"), "{ended:?}");
+    assert!(
+        Answer::read(&ended.termination_message).is_err() && ended.termination_message.contains("127.0.0.1"),
+        "{ended:?}"
+    );
 }

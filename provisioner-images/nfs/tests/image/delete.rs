@@ -189,7 +189,7 @@ fn a_name_that_cannot_be_removed_is_told() {
     fs::write(volume.join(OsStr::from_bytes(b"odd-\xff")), "x").unwrap();
     fs::write(volume.join("plain"), "x").unwrap();
     let ended = run.delete_bound();
-    assert!(ended.code == 75 && ended.last_words.contains("UTF-8"), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("UTF-8"), "{ended:?}");
     // As the message says.
     let rubbish = volume.parent().unwrap().join(format!(".deleting-{ONE}"));
     assert!(!rubbish.join("plain").exists());

@@ -12,7 +12,7 @@ fn only_what_is_there_and_its_own_grows() {
     let run = Run::new(&server, ONE);
     let never = run.expand();
     assert_eq!(never.code, 65, "{never:?}");
-    assert!(never.last_words.contains("no record in .flex-provisioner"), "{never:?}");
+    assert!(never.termination_message.contains("no record in .flex-provisioner"), "{never:?}");
 
     assert_eq!(run.provision().code, 0);
     for _ in 0..2 {
@@ -36,6 +36,6 @@ fn only_what_is_there_and_its_own_grows() {
     let tries = (0..20).map(|_| patiently());
     let gone = tries.into_iter().find(|ended| !matches!(ended.code, 0 | 75)).expect("the directory is gone");
     assert_eq!(gone.code, 65, "{gone:?}");
-    assert!(gone.last_words.contains("is gone"), "{gone:?}");
+    assert!(gone.termination_message.contains("is gone"), "{gone:?}");
     assert_eq!(other.expand().code, 0);
 }

@@ -17,7 +17,7 @@ fn a_directory_of_another_volume_is_neither_taken_nor_deleted() {
     fs::write(server.directory().join("data/precious"), "x").unwrap();
     let ended = two.provision();
     assert_eq!(ended.code, 65, "{ended:?}");
-    assert!(ended.last_words.contains(ONE) && ended.last_words.contains("${pv.name}"), "{ended:?}");
+    assert!(ended.termination_message.contains(ONE) && ended.termination_message.contains("${pv.name}"), "{ended:?}");
     assert_eq!(two.delete().code, 0, "nothing of it is there");
     assert_eq!(server.list("data"), ["precious"]);
     assert_eq!(one.delete().code, 0);
@@ -32,12 +32,12 @@ fn a_directory_that_somebody_made_by_hand_is_neither_taken_nor_deleted() {
     for _ in 0..2 {
         let ended = run.provision();
         assert_eq!(ended.code, 65, "{ended:?}");
-        assert!(ended.last_words.contains("not made by this image"), "{ended:?}");
+        assert!(ended.termination_message.contains("not made by this image"), "{ended:?}");
     }
     assert_eq!(run.delete().code, 0, "nothing of it is there");
     let ended = run.delete_bound();
     assert_eq!(ended.code, 65, "{ended:?}");
-    assert!(ended.last_words.contains("by hand"), "{ended:?}");
+    assert!(ended.termination_message.contains("by hand"), "{ended:?}");
     assert!(foreign.is_dir());
 }
 
@@ -74,7 +74,7 @@ fn requests_that_cannot_be() {
     ] {
         let ended = Run::new(&server, ONE).with(name, value).provision();
         assert_eq!(ended.code, code, "{name}={value}: {ended:?}");
-        assert!(ended.last_words.contains(says), "{name}={value}: {ended:?}");
+        assert!(ended.termination_message.contains(says), "{name}={value}: {ended:?}");
         assert!(ended.out.is_empty(), "{name}={value}: {ended:?}");
     }
     assert!(server.list("").is_empty());
@@ -90,7 +90,7 @@ fn a_server_that_is_not_there_is_left_to_the_next_attempt() {
     let begin = Instant::now();
     for ended in [run.provision(), run.delete()] {
         assert_eq!(ended.code, 75, "{ended:?}");
-        assert!(ended.last_words.contains("cannot be reached"), "{ended:?}");
+        assert!(ended.termination_message.contains("cannot be reached"), "{ended:?}");
     }
     assert!(server.list("").is_empty());
     assert!(begin.elapsed().as_secs() < 20);
@@ -120,7 +120,7 @@ fn an_export_for_readers_says_so() {
     let server = Ganesha::start(Options { read_only: true, ..Options::default() });
     let ended = Run::new(&server, ONE).provision();
     assert!([77, 78].contains(&ended.code), "{ended:?}");
-    assert!(!ended.last_words.is_empty());
+    assert!(!ended.termination_message.is_empty());
 }
 
 #[test]
@@ -131,5 +131,5 @@ fn an_export_that_squashes_root_works_but_for_owners() {
     assert_eq!(run.delete().code, 0);
     let ended = run.with("OWNER", "1234").provision();
     assert_eq!(ended.code, 77, "{ended:?}");
-    assert!(ended.last_words.contains("no_root_squash"), "{ended:?}");
+    assert!(ended.termination_message.contains("no_root_squash"), "{ended:?}");
 }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::batch::{self, Failed, Member};
+use contract::batch::{self, Member, MemberFailure};
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use contract::volume::{Made, persistent_volume, placeholder};
 use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};
@@ -46,7 +46,7 @@ pub(super) enum Act {
 /// What is done for one volume.
 #[derive(Clone, Debug)]
 pub struct Process {
-    pub(super) request: Request,
+    pub(super) request: RunRequest,
     pub(super) place: Place,
     /// Its number in the batch, from 1.
     member: usize,
@@ -69,7 +69,7 @@ pub struct Container {
     /// Those that have not ended.
     pub(super) processes: Vec<Process>,
     /// Members that have failed.
-    failed: Vec<Failed>,
+    failed: Vec<MemberFailure>,
 }
 
 impl Container {
@@ -175,7 +175,7 @@ impl World {
         (name, pod, job): (&ObjectName, &Value, &Value),
         (member, get): (usize, &Variable<'_>),
     ) -> Process {
-        let request = Request::from_env(get).expect("a Job gives the contract's environment");
+        let request = RunRequest::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
         // The storage of a node that is gone can be reached from others, where the config says that it can; and so it can
         // where the node came back before the run that was begun elsewhere.
@@ -247,7 +247,7 @@ impl World {
             )
         });
         let meets = |other: &&Process| {
-            let of_snapshot = |request: &Request| snapshots::stored_as(request).is_some();
+            let of_snapshot = |request: &RunRequest| snapshots::stored_as(request).is_some();
             if of_snapshot(&request) || of_snapshot(&other.request) {
                 return of_snapshot(&request) == of_snapshot(&other.request)
                     && other.place == place
@@ -327,7 +327,7 @@ impl World {
             Act::Exit(code) if container.batch => {
                 line(|| format!("image: member {} of {name} ends with {code}", process.member));
                 if code != 0 {
-                    container.failed.push(Failed { member: process.member, code, words: "last words".into() });
+                    container.failed.push(MemberFailure { member: process.member, code, message: "last words".into() });
                 }
                 if container.processes.is_empty() {
                     end_pod(store, name, 0, &batch::write_outcomes(&container.failed));

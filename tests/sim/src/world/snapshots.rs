@@ -1,7 +1,7 @@
 //! The images' work on snapshots, and the snapshot-controller.
 
 use contract::names;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use flex_provisioner::object::ObjectName;
 use serde_json::json;
 
@@ -12,13 +12,13 @@ use crate::store::{Kind, Store, is_deleting, text, uid};
 use crate::trace::count;
 
 /// The id of the snapshot that a run makes or takes away.
-pub(super) fn stored_as(request: &Request) -> Option<&str> {
+pub(super) fn stored_as(request: &RunRequest) -> Option<&str> {
     let of_snapshot = matches!(request.operation, Operation::Snapshot | Operation::DeleteSnapshot);
     request.snapshot.as_ref().filter(|_| of_snapshot).map(|snapshot| snapshot.id.as_str())
 }
 
 /// A run for a claim that names a source is not told of it.
-pub(super) fn is_empty(store: &Store, request: &Request) -> bool {
+pub(super) fn is_empty(store: &Store, request: &RunRequest) -> bool {
     let mut claims = store.all(Kind::Claim);
     let claim = claims.find(|(_, claim)| request.operation == Operation::Provision && uid(claim) == request.claim.uid);
     claim.is_some_and(|(_, claim)| match text(claim, "/spec/dataSource/kind") {

@@ -44,7 +44,7 @@ async fn show(arguments: &Arguments) -> Result<()> {
 }
 
 /// Lines of each output, from its end.
-const MOST: usize = 80;
+const MAX_LINES: usize = 80;
 
 /// What one would look at first.
 async fn dump(name: &str) {
@@ -63,7 +63,7 @@ async fn dump(name: &str) {
             let text = String::from_utf8_lossy(&text);
             // The test cluster has no DNS, of which the kubelet tells with every pod.
             let lines: Vec<_> = text.lines().filter(|line| !line.contains("MissingClusterDNS")).collect();
-            lines[lines.len().saturating_sub(MOST)..].iter().for_each(|line| println!("{line}"));
+            lines[lines.len().saturating_sub(MAX_LINES)..].iter().for_each(|line| println!("{line}"));
         }
     }
     println!("\nlogs of the cluster: {}", cluster.log_dir().display());

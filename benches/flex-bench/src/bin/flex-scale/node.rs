@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use cluster::Cluster;
 use contract::batch;
-use contract::request::{Operation, Request};
+use contract::request::{Operation, RunRequest};
 use contract::volume::{Made, persistent_volume};
 use flex_bench::audit;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -131,7 +131,7 @@ impl Work {
         Ok(())
     }
 
-    async fn provision(&self, request: Request) -> Result<()> {
+    async fn provision(&self, request: RunRequest) -> Result<()> {
         let path = format!("/{}", request.claim_uuid);
         let nfs = NFSVolumeSource { server: "10.0.0.1".into(), path, read_only: None };
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
@@ -143,7 +143,7 @@ impl Work {
 }
 
 /// What the image in a pod would be asked for: once, or for each member of a batch.
-fn requests(pod: &Pod) -> Result<Vec<Request>> {
+fn requests(pod: &Pod) -> Result<Vec<RunRequest>> {
     let env = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.env.clone()).unwrap_or_default();
     let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
     let members = match run.get("OPERATION").map(String::as_str) {
@@ -151,7 +151,7 @@ fn requests(pod: &Pod) -> Result<Vec<Request>> {
         _ => vec![BTreeMap::new()],
     };
     let request = |own: BTreeMap<String, String>| {
-        Request::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).context("a run's environment")
+        RunRequest::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).context("a run's environment")
     };
     members.into_iter().map(request).collect()
 }

@@ -2,7 +2,7 @@
 
 use contract::names::{self, reason};
 
-use super::place::{known_nodes, last_node};
+use super::placement::{known_nodes, last_node};
 use super::{Decision, Observed, Step, recipe};
 use crate::config::{Placement, Recipe};
 use crate::model::affinity;

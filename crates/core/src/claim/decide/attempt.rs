@@ -10,7 +10,7 @@ use super::adoption::{
     adopted, claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end, was_taken_from,
 };
 use super::data_source::{keeps_original, left_to_others, waits_for_original};
-use super::place::{
+use super::placement::{
     can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, is_on_wrong_node, nodes_from, passed_over,
     selected_is_unfit,
 };
@@ -321,7 +321,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
-    match o.left_out || is_on_wrong_node(o, class) {
+    match o.missed_batch || is_on_wrong_node(o, class) {
         true => confirm_then(o, restamp(o, class, now)),
         false => keeps_original(o).or_else(|| job_removed_repeatedly(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }
@@ -465,7 +465,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
 /// Ends an attempt whose image has failed while another container of its pod still runs.
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let job = o.jobs.iter().find(|job| job.marks.attempt == attempt && !job.over && !job.deleting)?;
+    let job = o.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
     let due = failure.at.saturating_add(LINGER);
     match o.run {
         RunState::Failed { settled: false, .. } if now >= due => Some(Step::RemoveJob { job: job.name.clone() }.into()),
@@ -494,10 +494,10 @@ fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
 fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let ends =
-        |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
-    let running = || o.jobs.iter().filter(|job| !job.over);
+        |job: &Job| job.run_labels.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
+    let running = || o.jobs.iter().filter(|job| !job.is_over);
     // The watch may show a Job before it shows the stamp for which the Job was created.
-    if !o.fresh && running().any(|job| job.marks.attempt > attempt) {
+    if !o.fresh && running().any(|job| job.run_labels.attempt > attempt) {
         return Some(Step::Refresh.into());
     }
     if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {

@@ -24,7 +24,7 @@ pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
         return Some(Decision::wait(reason::WAITING, why));
     }
     let node = required_node(o, recipe(o)?)?;
-    match o.places.state(node) {
+    match o.node_states.state(node) {
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::Missing => Some(Step::ConfirmNode { node: node.to_owned() }.into()),
         NodeState::Gone => {

@@ -127,7 +127,7 @@ fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     world.claim.nodes = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(), Step::StartRun);
-    world.places.0.insert("a".into(), NodeState::Gone);
+    world.node_states.0.insert("a".into(), NodeState::Gone);
     assert_eq!(world.step(), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
@@ -143,9 +143,9 @@ fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
     for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
         for begun in [delayed(begun.clone(), Some("a")), begun] {
             let mut world = copy(begun, "home");
-            world.places.0.insert("home".into(), NodeState::Missing);
+            world.node_states.0.insert("home".into(), NodeState::Missing);
             assert_eq!(world.decide(NOW + 60).step, Step::ConfirmNode { node: "home".into() });
-            world.places.0.insert("home".into(), NodeState::Gone);
+            world.node_states.0.insert("home".into(), NodeState::Gone);
             let decision = world.decide(NOW + 60);
             let said = decision.event.map(|tell| tell.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");

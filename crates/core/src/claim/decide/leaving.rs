@@ -94,7 +94,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
-    let node = cleanup_node(claim, o.places);
+    let node = cleanup_node(claim, o.node_states);
     match &o.delete_run {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_of_other(recipe));
@@ -145,7 +145,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
         ServedClass::NotOurs => recipe.node_gone,
     };
-    match (o.places.state(node), policy) {
+    match (o.node_states.state(node), policy) {
         (NodeState::Ready | NodeState::Unreachable, _) => begin(false),
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => begin(true),

@@ -28,7 +28,7 @@ impl World {
     /// Checks whether a process of a provision run may be running, by the observation.
     fn is_alive(&self) -> bool {
         let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
-        self.has_running_pods || goes_on || self.jobs.iter().any(|job| !job.over)
+        self.has_running_pods || goes_on || self.jobs.iter().any(|job| !job.is_over)
     }
 
     /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
@@ -117,11 +117,11 @@ impl World {
                 let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
                 let config = recipe.version();
                 if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
-                    self.node_choice = Choice { last: true, ..Choice::default() };
+                    self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
                 }
                 self.claim.stamp =
                     Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
-                self.left_out = false;
+                self.missed_batch = false;
                 self.claim.nodes = nodes;
                 if !self.claim.has_finalizer() {
                     self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
@@ -199,7 +199,7 @@ impl World {
             }
             Step::ConfirmNoVolume => self.no_volume = true,
             Step::ConfirmNode { node } => {
-                self.places.0.insert(node, NodeState::Gone);
+                self.node_states.0.insert(node, NodeState::Gone);
             }
             Step::MarkNodeClean { nodes } => {
                 (self.delete_run, self.delete_job) = (RunState::Absent, None);
@@ -275,7 +275,7 @@ fn check(world: &World, decision: &Decision) {
             if recipe.placement == Placement::SelectedNode {
                 let noted = claim.nodes.last().expect("where it may leave something is not noted");
                 let immediate = world.class.binding == BindingMode::Immediate;
-                let exists = |node: &&String| !immediate || world.places.state(node) != NodeState::Gone;
+                let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::Gone;
                 let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
                 assert!(node.is_none_or(|node| node == noted), "another node is noted");
             }
@@ -347,17 +347,17 @@ fn check(world: &World, decision: &Decision) {
             let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
             assert!(!there, "it would be found, and asked for again");
         }
-        Step::ConfirmNode { node } => assert_eq!(world.places.state(node), NodeState::Missing),
+        Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::Missing),
         Step::RemoveJob { job } => {
             let all = world.jobs.iter().chain(&world.delete_job);
             let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
             assert!(!job.deleting);
-            assert!(job.over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+            assert!(job.is_over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
         }
         Step::StartDelete { attempt, node, on_any_node } => {
             let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
             let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-            assert!(!on_any_node || may && world.places.state(node) == NodeState::Gone);
+            assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
             assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
             assert!(*attempt > 0 && world.delete_run == RunState::Absent);
             assert!(claim.nodes.contains(node) || claim.nodes.is_empty() && node.is_empty());
@@ -372,7 +372,7 @@ fn check(world: &World, decision: &Decision) {
             assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
             assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
             let left = claim.nodes.iter().find(|node| !nodes.contains(node));
-            let gone = left.is_some_and(|node| world.places.state(node) == NodeState::Gone);
+            let gone = left.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
             assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
         }
         Step::RemoveFinalizer => {

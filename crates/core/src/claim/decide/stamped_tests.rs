@@ -219,7 +219,7 @@ fn row_25_no_room_on_the_node() {
 
 #[test]
 fn row_26_no_room_where_the_node_is_chosen_here() {
-    let choice = |next: Option<&str>, is_new| Choice { next: next.map(str::to_owned), is_new, last: true };
+    let choice = |next: Option<&str>, is_new| NodeChoice { next: next.map(str::to_owned), is_new, last: true };
     let stamp = |nodes: &[&str]| {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
@@ -236,7 +236,7 @@ fn row_26_no_room_where_the_node_is_chosen_here() {
     assert_eq!(failed.decide(NOW + 2).step, stamp(&["home"]), "something may be left there");
     failed.node_choice.last = false;
     assert_eq!(failed.decide(NOW + 2).step, stamp(&["home", "b"]));
-    failed.node_choice = Choice::default();
+    failed.node_choice = NodeChoice::default();
     let decision = failed.decide(NOW + 2);
     assert_eq!(decision.step, Step::Nothing);
     assert!(decision.event.unwrap().message.contains("no node can take a run for this claim"));
@@ -258,7 +258,7 @@ fn row_29_a_chosen_node_that_takes_no_runs_any_more() {
         Step::Stamp { attempt: 2, nodes: vec!["b".into()], volume_generation: 0 },
         "none was noted"
     );
-    world.node_choice = Choice::default();
+    world.node_choice = NodeChoice::default();
     world.waits("no node can take a run for this claim");
 }
 
@@ -272,7 +272,7 @@ fn row_18_who_may_have_been_stamped_looks_again_after_a_while() {
 
 #[test]
 fn row_29_who_is_left_out_of_a_batch_has_a_run_of_its_own() {
-    let world = World { left_out: true, no_volume: false, ..stamped(1) };
+    let world = World { missed_batch: true, no_volume: false, ..stamped(1) };
     assert_eq!(world.step(), Step::ConfirmNoVolume, "another process may have seen it in");
     let sure = World { no_volume: true, ..world.clone() };
     assert_eq!(sure.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 });
@@ -379,7 +379,7 @@ fn row_31_what_keeps_a_run_is_told_and_an_image_is_given_up() {
     }
     let mut unschedulable = stuck("Unschedulable", 0);
     assert_eq!(records(&unschedulable).kind, Failure::NoRoom, "there is another node");
-    unschedulable.node_choice = Choice { last: true, ..Choice::default() };
+    unschedulable.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
     unschedulable.waits("words");
     assert_eq!(unschedulable.decide(NOW).requeue_at, None, "it ends with its deadline");
     let mut changed = unschedulable;
@@ -417,7 +417,7 @@ fn row_33_a_failed_run_is_remembered_and_told() {
         told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
     );
     assert!(told(Failure::NoRoom, stamped(1)).ends_with("tries another node"));
-    let alone = World { node_choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
     assert!(told(Failure::NoRoom, alone).contains("next try in 2 s"));
     assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
 }
@@ -454,7 +454,7 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let theirs = Volume { mark: Some(crate::model::volume::mark(&text)), provenance: Some(text), ..half };
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
-    robbed.jobs = vec![Job { over: true, ..job(1) }];
+    robbed.jobs = vec![Job { is_over: true, ..job(1) }];
     robbed.claim.nodes = vec!["a".into(), "home".into()];
     let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 1 };
     assert_eq!(robbed.step(), step, "what is on the other goes with the volume");
@@ -507,7 +507,7 @@ fn row_17_an_attempt_ends_though_its_class_is_gone() {
 #[test]
 fn row_26_no_node_is_tried_beyond_those_that_can_be_noted() {
     let mut world = delayed(failed_with(Failure::Retry), Some("another"));
-    world.places = Places([("another".to_owned(), NodeState::Ready)].into());
+    world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
     world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;
     assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "{:?}", world.decide(at));
@@ -516,6 +516,6 @@ fn row_26_no_node_is_tried_beyond_those_that_can_be_noted() {
     let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
     let mut world = delayed(world, Some("n1"));
-    world.places = Places([("n1".to_owned(), NodeState::Ready)].into());
+    world.node_states = NodeStates([("n1".to_owned(), NodeState::Ready)].into());
     assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
 }

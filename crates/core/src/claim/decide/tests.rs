@@ -6,7 +6,7 @@ use contract::exit::Failure;
 use contract::request::Operation;
 
 use super::*;
-use crate::claim::nodes::Choice;
+use crate::claim::nodes::NodeChoice;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::EffectiveConfig;
@@ -16,14 +16,14 @@ use crate::model::volume::Reference;
 use crate::node::NodeState;
 use crate::run::backoff::delay;
 use crate::run::state::Cause;
-use crate::run::view::Marks;
+use crate::run::view::RunLabels;
 
 #[path = "data_source_tests.rs"]
 mod of_copies;
 #[path = "leaving_tests.rs"]
 mod of_leaving;
-#[path = "place_tests.rs"]
-mod of_places;
+#[path = "placement_tests.rs"]
+mod of_placement;
 #[path = "ready_tests.rs"]
 mod of_ready;
 #[path = "stamped_tests.rs"]
@@ -48,10 +48,10 @@ struct World {
     jobs: Vec<Job>,
     run: RunState,
     has_running_pods: bool,
-    node_choice: Choice,
+    node_choice: NodeChoice,
     nodes_with_pods: Vec<String>,
     /// The states of all nodes that are not ready.
-    places: Places,
+    node_states: NodeStates,
     volumes: Vec<(Volume, Vec<String>)>,
     no_volume: bool,
     delete_run: RunState,
@@ -67,7 +67,7 @@ struct World {
     data_source: Option<Original>,
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
-    left_out: bool,
+    missed_batch: bool,
     known: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
@@ -93,8 +93,8 @@ impl World {
         let its_node = self.data_source.as_ref().map(|original| original.node.to_owned());
         let nodes =
             self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
-        let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
-        places.0.extend(self.places.0.clone());
+        let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
+        node_states.0.extend(self.node_states.0.clone());
         let volumes: Vec<_> = self
             .volumes
             .iter()
@@ -114,7 +114,7 @@ impl World {
             has_running_pods: self.has_running_pods,
             node_choice: &self.node_choice,
             nodes_with_pods: &self.nodes_with_pods,
-            places: &places,
+            node_states: &node_states,
             volumes: &volumes,
             no_volume: self.no_volume,
             delete_run: self.delete_run.clone(),
@@ -138,7 +138,7 @@ impl World {
             }),
             source_users: &self.source_users,
             removed: self.removed,
-            left_out: self.left_out,
+            missed_batch: self.missed_batch,
         })
     }
 
@@ -199,9 +199,9 @@ fn new() -> World {
         jobs: vec![],
         run: RunState::Absent,
         has_running_pods: false,
-        node_choice: Choice { next: Some("home".into()), is_new: true, last: true },
+        node_choice: NodeChoice { next: Some("home".into()), is_new: true, last: true },
         nodes_with_pods: vec![],
-        places: Places::default(),
+        node_states: NodeStates::default(),
         volumes: vec![],
         no_volume: false,
         delete_run: RunState::Absent,
@@ -217,7 +217,7 @@ fn new() -> World {
         data_source: None,
         source_users: vec![],
         removed: None,
-        left_out: false,
+        missed_batch: false,
         known: false,
         is_pool_request: false,
         pooled_volume: None,
@@ -299,13 +299,13 @@ fn failed_run(kind: Failure, at: i64) -> RunState {
 fn job(attempt: u32) -> Job {
     Job {
         name: ObjectName::new("admin", format!("provision-{attempt}")),
-        marks: Marks { attempt, ..Marks::default() },
+        run_labels: RunLabels { attempt, ..RunLabels::default() },
         ..Job::default()
     }
 }
 
 fn over(attempt: u32) -> Job {
-    Job { over: true, ..job(attempt) }
+    Job { is_over: true, ..job(attempt) }
 }
 
 /// Returns a volume as an image makes it.
@@ -527,12 +527,12 @@ fn row_18_what_cannot_be_served_yet_waits() {
     assert_eq!(full.decide(NOW).requeue_at, Some(NOW + 30), "others before it may leave");
     let elsewhere = World { has_slot: false, ..selected(new()) };
     assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
-    let nowhere = World { node_choice: Choice::default(), ..full };
+    let nowhere = World { node_choice: NodeChoice::default(), ..full };
     assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {
-    World { places: Places([(node.to_owned(), state)].into()), ..world }
+    World { node_states: NodeStates([(node.to_owned(), state)].into()), ..world }
 }
 
 /// Returns the claim with a class that waits for a pod, on node `a`.

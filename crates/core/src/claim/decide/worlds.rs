@@ -64,7 +64,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
         let mut seen = BTreeSet::new();
         let jobs = jobs.into_iter().filter(|(attempt, ..)| seen.insert(*attempt));
-        jobs.map(|(attempt, over, deleting)| Job { over, deleting, ..job_of(attempt) }).collect()
+        jobs.map(|(attempt, is_over, deleting)| Job { is_over, deleting, ..job_of(attempt) }).collect()
     });
     prop_oneof![2 => Just(vec![]), 1 => jobs]
 }
@@ -137,11 +137,11 @@ fn source_users() -> impl Strategy<Value = Vec<SourceUser>> {
     prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(copy, 1..3)]
 }
 
-fn choices() -> impl Strategy<Value = Choice> {
+fn choices() -> impl Strategy<Value = NodeChoice> {
     let next = prop::option::weighted(0.8, select(vec!["a".to_owned(), "b".into(), "home".into()]));
     (next, any::<bool>(), any::<bool>()).prop_map(|(next, is_new, last)| {
         let is_new = is_new && next.is_some();
-        Choice { next, is_new, last }
+        NodeChoice { next, is_new, last }
     })
 }
 
@@ -211,7 +211,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
             let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
             claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-            let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
+            let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
             let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
             let world = World {
                 fresh: flags.0,
@@ -223,7 +223,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 attributes_error: None,
                 binding: flags.4,
                 removed: flags.5,
-                left_out: flags.6,
+                missed_batch: flags.6,
                 known: flags.7,
                 pooled_volume: flags.8,
                 class: Class {
@@ -239,7 +239,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 jobs,
                 nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
                 node_choice,
-                places: Places(places),
+                node_states: NodeStates(places),
                 has_running_pods,
                 selected_node_forbidden,
                 data_source,

@@ -8,7 +8,7 @@ use super::{Reader, number, size};
 use crate::config::Recipe;
 use crate::config::capability;
 use crate::config::keys;
-use crate::config::pool::{MOST_READY, Marks, Pool};
+use crate::config::pool::{MAX_POOLED, Marks, Pool};
 use crate::config::values::map;
 
 /// Reads the keys of a class's pool.
@@ -37,8 +37,8 @@ fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
         let bytes = size(&key)?;
         let explain = |_| format!("`{marks}` is not a number of volumes; write for example {key}=5, or {key}=2..8");
         let (low, high) = match marks.split_once("..") {
-            Some((low, high)) => (number(low.trim(), 1, MOST_READY), number(high.trim(), 1, MOST_READY)),
-            None => (number(marks.trim(), 1, MOST_READY), number(marks.trim(), 1, MOST_READY)),
+            Some((low, high)) => (number(low.trim(), 1, MAX_POOLED), number(high.trim(), 1, MAX_POOLED)),
+            None => (number(marks.trim(), 1, MAX_POOLED), number(marks.trim(), 1, MAX_POOLED)),
         };
         let marks = Marks { low: low.map_err(explain)? as usize, high: high.map_err(explain)? as usize };
         if marks.low > marks.high {

@@ -40,7 +40,7 @@ fn storage_that_nobody_knows() {
     assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
     // A claim, run or volume of anybody has the id, before or after.
     let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
-    let run = networked().job("provision", |job| job.marks.id = OTHER.into());
+    let run = networked().job("provision", |job| job.run_labels.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
         let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
         assert_eq!(super::backend::compare(&before.0, &after.0, &[listing]), []);

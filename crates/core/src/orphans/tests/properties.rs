@@ -45,7 +45,7 @@ fn any() -> impl Strategy<Value = Cluster> {
         }
         for _ in 0..jobs {
             cluster = cluster.job(operation, |job| {
-                (job.over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
+                (job.is_over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
                 job.volume = j[2].then(|| names::pv_name(UID));
             });
         }
@@ -73,7 +73,7 @@ proptest! {
             match removal {
                 Removal::Job { claim: id, volume } => {
                     let job = &cluster.0.jobs[0];
-                    prop_assert_eq!(&job.marks.id, id);
+                    prop_assert_eq!(&job.run_labels.id, id);
                     let owned = match volume {
                         Some(_) => !cluster.0.volumes.is_empty(),
                         None => claim.is_some_and(|claim| !claim.is_bound() || claim.has_finalizer()),
@@ -81,7 +81,7 @@ proptest! {
                     prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
                 }
                 Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
-                Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),
+                Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Vouch => prop_assert!(cluster.0.volumes[0].is_restored()),
                 Removal::Revision { .. } => prop_assert!(false, "there is none"),

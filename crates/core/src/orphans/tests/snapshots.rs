@@ -95,7 +95,7 @@ fn snapshots_that_cannot_be_made_or_deleted() {
 
 #[test]
 fn runs_whose_content_is_gone() {
-    let of = |job: &mut Job| (job.content, job.over) = (Some("snapcontent-gone".into()), true);
+    let of = |job: &mut Job| (job.content, job.is_over) = (Some("snapcontent-gone".into()), true);
     let says = "its VolumeSnapshotContent snapcontent-gone does not exist";
     Cluster::new().job("delete-snapshot", of).finds(Kind::JobWithoutOwner, says, false);
     Cluster::new()

@@ -9,7 +9,7 @@ use super::{Decision, Observed, Step, recipe};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
-use crate::node::{NodeState, Places};
+use crate::node::{NodeState, NodeStates};
 
 /// Returns the nodes where an attempt that begins now may leave storage. The last is the node of its run.
 ///
@@ -55,7 +55,7 @@ fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
 }
 
 fn is_gone(o: &Observed<'_>, node: &str) -> bool {
-    o.places.state(node) == NodeState::Gone
+    o.node_states.state(node) == NodeState::Gone
 }
 
 /// Returns the text of the event if the claim names a node that is ignored.
@@ -110,10 +110,10 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
     if !can_reschedule(o, class) {
         let matters = class.binding == BindingMode::Immediate
             && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
-        let unsure = matters && o.places.state(node) == NodeState::Missing;
+        let unsure = matters && o.node_states.state(node) == NodeState::Missing;
         return unsure.then(|| Step::ConfirmNode { node: node.clone() }.into());
     }
-    match o.places.state(node) {
+    match o.node_states.state(node) {
         NodeState::Ready | NodeState::Unreachable if o.selected_node_forbidden => {
             Some(Decision::from(Step::Reschedule { failure: None }).with_event(
                 reason::RESCHEDULING,
@@ -157,6 +157,6 @@ pub fn last_node(claim: &Claim) -> Option<&String> {
 }
 
 /// Returns the node on which the storage of a terminating claim is deleted next; empty for any node.
-pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
-    places.first(&claim.nodes).map_or("", String::as_str)
+pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> &'a str {
+    node_states.first(&claim.nodes).map_or("", String::as_str)
 }

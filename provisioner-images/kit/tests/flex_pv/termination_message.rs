@@ -7,7 +7,7 @@ fn each_kind_has_its_exit_code() {
     for (kind, code) in [("never", 65), ("no-room", 69), ("retry", 75), ("config", 78)] {
         let ended = flex_pv(&["fail", kind, "the", "disk", "--is", "full"], &[], "");
         assert_eq!(ended.code, code, "{kind}");
-        assert_eq!(ended.last_words, "the disk --is full");
+        assert_eq!(ended.termination_message, "the disk --is full");
         assert_eq!(ended.err, "the disk --is full\n");
     }
 }
@@ -17,14 +17,14 @@ fn a_kind_or_message_that_is_none_is_a_usage_error() {
     for args in [&["fail"][..], &["fail", "never"], &["fail", "sometimes", "x"], &["fai", "never", "x"], &[]] {
         let ended = flex_pv(args, &[], "");
         assert_eq!(ended.code, 64, "{args:?}");
-        assert!(!ended.last_words.is_empty(), "{args:?}");
+        assert!(!ended.termination_message.is_empty(), "{args:?}");
     }
 }
 
 #[test]
 fn long_words_are_cut_to_what_the_kubelet_keeps() {
     let ended = flex_pv(&["fail", "never", &"ä".repeat(4000)], &[], "");
-    assert_eq!(ended.last_words.len(), 4096);
+    assert_eq!(ended.termination_message.len(), 4096);
 }
 
 #[test]
@@ -35,12 +35,12 @@ fn secrets_of_the_run_are_not_repeated() {
     let folder = folder.path().to_str().unwrap();
     let secret = [("ARRAY_PASSWORD", "hunter22"), ("FLEX_SECRETS_DIRECTORY", folder)];
     let ended = flex_pv(&["fail", "retry", "login hunter22 the-array-s-key data team"], &secret, "");
-    for said in [ended.last_words.as_str(), ended.err.trim_end()] {
+    for said in [ended.termination_message.as_str(), ended.err.trim_end()] {
         assert_eq!(said, "login *** *** data team", "{ended:?}");
     }
     // Whatever its value, it is no part of an answer.
     let ended = flex_pv(&["capacity", "--bytes", "12345678"], &[("ARRAY_PASSWORD", "12345678")], "");
-    assert_eq!(ended.last_words, "flex-capacity 1 12345678\n");
+    assert_eq!(ended.termination_message, "flex-capacity 1 12345678\n");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn room_is_told_in_one_line() {
         (&["capacity", "--bytes", "1Ki", "--maximum-volume-size", "1k"], "flex-capacity 1 1024 1000\n"),
     ] {
         let ended = flex_pv(args, &[], "");
-        assert_eq!((ended.code, ended.last_words.as_str()), (0, line), "{args:?}");
+        assert_eq!((ended.code, ended.termination_message.as_str()), (0, line), "{args:?}");
     }
     for args in [&["capacity"][..], &["capacity", "--bytes", "-1"], &["capacity", "--bytes", "much"]] {
         assert_eq!(flex_pv(args, &[], "").code, 64, "{args:?}");

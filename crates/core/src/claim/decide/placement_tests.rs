@@ -53,7 +53,7 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
     let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
     assert_eq!(failure.kind, Failure::NoRoom);
     // Without another node, and where any node will do, a new attempt gains nothing.
-    let alone = World { node_choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
     assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
     anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));

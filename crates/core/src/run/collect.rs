@@ -23,7 +23,7 @@ pub struct Observed {
     /// The number of members that are stamped and have not arrived.
     pub awaited: usize,
     /// The number of members that have arrived.
-    pub come: usize,
+    pub entries: usize,
     /// The batch is full.
     pub full: bool,
     /// Another run of its class and node is in progress.
@@ -48,10 +48,10 @@ pub enum Step {
 /// Decides the next step.
 pub fn decide(o: &Observed) -> Step {
     let (closed, late) = (o.passed >= o.window, o.passed >= o.window + STAMP_TIMEOUT);
-    match (o.awaited, o.come) {
+    match (o.awaited, o.entries) {
         (0, 0) => Step::Forget,
         (_, 0) if late => Step::Forget,
-        (_, come) if o.full && come > 0 => Step::Create,
+        (_, entries) if o.full && entries > 0 => Step::Create,
         (0, _) if closed || !o.others => Step::Create,
         (0, _) => Step::Wait(o.window - o.passed),
         _ if late => Step::Create,
@@ -65,9 +65,9 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_millis(50);
 
-    fn decided(awaited: usize, come: usize, others: bool, passed: u64) -> Step {
+    fn decided(awaited: usize, entries: usize, others: bool, passed: u64) -> Step {
         let passed = Duration::from_millis(passed);
-        decide(&Observed { awaited, come, full: false, others, passed, window: WINDOW })
+        decide(&Observed { awaited, entries, full: false, others, passed, window: WINDOW })
     }
 
     #[test]
@@ -92,15 +92,16 @@ mod tests {
 
     #[test]
     fn a_full_batch_begins_at_once() {
-        let full = Observed { awaited: 7, come: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
+        let full =
+            Observed { awaited: 7, entries: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
         assert_eq!(decide(&full), Step::Create);
-        assert_eq!(decide(&Observed { awaited: 7, come: 0, ..full.clone() }), Step::Wait(WINDOW + STAMP_TIMEOUT));
+        assert_eq!(decide(&Observed { awaited: 7, entries: 0, ..full.clone() }), Step::Wait(WINDOW + STAMP_TIMEOUT));
     }
 
     #[test]
     fn whoever_is_left_there_is_an_end_of_waiting() {
-        for (awaited, come, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
-            let mut o = Observed { awaited, come, full, others, passed: Duration::ZERO, window: WINDOW };
+        for (awaited, entries, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
+            let mut o = Observed { awaited, entries, full, others, passed: Duration::ZERO, window: WINDOW };
             while let Step::Wait(left) = decide(&o) {
                 assert!(!left.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
                 o.passed += left;
