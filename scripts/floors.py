@@ -13,7 +13,7 @@ FLOORS = {
         decision limits text
         object
         config
-        attributes marker node pool
+        attributes node pool sync_probe
         run
         model
         snapshot

@@ -7,7 +7,7 @@ use flex_provisioner::api::events::note;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
 use flex_provisioner::config::document::{self, Document};
-use flex_provisioner::config::sidecar::Sidecars;
+use flex_provisioner::config::external_provisioner::ExternalProvisioners;
 use flex_provisioner::config::{Recipe, keys};
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::volume::Provenance;
@@ -136,7 +136,7 @@ fn pair(draw: &mut Draw<'_>, data: &mut BTreeMap<String, String>) {
 /// Checks a config as the orchestrator does, and renders the Job of a claim where it serves.
 fn serves(config: &Config, object: Option<&ClassObject>) {
     let identity = identity();
-    let table = classes(&identity, [config], object, &BTreeMap::new(), &Sidecars::none());
+    let table = classes(&identity, [config], object, &BTreeMap::new(), &ExternalProvisioners::none());
     let Some(verdict) = table.verdicts.get(&config.name) else {
         assert_ne!(config.data.get("plugin-name").map(|name| name.trim()), Some(identity.plugin.as_str()));
         return;

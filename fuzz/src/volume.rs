@@ -166,7 +166,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             node_choice: &NodeChoice::default(),
             nodes_with_pods: &[],
             node_states: &NodeStates::default(),
-            volumes: &[Candidate { volume: &volume, mismatches: &mismatches, known: false }],
+            volumes: &[Candidate { volume: &volume, mismatches: &mismatches, synced: false }],
             no_volume: false,
             delete_run: RunState::Absent,
             delete_job: None,

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::unread::Unread;
+use super::discard_reply::DiscardReply;
 use crate::clock::Clock;
 use crate::model::claim::Claim;
 use crate::model::snapshot::Content;
@@ -273,12 +273,12 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
         ..Event::default()
     };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    match Unread(api.clone()).create(&PostParams::default(), &event).await {
+    match DiscardReply(api.clone()).create(&PostParams::default(), &event).await {
         Ok(()) => Ok(()),
         // This process or an earlier one has emitted the same text before.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let body = json!({ "lastTimestamp": now, "count": count.max(&2) });
-            Unread(api).patch(&event_name, &PatchParams::default(), body).await
+            DiscardReply(api).patch(&event_name, &PatchParams::default(), body).await
         }
         // The namespace of the object is terminating, and nobody will read the event.
         Err(kube::Error::Api(status))

@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::lean::Lean;
+use super::trimmed::Trimmed;
 use crate::attributes::{self, VolumeAttributesClass};
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::{EffectiveConfig, revision_name};
@@ -101,7 +101,7 @@ fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
 /// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
     shared: &ClusterState,
-    api: Api<Lean<K>>,
+    api: Api<Trimmed<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
     change: fn(&mut Index, Change<V>) -> Vec<WorkItem>,

@@ -19,8 +19,8 @@ use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
-use crate::api::lean::Lean;
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
+use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;
 use crate::config::record::{EffectiveConfig, revision_name};
 pub use crate::model::claim::Binding;
@@ -179,7 +179,7 @@ impl Writes {
 
     /// Handles the answer to a write of a claim or volume that no watch has shown yet. The removal of the last
     /// finalizer ends a terminating object.
-    fn written<K, V>(&self, key: WorkItem, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
+    fn written<K, V>(&self, key: WorkItem, what: String, answer: kube::Result<Trimmed<K>>) -> Result<V>
     where
         K: Resource,
         V: for<'a> From<&'a K>,
@@ -219,11 +219,11 @@ impl Writes {
             data: Some(RawExtension(json!(record))),
             revision: number,
         };
-        match Unread(revisions.clone()).create(&post(), &revision).await {
+        match DiscardReply(revisions.clone()).create(&post(), &revision).await {
             Ok(()) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let body = json!({ "revision": number, "metadata": { "labels": revision.metadata.labels } });
-                Unread(revisions).patch(&name, &params(), body).await.map_err(WriteError::of(what))
+                DiscardReply(revisions).patch(&name, &params(), body).await.map_err(WriteError::of(what))
             }
             Err(error) => Err(WriteError::of(what)(error)),
         }
@@ -233,7 +233,7 @@ impl Writes {
     pub async fn drop_revision(&self, hash: &str) -> Result<()> {
         let name = revision_name(hash);
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
-        let deleted = Unread(revisions).delete(&name, &DeleteParams::default()).await;
+        let deleted = DiscardReply(revisions).delete(&name, &DeleteParams::default()).await;
         deleted.map_err(WriteError::of(format!("revision {name}")))
     }
 
@@ -241,7 +241,7 @@ impl Writes {
     pub async fn judge(&self, config: &ObjectName, verdict: &str) -> Result<()> {
         let body = json!({ "metadata": { "annotations": { names::VERDICT: verdict } } });
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), &config.namespace);
-        Unread(configs).patch(&config.name, &params(), body).await.map_err(WriteError::of(format!("{config}")))
+        DiscardReply(configs).patch(&config.name, &params(), body).await.map_err(WriteError::of(format!("{config}")))
     }
 }
 

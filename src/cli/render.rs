@@ -15,7 +15,7 @@ use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, ClassObject, Config, classes};
 use crate::config::document::{self, Document};
-use crate::config::sidecar::Sidecars;
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
 use crate::run::job::{RunTarget, job};
@@ -66,7 +66,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         config_namespaces: configs.iter().map(|config| config.name.namespace.clone()).collect(),
     };
     let identity = names.identity(&namespaces);
-    let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &Sidecars::none());
+    let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &ExternalProvisioners::none());
     for mut claim in claims {
         if claim.uid.is_empty() {
             claim.uid = UID.into();
@@ -92,7 +92,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
                 table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
             anyhow::anyhow!("claim {}: {why} {}", claim.name.name, verdicts.join("; "))
         })?;
-        if let Err(why) = admit(&claim, recipe, claim.is_request(&identity.namespace)) {
+        if let Err(why) = admit(&claim, recipe, claim.is_pool_request(&identity.namespace)) {
             bail!("claim {}: {why}", claim.name.name);
         }
         let ts = "1970-01-01T00:00:00Z".to_owned();

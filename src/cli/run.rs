@@ -16,7 +16,7 @@ use crate::api::events::Events;
 use crate::api::fence::Fence;
 use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
-use crate::api::{client, sidecar, watch as watches};
+use crate::api::{client, external_provisioner, watch as watches};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::policies;
@@ -106,7 +106,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         context.sweep.every(sweep_interval.0);
         crate::admin::serve(admin_address, context.clone()).await?;
         watches::start(&client, &identity, &shared);
-        tokio::spawn(sidecar::follow(client.clone(), shared.clone(), context.clock.clone()));
+        tokio::spawn(external_provisioner::follow(client.clone(), shared.clone(), context.clock.clone()));
         reconcile::start(&context);
 
         let replica =

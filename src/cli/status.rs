@@ -19,11 +19,11 @@ use serde_json::json;
 use self::health::Health;
 use super::out::say;
 use super::{Names, Namespaces, Output};
-use crate::api::{client, policies as live, sidecar};
+use crate::api::{client, external_provisioner, policies as live};
 use crate::capacity::Published;
 use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, classes};
-use crate::config::pool::Marks;
-use crate::config::sidecar::drivers_stood_for;
+use crate::config::external_provisioner::replaced_drivers;
+use crate::config::pool::Watermarks;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::policies::{self, Policy, State};
@@ -103,9 +103,9 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
         let revisions: BTreeMap<_, _> =
             kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::revision).collect();
-        let drivers = drivers_stood_for(&identity, &configs);
-        let sidecars = sidecar::once(&client, drivers, &crate::clock::Clock::default()).await;
-        let mut table = classes(&identity, &configs, &objects, &revisions, &sidecars);
+        let drivers = replaced_drivers(&identity, &configs);
+        let external_provisioners = external_provisioner::once(&client, drivers, &crate::clock::Clock::default()).await;
+        let mut table = classes(&identity, &configs, &objects, &revisions, &external_provisioners);
         table.warn_of_accounts(configs.iter(), &super::beside::accounts(&client, &identity).await);
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
@@ -188,7 +188,7 @@ fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
 struct Kept<'a> {
     class: &'a str,
     size: u64,
-    marks: Marks,
+    watermarks: Watermarks,
     ready: usize,
 }
 
@@ -196,17 +196,17 @@ struct Kept<'a> {
 fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
     let classes = table.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
     let kept = classes.flat_map(|(class, pool)| {
-        pool.sizes.iter().map(move |(size, marks)| {
+        pool.sizes.iter().map(move |(size, watermarks)| {
             let is_one = |volume: &&Volume| {
-                let right = volume.ready() == Some(&pool.kind) && !volume.deleting;
+                let right = volume.pool_kind() == Some(&pool.kind) && !volume.deleting;
                 right && volume.class == class.name && volume.pool_size == Some(*size)
             };
-            (class, size, marks, is_one)
+            (class, size, watermarks, is_one)
         })
     });
-    kept.map(|(class, size, marks, is_one)| {
+    kept.map(|(class, size, watermarks, is_one)| {
         let ready = volumes.iter().filter(is_one).count();
-        Kept { class: &class.name, size: *size, marks: *marks, ready }
+        Kept { class: &class.name, size: *size, watermarks: *watermarks, ready }
     })
     .collect()
 }
@@ -231,13 +231,13 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     let pools = pools(table, volumes);
     if !pools.is_empty() {
         say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
-        for Kept { class, size, marks: Marks { low, high }, ready } in pools {
+        for Kept { class, size, watermarks: Watermarks { low, high }, ready } in pools {
             let size = contract::quantity::quantity(size).0;
             let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
             say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
-    for (class, why) in table.left() {
+    for (class, why) in table.all_left_to_external_provisioners() {
         say!("\nStorageClass {class} is left to another: {why}");
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
@@ -353,7 +353,7 @@ fn to_json(
         .collect();
     let pools: Vec<_> = pools(table, volumes)
         .into_iter()
-        .map(|kept| json!({ "class": kept.class, "bytes": kept.size, "ready": kept.ready, "low": kept.marks.low, "high": kept.marks.high }))
+        .map(|kept| json!({ "class": kept.class, "bytes": kept.size, "ready": kept.ready, "low": kept.watermarks.low, "high": kept.watermarks.high }))
         .collect();
     let claims: Vec<_> = rows
         .iter()
@@ -373,7 +373,7 @@ fn to_json(
         let entry = |(told, record): (&Published, &crate::capacity::CapacityRecord)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "unlimited": told.is_unlimited(), "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
-    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.left().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.all_left_to_external_provisioners().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
-use crate::config::sidecar::Sidecars;
 use crate::config::slips;
 use crate::object::ObjectName;
 
@@ -87,7 +87,7 @@ fn check(files: &[File], identity: &Identity) -> Checked {
     let config_namespaces = checked.configs.iter().map(|found| found.config.name.namespace.clone()).collect();
     let everywhere = Identity { config_namespaces, ..identity.clone() };
     let configs = checked.configs.iter().map(|found| &found.config);
-    let table = classes(&everywhere, configs, &checked.objects, &BTreeMap::new(), &Sidecars::none());
+    let table = classes(&everywhere, configs, &checked.objects, &BTreeMap::new(), &ExternalProvisioners::none());
     checked.judge(&table, identity);
     let nothing = checked.configs.is_empty() && !checked.findings.iter().any(|finding| finding.severity == "error");
     if nothing && let Some(file) = files.first() {

@@ -92,7 +92,7 @@ impl Context {
             let id = volume.id().unwrap_or_default();
             self.shared.change(|index| {
                 let mut woken = index.leave_batches(Operation::Delete, id);
-                woken.extend(index.forget_expected(&job::name(Operation::Delete, id, 1, &batch)));
+                woken.extend(index.cancel_expectation(&job::name(Operation::Delete, id, 1, &batch)));
                 woken
             });
         }
@@ -105,14 +105,14 @@ impl Context {
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
-        if !self.shared.index().leave_job(job) {
+        if !self.shared.index().detach_member(job) {
             let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
             self.shared.queue.add_all(key);
             return Ok(());
         }
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
         if removed.is_err() {
-            self.shared.index().stay_in_job(job);
+            self.shared.index().attach_member(job);
         }
         removed
     }

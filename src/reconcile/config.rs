@@ -11,7 +11,7 @@ use crate::config::joined;
 use crate::decision::NewEvent;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::state::index::{UNUSED, WorkItem};
+use crate::state::index::{REVISION_TTL, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.
 const SWEEP: Duration = Duration::from_secs(15 * 60);
@@ -23,9 +23,9 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let classes = context.shared.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
     let mut failed = None;
-    for (record, number) in &classes.unkept {
+    for (record, number) in &classes.revisions_to_write {
         if let Err(error) = context.writes.keep_revision(record, *number).await {
-            tell_unkept(context, &record.config, &error);
+            emit_unwritten_revisions(context, &record.config, &error);
             failed = Some(error);
         }
     }
@@ -42,7 +42,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
         let Some(taken) = Taken::take(context, &hash) else {
-            again = again.min(UNUSED);
+            again = again.min(REVISION_TTL);
             continue;
         };
         if context.writes.is_stamped_with(&hash).await? {
@@ -67,7 +67,7 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
         // The lock of the cache is released before the value exists, because dropping the value takes the lock.
-        let taken = context.shared.index().take_revision(hash);
+        let taken = context.shared.index().begin_revision_deletion(hash);
         taken.then(|| Taken { context, hash })
     }
 
@@ -78,7 +78,7 @@ impl<'a> Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let keys = self.context.shared.index().give_back_revision(self.hash);
+        let keys = self.context.shared.index().cancel_revision_deletion(self.hash);
         // These are the items that waited for the revision. The configs are being reconciled now.
         self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != WorkItem::Configs));
     }
@@ -95,7 +95,7 @@ pub fn annotation(verdict: &Verdict) -> String {
 }
 
 /// Emits an event that claims of the classes wait until the revision is stored.
-fn tell_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
+fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteError) {
     let uid = match context.shared.index().config(name) {
         Some(config) => config.uid.clone(),
         None => return,

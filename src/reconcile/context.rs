@@ -18,7 +18,7 @@ use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
-use crate::state::index::{Asker, EXPECTED, WorkItem};
+use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
 
 /// The largest number of steps in a reconcile. A healthy claim needs five.
 pub(super) const MAX_STEPS: usize = 16;
@@ -55,7 +55,7 @@ pub enum Requeue {
     /// A Job was created. Its event requeues the item, or a delay.
     JobCreated,
     /// There is no free slot. The item's turn requeues it, or a delay.
-    InLine,
+    WaitingForSlot,
     /// The item is requeued after this time, whatever happens.
     After(Duration),
 }
@@ -96,13 +96,13 @@ impl Context {
 
     /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
     /// and its reconcile ends with the returned value.
-    pub(super) fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Requeue> {
-        if self.shared.index().reserve(job, asker, recipe) {
+    pub(super) fn wait_for_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> Option<Requeue> {
+        if self.shared.index().acquire_slot(job, slot_request, recipe) {
             return None;
         }
         tracing::debug!(job, "waits for a place");
-        self.shared.change(|index| index.stand_in_line(asker, recipe));
-        Some(Requeue::InLine)
+        self.shared.change(|index| index.wait_for_slot(slot_request, recipe));
+        Some(Requeue::WaitingForSlot)
     }
 
     /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
@@ -113,7 +113,7 @@ impl Context {
         let created = self.writes.create_job(job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            self.shared.change(|index| index.forget_expected(name));
+            self.shared.change(|index| index.cancel_expectation(name));
         }
         created
     }
@@ -166,7 +166,7 @@ impl Context {
     pub(super) fn wait(&self, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
         let index = self.shared.index();
         match requeue_at {
-            None if jobs.iter().any(|job| index.is_any_expected(job)) => Requeue::After(EXPECTED),
+            None if jobs.iter().any(|job| index.has_expectation(job)) => Requeue::After(EXPECTATION_TIMEOUT),
             None => Requeue::Done,
             Some(at) => Requeue::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
         }

@@ -8,7 +8,7 @@ use contract::request::{CloneSource, Snapshot as Told};
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::config::classes::{ClassLookup, Identity};
-use crate::config::sidecar;
+use crate::config::external_provisioner;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::data_source::SourceUser;
@@ -107,10 +107,10 @@ pub(super) struct SourceSnapshotObservation {
 
 /// Returns the driver that the config of a claim's class replaces. Its volumes can be restored from snapshots of its
 /// own snapshotter.
-fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
+fn replaced_driver(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    sidecar::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+    external_provisioner::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
 }
 
 impl SourceSnapshotObservation {
@@ -125,10 +125,10 @@ impl SourceSnapshotObservation {
         // now.
         let content = newer.cloned().map(Arc::new).or_else(|| index.content_kept_for(&copy.uid)).or(bound);
         let made_by = content.as_ref().and_then(|content| content.made_by());
-        let stands_for = stands_for(copy, index);
+        let replaced_driver = replaced_driver(copy, index);
         let ours = content
             .as_ref()
-            .is_some_and(|content| content.is_ours(identity) || stands_for.as_ref() == Some(&content.driver));
+            .is_some_and(|content| content.is_ours(identity) || replaced_driver.as_ref() == Some(&content.driver));
         Some(SourceSnapshotObservation { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 

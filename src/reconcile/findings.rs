@@ -63,15 +63,15 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             claims = Some(context.writes.claim_ids().await?);
         }
         if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
-            waits |= matches!(crate::reconcile::orphaned_runs::reconcile(context, &id).await?, Requeue::InLine);
+            waits |= matches!(crate::reconcile::orphaned_runs::reconcile(context, &id).await?, Requeue::WaitingForSlot);
         }
     }
     if !waits {
-        context.shared.change(|index| index.leave_line(&WorkItem::Findings));
+        context.shared.change(|index| index.dequeue(&WorkItem::Findings));
     }
     let unsettled = sightings.iter().any(|sighting| !sighting.settled);
     Ok(match waits {
-        true => Requeue::InLine,
+        true => Requeue::WaitingForSlot,
         false => Requeue::After(if unsettled { again } else { interval }),
     })
 }

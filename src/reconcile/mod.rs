@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 pub use self::context::{Context, Requeue};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::state::index::{CACHE_LAG_MAX, EXPECTED, WorkItem};
+use crate::state::index::{CACHE_LAG_MAX, EXPECTATION_TIMEOUT, WorkItem};
 
 /// The number of items that are reconciled at one time.
 const WORKERS: usize = 64;
@@ -102,8 +102,8 @@ pub fn requeue_after(
                 Requeue::Done => None,
                 Requeue::CacheStale => Some(CACHE_LAG_MAX),
                 Requeue::After(delay) => Some(delay),
-                Requeue::JobCreated => Some(EXPECTED),
-                Requeue::InLine => Some(SLOT_TIMEOUT),
+                Requeue::JobCreated => Some(EXPECTATION_TIMEOUT),
+                Requeue::WaitingForSlot => Some(SLOT_TIMEOUT),
             }
         }
         // This happens all the time: somebody else wrote first. The event of that write requeues the item; the

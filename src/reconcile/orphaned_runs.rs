@@ -15,7 +15,7 @@ use crate::run::batch;
 use crate::run::job::{self, RunTarget};
 use crate::run::orphaned_runs::{self, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, WorkItem};
+use crate::state::index::{SlotRequest, WorkItem};
 use crate::volume::expand::with_program_of;
 
 /// The delay before a delete run that could not be created is tried again.
@@ -38,13 +38,13 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
     for id in ids {
         next = match (next, reconcile(context, &id).await?) {
             (Requeue::After(before), Requeue::After(delay)) => Requeue::After(before.min(delay)),
-            (Requeue::InLine, _) | (_, Requeue::InLine) => Requeue::InLine,
+            (Requeue::WaitingForSlot, _) | (_, Requeue::WaitingForSlot) => Requeue::WaitingForSlot,
             (before, Requeue::Done | Requeue::CacheStale | Requeue::JobCreated) => before,
             (_, after) => after,
         };
     }
-    if !matches!(next, Requeue::InLine) {
-        context.shared.change(|index| index.leave_line(&WorkItem::Claim(name.clone())));
+    if !matches!(next, Requeue::WaitingForSlot) {
+        context.shared.change(|index| index.dequeue(&WorkItem::Claim(name.clone())));
     }
     Ok(next)
 }
@@ -161,14 +161,14 @@ async fn start(
         ..RunTarget::default()
     };
     let name = job::name(operation, leftovers.id, attempt, SCOPE);
-    let asker = match leftovers.content {
-        Some(content) => Asker::content(content, &request.claim.namespace),
-        None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
+    let slot_request = match leftovers.content {
+        Some(content) => SlotRequest::content(content, &request.claim.namespace),
+        None => SlotRequest::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
-    let taken = matches!(&asker.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
-    let asker = if taken { Asker { key: WorkItem::Findings, ..asker } } else { asker };
-    if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(target.node.as_deref()), recipe) {
+    let taken = matches!(&slot_request.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
+    let slot_request = if taken { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
+    if let Some(wait) = context.wait_for_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(wait);
     }
     tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");

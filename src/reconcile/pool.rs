@@ -12,7 +12,7 @@ use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::pool::Step;
 use crate::reconcile::context::{Context, Requeue};
-use crate::state::index::EXPECTED;
+use crate::state::index::EXPECTATION_TIMEOUT;
 
 /// The largest number of steps in a reconcile. The next follows at once.
 const MAX_STEPS: usize = 64;
@@ -24,7 +24,7 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 /// Reconciles the pool of a class.
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
     let decided = context.shared.index().pool_steps(class);
-    context.metrics.ready(context.shared.index().ready_counts());
+    context.metrics.ready(context.shared.index().pooled_counts());
     let Some((recipe, steps, claims_wait)) = decided else { return Ok(Requeue::Done) };
     if !steps.is_empty() {
         tracing::debug!(class, ?steps, "decided about a pool");
@@ -39,7 +39,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
             Step::DeleteRequest(name) => {
                 let claim = context.shared.index().claim(&name);
                 match claim {
-                    Some(claim) => context.writes.withdraw_request(&name, &claim.uid).await,
+                    Some(claim) => context.writes.delete_pool_request(&name, &claim.uid).await,
                     None => Ok(()),
                 }
             }
@@ -63,7 +63,9 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
         (None, None) if more => Ok(Requeue::After(Duration::from_millis(10))),
         (None, None) if claims_wait => Ok(Requeue::After(CLAIMS_WAIT_RETRY)),
         // If somebody deletes a request before any watch has shown it, there is no event.
-        (None, None) if asks || context.shared.index().expects_request(class) => Ok(Requeue::After(EXPECTED)),
+        (None, None) if asks || context.shared.index().expects_pool_request(class) => {
+            Ok(Requeue::After(EXPECTATION_TIMEOUT))
+        }
         (None, None) => Ok(Requeue::Done),
     }
 }
@@ -71,20 +73,20 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
 /// Drains a volume. From this write on no claim can get it.
 async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
     let volume = context.shared.index().volume(name);
-    let Some(volume) = volume.filter(|volume| volume.ready().is_some()) else { return Ok(()) };
+    let Some(volume) = volume.filter(|volume| volume.pool_kind().is_some()) else { return Ok(()) };
     context.writes.drain(&volume).await?;
     context.shared.index().expect_drained(name);
     Ok(())
 }
 
 async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -> Result<(), WriteError> {
-    let names = context.shared.index().expect_requests(&recipe.class, size, count);
+    let names = context.shared.index().expect_pool_requests(&recipe.class, size, count);
     for (n, name) in names.iter().enumerate() {
-        let Err(error) = context.writes.request_volume(name, recipe, size).await else { continue };
+        let Err(error) = context.writes.create_pool_request(name, recipe, size).await else { continue };
         // After any other error the request may exist.
         let unsure = usize::from(!matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }));
         let mut index = context.shared.index();
-        names[n + unsure..].iter().for_each(|name| index.forget_request(name));
+        names[n + unsure..].iter().for_each(|name| index.forget_pool_request(name));
         return Err(error);
     }
     Ok(())

@@ -3,10 +3,10 @@
 use contract::names::MARKER_PREFIX;
 
 use crate::api::writes::WriteError;
-use crate::marker::{PROBE_TIMEOUT, Step};
 use crate::model::claim::Binding;
 use crate::object::hash;
 use crate::reconcile::context::{Context, Requeue};
+use crate::sync_probe::{PROBE_TIMEOUT, Step};
 
 /// Reconciles all sync probes.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -18,27 +18,27 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
             "{MARKER_PREFIX}{}",
             hash(format!("{}/{}", context.identity.instance, context.timestamp()).as_bytes())
         );
-        let step = context.shared.index().next_marker(&name);
+        let step = context.shared.index().next_probe(&name);
         tracing::debug!(?step, "decided about markers");
         match step {
             Step::Nothing => return Ok(Requeue::Done),
             Step::Wait(left) => return Ok(Requeue::After(left)),
-            Step::Create => match context.writes.create_marker(&name).await {
+            Step::Create => match context.writes.create_probe(&name).await {
                 Ok(()) => return Ok(Requeue::After(PROBE_TIMEOUT)),
                 Err(error) => {
                     // After any other error the probe may exist, and get its phase.
                     if matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                        context.shared.index().marker_refused();
+                        context.shared.index().probe_refused();
                     }
                     return Err(error);
                 }
             },
             Step::DeleteProbe(name) => {
-                let uid = context.shared.index().marker(&name).unwrap_or_default();
-                context.writes.remove_marker(&name, &uid).await?;
-                context.shared.index().marker_goes(&name);
+                let uid = context.shared.index().sync_probe(&name).unwrap_or_default();
+                context.writes.delete_probe(&name, &uid).await?;
+                context.shared.index().probe_deleted(&name);
             }
-            Step::GiveUp => {
+            Step::GiveUpProbe => {
                 tracing::warn!("the PV controller did not take up a volume in time; is the controller manager well?")
             }
         }

@@ -6,20 +6,20 @@ mod batch;
 mod capacity;
 mod claim;
 mod config;
+mod fair_queue;
 mod grant;
-mod known;
-mod line;
 mod members;
 mod node;
-mod places;
 mod pool;
+mod pv_sync;
+mod quota;
+mod quota_waiters;
 mod run;
-mod share;
+mod slots;
 mod snapshot;
 mod unseen_writes;
 mod unstarted;
 mod volume;
-mod waits;
 mod whole;
 
 pub use self::batch::BatchEntry;
@@ -39,7 +39,7 @@ use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::accounts::Accounts;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
-use crate::config::sidecar::Sidecars;
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::model::claim::Claim;
 use crate::model::grant::Grant;
 use crate::model::volume::Reference;
@@ -49,17 +49,17 @@ use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, WarningEvent};
 
 /// The time within which a watch shows a new Job. Later the watch counts as broken, and a quorum read decides.
-pub const EXPECTED: Duration = Duration::from_secs(10);
+pub const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
-pub const UNUSED: Duration = Duration::from_secs(60);
+pub const REVISION_TTL: Duration = Duration::from_secs(60);
 
 /// The time for which a class whose StorageClass was deleted is not served by its label alone.
-pub const REPLACED: Duration = Duration::from_secs(30);
+pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
 
 /// An expectation: a Job that the watch does not show yet.
 #[derive(Debug, Default)]
-struct Expected {
+struct Expectation {
     since: Duration,
     class: String,
     namespace: String,
@@ -76,7 +76,7 @@ struct Expected {
 
 /// The subject of a run that needs a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct SlotRequest {
     /// The work item: a claim, a volume, or a VolumeSnapshotContent.
     pub key: WorkItem,
     /// The operation of the run.
@@ -87,39 +87,39 @@ pub struct Asker {
     pub node: Option<String>,
 }
 
-impl Asker {
+impl SlotRequest {
     /// Describes a provision run of a claim.
     pub fn claim(name: &ObjectName) -> Self {
         let (key, operation) = (WorkItem::Claim(name.clone()), Operation::Provision);
-        Asker { key, operation, namespace: name.namespace.clone(), node: None }
+        SlotRequest { key, operation, namespace: name.namespace.clone(), node: None }
     }
 
     /// Describes the attempt of a claim whose stamp records these nodes.
     pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
-        Asker { node: run_node(nodes, recipe).map(str::to_owned), ..Asker::claim(claim) }
+        SlotRequest { node: run_node(nodes, recipe).map(str::to_owned), ..SlotRequest::claim(claim) }
     }
 
     /// Describes a run that deletes, expands or modifies a volume. Its namespace is that of the claim to which the
     /// volume is or was bound.
     pub fn volume(volume: &Volume, operation: Operation) -> Self {
         let (key, namespace) = (WorkItem::Volume(volume.name.clone()), volume.user_namespace().to_owned());
-        Asker { key, operation, namespace, node: None }
+        SlotRequest { key, operation, namespace, node: None }
     }
 
     /// Describes a snapshot run of a content, for a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
         let (key, operation) = (WorkItem::Content(name.to_owned()), Operation::Snapshot);
-        Asker { key, operation, namespace: namespace.to_owned(), node: None }
+        SlotRequest { key, operation, namespace: namespace.to_owned(), node: None }
     }
 
     /// Changes the operation.
     pub fn to(self, operation: Operation) -> Self {
-        Asker { operation, ..self }
+        SlotRequest { operation, ..self }
     }
 
     /// Changes the node.
     pub fn on(self, node: Option<&str>) -> Self {
-        Asker { node: node.map(str::to_owned), ..self }
+        SlotRequest { node: node.map(str::to_owned), ..self }
     }
 }
 
@@ -181,11 +181,11 @@ pub struct Index {
     gone_claims: HashMap<String, Reference>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
-    expected: BTreeMap<String, Expected>,
+    expected: BTreeMap<String, Expectation>,
     /// Provision Jobs that somebody deleted while they were in progress, by their volume ids.
     removed: HashMap<String, (ObjectName, RemovedJob)>,
     unstarted: unstarted::UnstartedRuns,
-    line: line::Line,
+    fair_queue: fair_queue::FairQueue,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     warning_events: HashMap<String, Arc<WarningEvent>>,
@@ -196,7 +196,7 @@ pub struct Index {
     objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
     /// Revisions that are about to be deleted.
-    taken_revisions: BTreeMap<String, Revision>,
+    revisions_being_deleted: BTreeMap<String, Revision>,
     /// The time when a version was first seen, or when an attempt began with it.
     revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
@@ -209,18 +209,18 @@ pub struct Index {
     /// An image reports the capacity of a class.
     reports: bool,
     /// Reserved quota that is not yet visible, by the UID of a claim, or by the name of an expanding volume.
-    promised: BTreeMap<String, share::Promise>,
+    pending_charges: BTreeMap<String, quota::PendingCharge>,
     growing: HashMap<String, u64>,
-    tally: share::Tally,
+    ledger: quota::QuotaLedger,
     /// The items that reached a quota, by class, in the order of their arrival.
-    waits_for_room: waits::Waits,
+    quota_waiters: quota_waiters::QuotaWaiters,
     snapshots: snapshot::Snapshots,
     grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
-    sidecars: Sidecars,
+    external_provisioners: ExternalProvisioners,
     batches: batch::Batches,
     members: members::Members,
-    known: known::Known,
+    pv_sync: pv_sync::PvSync,
     pools: pool::Pools,
     unseen_writes: unseen_writes::UnseenWrites,
 }
@@ -243,7 +243,7 @@ impl Index {
             expected: BTreeMap::new(),
             removed: HashMap::new(),
             unstarted: unstarted::UnstartedRuns::default(),
-            line: line::Line::default(),
+            fair_queue: fair_queue::FairQueue::default(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
             warning_events: HashMap::new(),
@@ -253,7 +253,7 @@ impl Index {
             objects: BTreeMap::new(),
             objects_gone: BTreeMap::new(),
             revisions: BTreeMap::new(),
-            taken_revisions: BTreeMap::new(),
+            revisions_being_deleted: BTreeMap::new(),
             revisions_used: HashMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
@@ -262,17 +262,17 @@ impl Index {
             capacities: BTreeMap::new(),
             driver: None,
             reports: false,
-            promised: BTreeMap::new(),
+            pending_charges: BTreeMap::new(),
             growing: HashMap::new(),
-            tally: share::Tally::default(),
-            waits_for_room: waits::Waits::default(),
+            ledger: quota::QuotaLedger::default(),
+            quota_waiters: quota_waiters::QuotaWaiters::default(),
             snapshots: snapshot::Snapshots::default(),
             grants: BTreeMap::new(),
             attributes: BTreeMap::new(),
-            sidecars: Sidecars::default(),
+            external_provisioners: ExternalProvisioners::default(),
             batches: batch::Batches::default(),
             members: members::Members::default(),
-            known: known::Known::default(),
+            pv_sync: pv_sync::PvSync::default(),
             pools: pool::Pools::default(),
             unseen_writes: unseen_writes::UnseenWrites::default(),
         }
@@ -293,7 +293,7 @@ impl Index {
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.forget_open_batches();
-        self.forget_current_marker();
+        self.forget_current_probe();
         self.forget_assigned();
         self.unseen_writes.clear();
         let claims = self.claims.keys().cloned().map(WorkItem::Claim);

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 /// A work queue. An item that is added while a worker has it follows again afterwards.
 #[derive(Debug)]
 pub struct Queue<K> {
-    state: Mutex<Line<K, Instant>>,
+    state: Mutex<QueueState<K, Instant>>,
     changed: Notify,
 }
 
 /// The waiting items, for any kind of time.
 #[derive(Debug)]
-pub struct Line<K, T> {
+pub struct QueueState<K, T> {
     ready: VecDeque<K>,
     queued: HashSet<K>,
     running: HashSet<K>,
@@ -34,7 +34,7 @@ impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    fn state(&self) -> std::sync::MutexGuard<'_, Line<K, Instant>> {
+    fn state(&self) -> std::sync::MutexGuard<'_, QueueState<K, Instant>> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
 
@@ -108,9 +108,9 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 }
 
-impl<K, T> Default for Line<K, T> {
+impl<K, T> Default for QueueState<K, T> {
     fn default() -> Self {
-        Line {
+        QueueState {
             ready: VecDeque::new(),
             queued: HashSet::new(),
             running: HashSet::new(),
@@ -122,7 +122,7 @@ impl<K, T> Default for Line<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
+impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> QueueState<K, T> {
     /// Adds an item for the next free worker.
     pub fn add(&mut self, key: K) {
         if let Some(at) = self.alarm.remove(&key) {
@@ -172,7 +172,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         }
     }
 
-    /// Returns the next item. Give it back with [`Line::done`].
+    /// Returns the next item. Give it back with [`QueueState::done`].
     pub fn take(&mut self) -> Option<K> {
         if self.paused {
             return None;
@@ -183,7 +183,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         Some(key)
     }
 
-    /// Takes back an item that [`Line::take`] returned. Returns whether it follows again at once.
+    /// Takes back an item that [`QueueState::take`] returned. Returns whether it follows again at once.
     pub fn done(&mut self, key: &K) -> bool {
         self.running.remove(key);
         let again = self.again.remove(key);

@@ -22,7 +22,7 @@ use crate::object::ObjectName;
 
 /// A pooled volume that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct PooledVolume {
     /// The name of the volume.
     pub name: String,
     /// The size of the volume, in bytes.
@@ -35,7 +35,7 @@ pub struct Ready {
 
 /// A pool request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct PoolRequest {
     /// The name of the request, which is a claim.
     pub name: ObjectName,
     /// The requested size, in bytes.
@@ -43,7 +43,7 @@ pub struct Request {
     /// An attempt has begun.
     pub begun: bool,
     /// The request is about to be gone, and leaves a ready volume.
-    pub going: bool,
+    pub has_volume: bool,
 }
 
 /// The observation on which the decision rests. Requests that are terminating and leave no volume do not count.
@@ -52,13 +52,13 @@ pub struct Observed<'a> {
     /// The pool of the class, by its config; `None` for no pool.
     pub pool: Option<&'a Pool>,
     /// The ready volumes.
-    pub ready: &'a [Ready],
+    pub pooled: &'a [PooledVolume],
     /// The requests.
-    pub requests: &'a [Request],
+    pub requests: &'a [PoolRequest],
     /// The number of claims that the quota would admit without the pool, and for which nothing is being freed yet.
-    pub kept_out: usize,
+    pub claims_blocked_by_pool: usize,
     /// A claim waits for quota or for a slot.
-    pub claims_wait: bool,
+    pub has_waiting_claims: bool,
     /// The number of further volumes that the quota admits. Requests that have not begun do not count as used.
     pub volumes_left: Option<u64>,
     /// The same in bytes.
@@ -84,15 +84,16 @@ pub enum Step {
 /// Decides the next steps for a class's pool.
 pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     let kept = |size: &u64| o.pool.and_then(|pool| pool.sizes.get(size));
-    let is_wrong = |ready: &&Ready| !ready.right || kept(&ready.size).is_none();
-    let mut steps: Vec<Step> = o.ready.iter().filter(is_wrong).map(|ready| Step::Drain(ready.name.clone())).collect();
-    let unwanted = o.requests.iter().filter(|request| kept(&request.size).is_none() && !request.going);
+    let is_wrong = |pooled: &&PooledVolume| !pooled.right || kept(&pooled.size).is_none();
+    let mut steps: Vec<Step> =
+        o.pooled.iter().filter(is_wrong).map(|pooled| Step::Drain(pooled.name.clone())).collect();
+    let unwanted = o.requests.iter().filter(|request| kept(&request.size).is_none() && !request.has_volume);
     steps.extend(unwanted.map(|request| Step::DeleteRequest(request.name.clone())));
     let Some(pool) = o.pool else { return steps };
     let mut bytes = 0u64;
     let mut volumes_left = o.volumes_left;
     let mut bytes_left = o.bytes_left;
-    let open = |request: &&Request| !request.begun;
+    let open = |request: &&PoolRequest| !request.begun;
     for request in o.requests.iter().filter(open).filter(|request| kept(&request.size).is_some()) {
         let fits = volumes_left.is_none_or(|left| left > 0) && bytes_left.is_none_or(|left| left >= request.size);
         if !fits {
@@ -103,28 +104,28 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         bytes_left = bytes_left.map(|left| left - request.size);
     }
     let mut asks = Vec::new();
-    for (size, marks) in &pool.sizes {
-        let right: Vec<&Ready> = o.ready.iter().filter(|ready| ready.size == *size && ready.right).collect();
-        let requests: Vec<&Request> = o.requests.iter().filter(|request| request.size == *size).collect();
-        let usable: Vec<&Ready> = right.iter().copied().filter(|ready| ready.usable).collect();
+    for (size, watermarks) in &pool.sizes {
+        let right: Vec<&PooledVolume> = o.pooled.iter().filter(|pooled| pooled.size == *size && pooled.right).collect();
+        let requests: Vec<&PoolRequest> = o.requests.iter().filter(|request| request.size == *size).collect();
+        let usable: Vec<&PooledVolume> = right.iter().copied().filter(|pooled| pooled.usable).collect();
         let count = usable.len() + requests.len();
-        let surplus = count.saturating_sub(marks.high);
+        let surplus = count.saturating_sub(watermarks.high);
         let withdrawn: Vec<_> = requests.iter().copied().filter(open).rev().take(surplus).collect();
         steps.extend(withdrawn.iter().map(|request| Step::DeleteRequest(request.name.clone())));
         let drained = surplus - withdrawn.len();
-        steps.extend(usable.iter().rev().take(drained).map(|ready| Step::Drain(ready.name.clone())));
+        steps.extend(usable.iter().rev().take(drained).map(|pooled| Step::Drain(pooled.name.clone())));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
-        if count < marks.low {
-            asks.push((*size, marks.high - count));
+        if count < watermarks.low {
+            asks.push((*size, watermarks.high - count));
         }
     }
-    if o.kept_out > 0 {
+    if o.claims_blocked_by_pool > 0 {
         steps.extend(o.requests.iter().filter(open).map(|request| Step::DeleteRequest(request.name.clone())));
-        let mut largest: Vec<&Ready> = o.ready.iter().filter(|ready| ready.right).collect();
+        let mut largest: Vec<&PooledVolume> = o.pooled.iter().filter(|pooled| pooled.right).collect();
         largest.sort_by(|a, b| (b.size, &b.name).cmp(&(a.size, &a.name)));
-        steps.extend(largest.iter().take(o.kept_out).map(|ready| Step::Drain(ready.name.clone())));
+        steps.extend(largest.iter().take(o.claims_blocked_by_pool).map(|pooled| Step::Drain(pooled.name.clone())));
     }
-    if o.claims_wait || o.kept_out > 0 {
+    if o.has_waiting_claims || o.claims_blocked_by_pool > 0 {
         return once(steps);
     }
     for (size, missing) in asks {
@@ -166,19 +167,19 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::pool::Marks;
+    use crate::config::pool::Watermarks;
 
     fn pool(sizes: &[(u64, usize, usize)]) -> Pool {
-        let sizes = sizes.iter().map(|(size, low, high)| (*size, Marks { low: *low, high: *high })).collect();
+        let sizes = sizes.iter().map(|(size, low, high)| (*size, Watermarks { low: *low, high: *high })).collect();
         Pool { sizes, max_bytes: None, in_flight: None, kind: "k".into() }
     }
 
-    fn ready(name: &str, size: u64) -> Ready {
-        Ready { name: name.into(), size, right: true, usable: true }
+    fn pooled(name: &str, size: u64) -> PooledVolume {
+        PooledVolume { name: name.into(), size, right: true, usable: true }
     }
 
-    fn request(name: &str, size: u64, begun: bool) -> Request {
-        Request { name: ObjectName::new("own", name), size, begun, going: false }
+    fn request(name: &str, size: u64, begun: bool) -> PoolRequest {
+        PoolRequest { name: ObjectName::new("own", name), size, begun, has_volume: false }
     }
 
     fn drain(name: &str) -> Step {
@@ -192,16 +193,16 @@ mod tests {
     #[test]
     fn it_is_filled_from_below_the_low_mark_to_the_high_one() {
         let pool = pool(&[(10, 2, 5)]);
-        let with = |ready: &[Ready], requests: &[Request]| {
-            decide(&Observed { pool: Some(&pool), ready, requests, ..Observed::default() })
+        let with = |pooled: &[PooledVolume], requests: &[PoolRequest]| {
+            decide(&Observed { pool: Some(&pool), pooled, requests, ..Observed::default() })
         };
         assert_eq!(with(&[], &[]), [Step::CreateRequests { size: 10, count: 5 }]);
-        assert_eq!(with(&[ready("a", 10)], &[]), [Step::CreateRequests { size: 10, count: 4 }]);
-        assert_eq!(with(&[ready("a", 10), ready("b", 10)], &[]), [], "between the marks nothing is done");
-        assert_eq!(with(&[ready("a", 10)], &[request("r", 10, true)]), []);
-        let away = Ready { usable: false, ..ready("a", 10) };
+        assert_eq!(with(&[pooled("a", 10)], &[]), [Step::CreateRequests { size: 10, count: 4 }]);
+        assert_eq!(with(&[pooled("a", 10), pooled("b", 10)], &[]), [], "between the marks nothing is done");
+        assert_eq!(with(&[pooled("a", 10)], &[request("r", 10, true)]), []);
+        let away = PooledVolume { usable: false, ..pooled("a", 10) };
         assert_eq!(
-            with(&[away, ready("b", 10)], &[]),
+            with(&[away, pooled("b", 10)], &[]),
             [Step::CreateRequests { size: 10, count: 4 }],
             "nobody could have it"
         );
@@ -210,20 +211,20 @@ mod tests {
     #[test]
     fn what_is_too_much_or_wrong_goes() {
         let pool = pool(&[(10, 1, 1)]);
-        let with = |pool, ready: &[Ready], requests: &[Request]| {
-            decide(&Observed { pool, ready, requests, ..Observed::default() })
+        let with = |pool, pooled: &[PooledVolume], requests: &[PoolRequest]| {
+            decide(&Observed { pool, pooled, requests, ..Observed::default() })
         };
-        let away = Ready { usable: false, ..ready("b", 10) };
+        let away = PooledVolume { usable: false, ..pooled("b", 10) };
         let begun = [request("r", 10, true)];
-        assert_eq!(with(Some(&pool), &[ready("a", 10), away], &begun), [drain("a")], "what counts is too much");
-        let wrong = Ready { right: false, ..ready("a", 10) };
-        assert_eq!(with(Some(&pool), &[wrong, ready("b", 10)], &[]), [drain("a")]);
-        assert_eq!(with(Some(&pool), &[ready("a", 10), ready("b", 20)], &[]), [drain("b")]);
-        assert_eq!(with(Some(&pool), &[ready("a", 10), ready("b", 10)], &[]), [drain("b")]);
+        assert_eq!(with(Some(&pool), &[pooled("a", 10), away], &begun), [drain("a")], "what counts is too much");
+        let wrong = PooledVolume { right: false, ..pooled("a", 10) };
+        assert_eq!(with(Some(&pool), &[wrong, pooled("b", 10)], &[]), [drain("a")]);
+        assert_eq!(with(Some(&pool), &[pooled("a", 10), pooled("b", 20)], &[]), [drain("b")]);
+        assert_eq!(with(Some(&pool), &[pooled("a", 10), pooled("b", 10)], &[]), [drain("b")]);
         let requests = [request("r", 10, true), request("s", 10, false), request("t", 20, false)];
         assert_eq!(with(Some(&pool), &[], &requests), [withdraw("t"), withdraw("s")], "what has begun stays");
-        assert_eq!(with(None, &[ready("a", 10)], &requests[..1]), [drain("a"), withdraw("r")]);
-        let going = [Request { going: true, ..requests[0].clone() }];
+        assert_eq!(with(None, &[pooled("a", 10)], &requests[..1]), [drain("a"), withdraw("r")]);
+        let going = [PoolRequest { has_volume: true, ..requests[0].clone() }];
         assert_eq!(with(None, &[], &going), [], "it goes by itself");
         assert_eq!(with(Some(&pool), &[], &going), [], "and leaves a volume");
     }
@@ -231,12 +232,12 @@ mod tests {
     #[test]
     fn claims_come_first() {
         let pool = pool(&[(10, 3, 3), (20, 1, 1)]);
-        let volumes = [ready("a", 10), ready("b", 20)];
+        let volumes = [pooled("a", 10), pooled("b", 20)];
         let requests = [request("r", 10, false)];
-        let observed = Observed { pool: Some(&pool), ready: &volumes, requests: &requests, ..Observed::default() };
-        let waits = Observed { claims_wait: true, ..observed.clone() };
+        let observed = Observed { pool: Some(&pool), pooled: &volumes, requests: &requests, ..Observed::default() };
+        let waits = Observed { has_waiting_claims: true, ..observed.clone() };
         assert_eq!(decide(&waits), [], "while a claim waits nothing is asked for");
-        let kept_out = Observed { claims_wait: true, kept_out: 1, ..observed.clone() };
+        let kept_out = Observed { has_waiting_claims: true, claims_blocked_by_pool: 1, ..observed.clone() };
         assert_eq!(decide(&kept_out), [withdraw("r"), drain("b")]);
         let by_volumes = Observed { volumes_left: Some(2), ..observed.clone() };
         assert_eq!(decide(&by_volumes), [Step::CreateRequests { size: 10, count: 1 }], "one is asked for already");
@@ -255,9 +256,9 @@ mod tests {
     #[test]
     fn a_quarter_of_the_places_or_as_many_as_it_says() {
         let pool = pool(&[(10, 1, 1)]);
-        assert_eq!([1, 3, 8, 100].map(|places| pool.places(places)), [1, 1, 2, 25]);
+        assert_eq!([1, 3, 8, 100].map(|places| pool.slots(places)), [1, 1, 2, 25]);
         let says = Pool { in_flight: Some(50), ..pool };
-        assert_eq!([10, 100].map(|places| says.places(places)), [10, 50]);
+        assert_eq!([10, 100].map(|places| says.slots(places)), [10, 50]);
     }
 
     prop_compose! {
@@ -268,12 +269,12 @@ mod tests {
             requests in prop::collection::vec((1u64..5, any::<bool>()), 0..6),
             (kept_out, waits) in (0usize..3, any::<bool>()),
             (volumes_left, bytes_left) in (prop::option::of(0u64..8), prop::option::of(0u64..20)),
-        ) -> (Option<Pool>, Vec<Ready>, Vec<Request>, usize, bool, Option<u64>, Option<u64>) {
+        ) -> (Option<Pool>, Vec<PooledVolume>, Vec<PoolRequest>, usize, bool, Option<u64>, Option<u64>) {
             let sizes: BTreeMap<_, _> =
-                sizes.into_iter().map(|(size, (low, more))| (size, Marks { low, high: low + more })).collect();
+                sizes.into_iter().map(|(size, (low, more))| (size, Watermarks { low, high: low + more })).collect();
             let pool = (!sizes.is_empty()).then(|| Pool { sizes, max_bytes, in_flight: None, kind: "k".into() });
             let ready = ready.into_iter().enumerate();
-            let ready = ready.map(|(n, (size, right, usable))| Ready { name: format!("v{n}"), size, right, usable });
+            let ready = ready.map(|(n, (size, right, usable))| PooledVolume { name: format!("v{n}"), size, right, usable });
             let requests = requests.into_iter().enumerate();
             let requests = requests.map(|(n, (size, begun))| request(&format!("r{n}"), size, begun));
             (pool, ready.collect(), requests.collect(), kept_out, waits || kept_out > 0, volumes_left, bytes_left)
@@ -286,7 +287,7 @@ mod tests {
             (pool, mut ready, mut requests, kept_out, claims_wait, volumes_left, bytes_left) in observed()
         ) {
             let at = Observed {
-                pool: pool.as_ref(), ready: &ready, requests: &requests, kept_out, claims_wait, volumes_left, bytes_left,
+                pool: pool.as_ref(), pooled: &ready, requests: &requests, claims_blocked_by_pool: kept_out, has_waiting_claims: claims_wait, volumes_left, bytes_left,
             };
             let steps = decide(&at);
             for (n, step) in steps.iter().enumerate() {
@@ -313,7 +314,7 @@ mod tests {
                 }
             }
             let after = Observed {
-                pool: pool.as_ref(), ready: &ready, requests: &requests, kept_out: 0, claims_wait: true, ..Observed::default()
+                pool: pool.as_ref(), pooled: &ready, requests: &requests, claims_blocked_by_pool: 0, has_waiting_claims: true, ..Observed::default()
             };
             prop_assert_eq!(decide(&after), vec![]);
         }

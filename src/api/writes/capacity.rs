@@ -12,7 +12,7 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
 use crate::capacity::segment::Segment;
 use crate::capacity::{CapacityRecord, Driver, Published};
 
@@ -110,7 +110,7 @@ impl Writes {
 
     /// Deletes the published object of a segment.
     pub async fn delete_capacity(&self, published: &Published) -> Result<()> {
-        let answer = Unread(self.capacities()).delete(&published.name, &guarded(&published.uid, "")).await;
+        let answer = DiscardReply(self.capacities()).delete(&published.name, &guarded(&published.uid, "")).await;
         deleted(answer, format!("CSIStorageCapacity {}", published.name))
     }
 
@@ -145,7 +145,8 @@ impl Writes {
 
     /// Deletes the orchestrator's CSIDriver.
     pub async fn remove_driver(&self, driver: &Driver) -> Result<()> {
-        let answer = Unread(self.drivers()).delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
+        let answer =
+            DiscardReply(self.drivers()).delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
         deleted(answer, format!("CSIDriver {}", driver.name))
     }
 }

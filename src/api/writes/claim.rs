@@ -11,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, merge, params, patch};
-use crate::api::lean::Lean;
+use crate::api::trimmed::Trimmed;
 use crate::api::watch::PAGE;
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
@@ -26,7 +26,7 @@ use crate::run::failure::LastFailure;
 use crate::state::index::WorkItem;
 
 impl Writes {
-    pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
+    pub(super) fn claims(&self, namespace: &str) -> Api<Trimmed<PersistentVolumeClaim>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -36,7 +36,7 @@ impl Writes {
         self.written_claim(claim, patched)
     }
 
-    fn written_claim(&self, claim: &Claim, answer: kube::Result<Lean<PersistentVolumeClaim>>) -> Result<Claim> {
+    fn written_claim(&self, claim: &Claim, answer: kube::Result<Trimmed<PersistentVolumeClaim>>) -> Result<Claim> {
         self.written(WorkItem::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
     }
 
@@ -159,7 +159,7 @@ impl Writes {
     /// Removes the orchestrator's finalizer from the claim.
     pub async fn remove_claim_finalizer(&self, claim: &Claim) -> Result<Claim> {
         // No pod can use a pool request.
-        let request = claim.is_request(&self.identity.namespace);
+        let request = claim.is_pool_request(&self.identity.namespace);
         let ours =
             |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
         let finalizers = self.all_finalizers(claim).await?;

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
-use crate::api::lean::Lean;
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
+use crate::api::trimmed::Trimmed;
 use crate::config::Recipe;
 use crate::object::ObjectName;
 
 impl Writes {
     /// Creates a pool request for a volume of a class with this size in bytes. A request of this name may already
     /// exist.
-    pub async fn request_volume(&self, name: &ObjectName, recipe: &Recipe, size: u64) -> Result<()> {
+    pub async fn create_pool_request(&self, name: &ObjectName, recipe: &Recipe, size: u64) -> Result<()> {
         let first = |wanted: &str, of: &[String]| match of.iter().any(|mode| mode == wanted) {
             true => wanted.to_owned(),
             false => of.first().cloned().unwrap_or_default(),
@@ -40,7 +40,7 @@ impl Writes {
             }),
             ..Default::default()
         };
-        let created = Unread(self.claims(&name.namespace)).create(&post(), &Lean(request)).await;
+        let created = DiscardReply(self.claims(&name.namespace)).create(&post(), &Trimmed(request)).await;
         match created.map_err(WriteError::of(format!("claim {name}"))) {
             Ok(()) | Err(WriteError::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
@@ -48,8 +48,8 @@ impl Writes {
     }
 
     /// Deletes a pool request. Its reconciler undoes the attempt before the request is gone.
-    pub async fn withdraw_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
-        let deletion = Unread(self.claims(&name.namespace)).delete(&name.name, &guarded(uid, "")).await;
+    pub async fn delete_pool_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        let deletion = DiscardReply(self.claims(&name.namespace)).delete(&name.name, &guarded(uid, "")).await;
         deleted(deletion, format!("claim {name}"))
     }
 }

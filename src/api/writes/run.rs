@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
 use crate::object::ObjectName;
 
 impl Writes {
@@ -74,7 +74,7 @@ impl Writes {
         let name = ObjectName::of(&job.metadata);
         let what = || format!("Job {name}");
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
-        let error = match Unread(jobs).create(&post(), job).await {
+        let error = match DiscardReply(jobs).create(&post(), job).await {
             Ok(()) => return Ok(()),
             Err(error) => WriteError::of(what())(error),
         };
@@ -109,12 +109,12 @@ impl Writes {
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
-        deleted(Unread(jobs).delete(&name.name, &params).await, format!("Job {name}"))
+        deleted(DiscardReply(jobs).delete(&name.name, &params).await, format!("Job {name}"))
     }
 
     /// Deletes a pod that has ended.
     pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
-        deleted(Unread(pods).delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
+        deleted(DiscardReply(pods).delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
     }
 }

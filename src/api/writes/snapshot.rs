@@ -7,7 +7,7 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
@@ -252,8 +252,9 @@ impl Writes {
 
     /// Deletes a content. Its stored snapshot is deleted first.
     pub async fn delete_content(&self, content: &Content) -> Result<()> {
-        let answer =
-            Unread(self.contents()).delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
+        let answer = DiscardReply(self.contents())
+            .delete(&content.name, &guarded(&content.uid, &content.resource_version))
+            .await;
         deleted(answer, format!("VolumeSnapshotContent {}", content.name))
     }
 }

@@ -11,8 +11,8 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
-use crate::api::lean::Lean;
-use crate::api::unread::Unread;
+use crate::api::discard_reply::DiscardReply;
+use crate::api::trimmed::Trimmed;
 use crate::attributes::Attributes;
 use crate::config::keys;
 use crate::model::claim::Claim;
@@ -45,7 +45,7 @@ fn reference(claim: &Claim) -> Value {
 }
 
 impl Writes {
-    fn volumes(&self) -> Api<Lean<PersistentVolume>> {
+    fn volumes(&self) -> Api<Trimmed<PersistentVolume>> {
         Api::all(self.client.clone())
     }
 
@@ -61,7 +61,7 @@ impl Writes {
         self.written_volume(volume, patched)
     }
 
-    fn written_volume(&self, volume: &Volume, answer: kube::Result<Lean<PersistentVolume>>) -> Result<Volume> {
+    fn written_volume(&self, volume: &Volume, answer: kube::Result<Trimmed<PersistentVolume>>) -> Result<Volume> {
         self.written(WorkItem::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
     }
 
@@ -75,7 +75,7 @@ impl Writes {
     /// the decision. Storage must not be deleted on the word of a cache.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
-        let Lean(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
         let seen = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
@@ -91,8 +91,8 @@ impl Writes {
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.
-    pub async fn create_marker(&self, name: &str) -> Result<()> {
-        let marker = PersistentVolume {
+    pub async fn create_probe(&self, name: &str) -> Result<()> {
+        let probe = PersistentVolume {
             metadata: ObjectMeta {
                 name: Some(name.into()),
                 labels: Some([(names::LABEL_INSTANCE.into(), self.identity.instance.clone())].into()),
@@ -119,13 +119,13 @@ impl Writes {
             }),
             ..Default::default()
         };
-        let created = Unread(self.volumes()).create(&post(), &Lean(marker)).await;
+        let created = DiscardReply(self.volumes()).create(&post(), &Trimmed(probe)).await;
         created.map_err(WriteError::of(format!("volume {name}")))
     }
 
     /// Deletes a sync probe.
-    pub async fn remove_marker(&self, name: &str, uid: &str) -> Result<()> {
-        deleted(Unread(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
+    pub async fn delete_probe(&self, name: &str, uid: &str) -> Result<()> {
+        deleted(DiscardReply(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
     }
 
     /// Writes on a volume that it is bound, as the PV controller knows.
@@ -142,7 +142,7 @@ impl Writes {
         nodes: &[String],
         (affinity, attributes): (Option<&NodeSelector>, &Attributes),
     ) -> Result<Volume> {
-        let for_pool = claim.is_request(&self.identity.namespace);
+        let for_pool = claim.is_pool_request(&self.identity.namespace);
         let reference = if for_pool { self.nobody(&claim.id(), None) } else { reference(claim) };
         let mut spec = json!({ "claimRef": reference });
         if let Some(affinity) = affinity {

@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::api::sidecar;
+use crate::api::external_provisioner;
 use crate::api::watch::revision;
 use crate::clock::Clock;
 use crate::config::classes::{Config, Identity};
@@ -33,8 +33,8 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     for config in configs(client, identity).await? {
         index.change_config(Change::Apply(config));
     }
-    let sidecars = sidecar::once(client, index.drivers_stood_for(), clock).await;
-    index.change_sidecars(sidecars);
+    let external_provisioners = external_provisioner::once(client, index.replaced_drivers(), clock).await;
+    index.change_external_provisioners(external_provisioners);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(revision) {
         index.change_revision(Change::Apply(kept));

@@ -19,7 +19,7 @@ use crate::reconcile::data_source;
 use crate::run::batch::{Member, MemberObject};
 use crate::run::job::{self, RunTarget};
 use crate::run::state::Cause;
-use crate::state::index::{Asker, BatchEntry, Index, WorkItem};
+use crate::state::index::{BatchEntry, Index, SlotRequest, WorkItem};
 
 /// Takes a slot for an attempt, and stamps the claim for it.
 pub(super) async fn stamp(
@@ -36,20 +36,20 @@ pub(super) async fn stamp(
     let (promised, batch, mut woken) = {
         let mut index = context.shared.index();
         // Another worker may have used the quota or the slot since the decision.
-        if index.claim_is_refused(claim, recipe).is_some() {
+        if index.quota_error(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
         }
-        let asker = Asker::attempt(&claim.name, recipe, &nodes);
-        if !index.reserve(&job, &asker, recipe) {
-            let woken = index.stand_in_line(&asker, recipe);
+        let slot_request = SlotRequest::attempt(&claim.name, recipe, &nodes);
+        if !index.acquire_slot(&job, &slot_request, recipe) {
+            let woken = index.wait_for_slot(&slot_request, recipe);
             drop(index);
             context.shared.queue.add_all(woken);
-            return Ok(StepOutcome::InLine);
+            return Ok(StepOutcome::WaitingForSlot);
         }
-        let woken = if s.missed_batch { index.forget_expected(&provision_name(claim)) } else { Vec::new() };
+        let woken = if s.missed_batch { index.cancel_expectation(&provision_name(claim)) } else { Vec::new() };
         let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
         let batch = if attempt == 1 { joins(&mut index) } else { None };
-        (index.promise(claim, &class.name), batch, woken)
+        (index.charge(claim, &class.name), batch, woken)
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
@@ -59,10 +59,10 @@ pub(super) async fn stamp(
     if let Err(error) = &stamped {
         context.shared.change(|index| {
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
-            woken.extend(index.forget_expected(&job));
+            woken.extend(index.cancel_expectation(&job));
             // An earlier try may have stamped the claim.
             if promised && error.is_certain() {
-                woken.extend(index.take_back(claim));
+                woken.extend(index.refund(claim));
             }
             woken
         });
@@ -114,9 +114,9 @@ pub(super) async fn start_run(
         ..RunTarget::default()
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
-    let asker = Asker::attempt(&claim.name, recipe, &claim.nodes);
-    if context.wait_for_place(&provision_name(claim), &asker, recipe).is_some() {
-        return Ok(StepOutcome::InLine);
+    let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes);
+    if context.wait_for_slot(&provision_name(claim), &slot_request, recipe).is_some() {
+        return Ok(StepOutcome::WaitingForSlot);
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {

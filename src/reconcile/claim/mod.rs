@@ -2,7 +2,7 @@
 
 mod attempt;
 mod observe;
-mod ready;
+mod pooled;
 mod unstarted;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
 use self::observe::{Confirmed, Observation, observe};
-use self::ready::{assign, stamp_of_ready, waited};
+use self::pooled::{assign, stamp_of_ready, waited};
 use self::unstarted::has_never_run;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
@@ -32,7 +32,7 @@ use crate::reconcile::delete_run::start_delete_job;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, WorkItem};
+use crate::state::index::{SlotRequest, WorkItem};
 
 /// The delay for an event that does not arrive. Normally an event requeues a claim that waits for a slot or for its own
 /// write.
@@ -47,7 +47,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     if claim.is_of_another(&context.identity.instance) {
         return Ok(Requeue::Done);
     }
-    if let Some(next) = left_to_another(context, &claim) {
+    if let Some(next) = left_to_external_provisioner(context, &claim) {
         return Ok(next);
     }
     let mut confirmed = Confirmed::default();
@@ -85,12 +85,14 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         match next {
             StepOutcome::Later => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
-            StepOutcome::InLine if decision.requeue_at.is_some() => return Ok(context.wait(decision.requeue_at, &[])),
-            StepOutcome::InLine => return Ok(Requeue::After(RETRY_SOON)),
+            StepOutcome::WaitingForSlot if decision.requeue_at.is_some() => {
+                return Ok(context.wait(decision.requeue_at, &[]));
+            }
+            StepOutcome::WaitingForSlot => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::Wait => {
                 // A claim that waits for a new revision of its config keeps its position in the queue.
                 if observation.has_revision {
-                    context.shared.change(|index| index.leave_line(&WorkItem::Claim(claim.name.clone())));
+                    context.shared.change(|index| index.dequeue(&WorkItem::Claim(claim.name.clone())));
                 }
                 return Ok(context.wait(
                     decision.requeue_at,
@@ -110,12 +112,12 @@ const EVENT_AFTER: i64 = 60;
 
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
-fn left_to_another(context: &Context, claim: &Claim) -> Option<Requeue> {
+fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requeue> {
     if claim.is_bound() || claim.deleting || claim.has_finalizer() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.shared.index().classes();
-    let why = classes.left_to_another(claim.class.as_deref()?)?;
+    let why = classes.left_to_external_provisioner(claim.class.as_deref()?)?;
     // Before that, the claim waits for its first consumer, and for no provisioner.
     claim.storage_provisioner.as_ref()?;
     let rest = claim.created.saturating_add(EVENT_AFTER).saturating_sub(context.clock.now());
@@ -141,7 +143,7 @@ fn lacks_words(context: &Context, claim: &Claim) -> bool {
 enum StepOutcome {
     Wait,
     /// Ends the reconcile until it is the content's turn.
-    InLine,
+    WaitingForSlot,
     /// Ends the reconcile for a while, unless an event arrives before.
     Later,
     JobCreated,
@@ -184,10 +186,10 @@ fn observed<T>(
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
     let volumes: Vec<_> = {
         let index = context.shared.index();
-        let known = |volume: &str| index.is_known(volume);
+        let known = |volume: &str| index.is_synced(volume);
         s.volumes
             .iter()
-            .map(|(volume, mismatches)| Candidate { volume, mismatches, known: known(&volume.name) })
+            .map(|(volume, mismatches)| Candidate { volume, mismatches, synced: known(&volume.name) })
             .collect()
     };
     then(&Observed {
@@ -262,22 +264,24 @@ async fn execute(
         Step::Nothing => {
             match (&s.quota_error, &claim.class) {
                 (None, _) if !s.has_revision => {}
-                (None, _) => context.shared.change(|index| index.leave_room(&WorkItem::Claim(claim.name.clone()))),
+                (None, _) => {
+                    context.shared.change(|index| index.stop_waiting_for_quota(&WorkItem::Claim(claim.name.clone())))
+                }
                 // Pooled volumes give way to the claim.
                 (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([WorkItem::Pool(class.clone())]),
                 (Some(_), _) => {}
             }
             Ok(StepOutcome::Wait)
         }
-        Step::StandInLine { nodes } => {
+        Step::WaitForSlot { nodes } => {
             if let ServedClass::Ours(class) = serving(claim, &s.classes)
                 && let Ok(recipe) = &class.recipe
             {
                 context
                     .shared
-                    .change(|index| index.stand_in_line(&Asker::attempt(&claim.name, recipe, &nodes), recipe));
+                    .change(|index| index.wait_for_slot(&SlotRequest::attempt(&claim.name, recipe, &nodes), recipe));
             }
-            Ok(StepOutcome::InLine)
+            Ok(StepOutcome::WaitingForSlot)
         }
         Step::AssignPooledVolume { .. } => assign(context, claim, s, confirmed).await,
         Step::BackfillStamp { volume: name } => {
@@ -288,9 +292,9 @@ async fn execute(
         }
         Step::CompletePoolRequest => {
             if let Some(volume) = volume(&names::pv_name(&claim.id())) {
-                context.shared.index().expect_ready(&volume);
+                context.shared.index().expect_pooled(&volume);
             }
-            writes.withdraw_request(&claim.name, &claim.uid).await?;
+            writes.delete_pool_request(&claim.name, &claim.uid).await?;
             confirmed.fresh = true;
             match writes.read_claim(&claim.name).await? {
                 Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
@@ -483,9 +487,9 @@ async fn start_delete(
         node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
         ..RunTarget::default()
     };
-    let asker = Asker::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
-    if context.wait_for_place(&delete_name(claim, &s.node_states), &asker, &recipe).is_some() {
-        return Ok(StepOutcome::InLine);
+    let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
+    if context.wait_for_slot(&delete_name(claim, &s.node_states), &slot_request, &recipe).is_some() {
+        return Ok(StepOutcome::WaitingForSlot);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     match start_delete_job(context, &recipe, &request, target, failure).await? {

@@ -18,7 +18,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, Index, WorkItem};
+use crate::state::index::{Index, SlotRequest, WorkItem};
 use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows.
@@ -81,19 +81,20 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
     let delete_recipe = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
-    let is_pool_request =
-        index.is_request(claim).then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+    let is_pool_request = index
+        .is_pool_request(claim)
+        .then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
     let pooled_volume = match (ours, &current) {
-        (Some(class), Some(recipe)) => index.ready_for(claim, class, recipe),
+        (Some(class), Some(recipe)) => index.pooled_volume_for(claim, class, recipe),
         _ => None,
     };
     let node_choice =
         node_choice(claim, is_pool_request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
     let has_revision = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
     let begins = current.as_ref().filter(|_| !claim.deleting);
-    let quota_error = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
+    let quota_error = begins.and_then(|recipe| index.quota_error(claim, recipe));
     if quota_error.is_some() {
-        index.wait_for_room(WorkItem::Claim(claim.name.clone()), class);
+        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), class);
     }
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
@@ -103,7 +104,8 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     // No attempt follows one that is in progress, and finding the next turn looks at all runs.
     let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.is_over);
     let begins = !claim.is_bound() && !claim.deleting && !goes_on;
-    let has_slot = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
+    let has_slot =
+        current.as_ref().is_none_or(|recipe| !begins || index.has_slot(&SlotRequest::claim(&claim.name), recipe));
     // A copy may have to be on the node of its data source, which is recorded last.
     let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
     let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
@@ -179,7 +181,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         delete_recipe,
         has_slot,
         quota_error,
-        has_pending_charge: index.is_promised(&claim.uid),
+        has_pending_charge: index.has_pending_charge(&claim.uid),
         attributes,
         original,
         source_users,

@@ -30,14 +30,14 @@ use crate::run::view::{Job, Pod};
 use crate::run::view::{has_running_pods, nodes_with_pods};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
-use crate::state::index::{Asker, WorkItem};
+use crate::state::index::{SlotRequest, WorkItem};
 use crate::volume::expand;
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
 /// there.
-fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
-    let asker = Asker::content(&content.name, &content.snapshot.namespace);
-    asker.on(recipe.required_node(&provenance.node))
+fn slot_request(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> SlotRequest {
+    let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
+    slot_request.on(recipe.required_node(&provenance.node))
 }
 
 /// Facts beyond the cache that a reconcile has confirmed.
@@ -83,10 +83,10 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
         tracing::debug!(content = content.name, ?step, "decided");
         event.into_iter().for_each(|tell| context.emit(About::content(&content), tell));
         match execute(context, &content, &observed, step, &mut confirmed).await? {
-            StepOutcome::InLine if requeue_at.is_none() => return Ok(Requeue::InLine),
-            StepOutcome::InLine => return Ok(context.wait(requeue_at, &[])),
+            StepOutcome::WaitingForSlot if requeue_at.is_none() => return Ok(Requeue::WaitingForSlot),
+            StepOutcome::WaitingForSlot => return Ok(context.wait(requeue_at, &[])),
             StepOutcome::Wait => {
-                context.shared.change(|index| index.leave_line(&WorkItem::Content(content.name.clone())));
+                context.shared.change(|index| index.dequeue(&WorkItem::Content(content.name.clone())));
                 return Ok(
                     context.wait(requeue_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())])
                 );
@@ -103,7 +103,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 enum StepOutcome {
     Wait,
     /// Ends the reconcile until it is the content's turn.
-    InLine,
+    WaitingForSlot,
     JobCreated,
     Again,
     With(Box<Content>),
@@ -130,7 +130,7 @@ fn decide_now(
             recipe: &source.1,
             going: claim.is_some_and(|claim| claim.deleting),
             is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
-            has_slot: context.shared.index().has_room(&asker(content, source), &source.1),
+            has_slot: context.shared.index().has_slot(&slot_request(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
         home_node: home_node(seen),
@@ -268,22 +268,22 @@ async fn execute(
     match step {
         Step::Nothing => Ok(StepOutcome::Wait),
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
-        Step::StandInLine => {
+        Step::WaitForSlot => {
             if let Ok(source) = &observed.source {
-                context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
+                context.shared.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
-            Ok(StepOutcome::InLine)
+            Ok(StepOutcome::WaitingForSlot)
         }
         Step::Stamp { attempt, provenance } => {
             let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
             let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
             // Another worker may have taken the slot since the decision.
-            if !context.shared.index().reserve(&job, &asker(content, source), &source.1) {
+            if !context.shared.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
                 return Ok(StepOutcome::Again);
             }
             let stamped = writes.stamp_content(content, attempt, &provenance).await;
             if stamped.is_err() {
-                context.shared.change(|index| index.forget_expected(&job));
+                context.shared.change(|index| index.cancel_expectation(&job));
             }
             confirmed.fresh = true;
             Ok(with(stamped?))
@@ -398,9 +398,9 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let target = run_target(content, recipe, &made_by.node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
-    let asker = Asker::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
-    if context.wait_for_place(&name, &asker, recipe).is_some() {
-        return Ok(StepOutcome::InLine);
+    let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
+    if context.wait_for_slot(&name, &slot_request, recipe).is_some() {
+        return Ok(StepOutcome::WaitingForSlot);
     }
     let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &target)).await {
         Ok(()) => {
@@ -455,9 +455,9 @@ async fn start_delete(
     let node = if elsewhere { "" } else { &made_by.node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
-    let asker = Asker::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
-    if context.wait_for_place(&job, &asker.on(target.node.as_deref()), recipe).is_some() {
-        return Ok(StepOutcome::InLine);
+    let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
+    if context.wait_for_slot(&job, &slot_request.on(target.node.as_deref()), recipe).is_some() {
+        return Ok(StepOutcome::WaitingForSlot);
     }
     let run = (attempt, context.timestamp());
     let asked = request(

@@ -47,14 +47,14 @@ pub(super) fn observe(
     if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
         && let Some(requested_size) = requested_size(volume, claim)
     {
-        quota_error = index.growth_is_refused(volume, claim, requested_size, recipe);
+        quota_error = index.growth_quota_error(volume, claim, requested_size, recipe);
         if quota_error.is_some() {
-            index.wait_for_room(WorkItem::Volume(volume.name.clone()), &volume.class);
+            index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
         }
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let wishes = claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
+    let woken = if wishes || runs.are_any() { Vec::new() } else { index.refund_growth(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
     Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
@@ -133,19 +133,19 @@ async fn start(
     let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
     let target = runs::run_target(volume, recipe, &observed.node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
-    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
+    if let Some(wait) = runs::wait_for_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
         return Ok(StepOutcome::Requeue(wait));
     }
     {
         let mut index = context.shared.index();
         // Another worker may have used the quota since the decision.
-        if index.growth_is_refused(volume, claim, size, recipe).is_some() {
-            let woken = index.forget_expected(job.metadata.name.as_deref().unwrap_or_default());
+        if index.growth_quota_error(volume, claim, size, recipe).is_some() {
+            let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.shared.queue.add_all(woken);
             return Ok(StepOutcome::Again);
         }
-        index.promise_growth(&volume.name, size);
+        index.charge_growth(&volume.name, size);
     }
     let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
@@ -159,7 +159,7 @@ async fn start(
         }
         Err(error) => refused_job(error)?,
     };
-    context.shared.change(|index| index.take_back_growth(volume));
+    context.shared.change(|index| index.refund_growth(volume));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     runs::emit_on_claim(context, Some(claim), decision.event);
     let Step::Record(failed) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };

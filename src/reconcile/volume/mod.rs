@@ -29,7 +29,7 @@ use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
 use crate::run::view::{has_running_pods, nodes_with_pods};
-use crate::state::index::{Asker, BatchEntry, WorkItem};
+use crate::state::index::{BatchEntry, SlotRequest, WorkItem};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
 use crate::volume::{expand as expansion, modify as modification};
@@ -37,8 +37,8 @@ use crate::volume::{expand as expansion, modify as modification};
 /// Reconciles a volume.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let next = reconcile_volume(context, name).await?;
-    if !matches!(next, Requeue::InLine) {
-        context.shared.change(|index| index.leave_line(&WorkItem::Volume(name.to_owned())));
+    if !matches!(next, Requeue::WaitingForSlot) {
+        context.shared.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
     }
     Ok(next)
 }
@@ -90,7 +90,7 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
             run_known: jobs.iter().any(|job| job.run_labels.operation == Operation::Provision.as_str()),
             has_running_pods: has_running_pods(&pods, Operation::Provision)
                 || is_pod_unseen(&jobs, &pods)
-                || context.shared.index().is_any_expected(&job::prefix(Operation::Provision, &id)),
+                || context.shared.index().has_expectation(&job::prefix(Operation::Provision, &id)),
             nodes_with_pods: &nodes_with_pods,
             node_states: &node_states,
             home_node,
@@ -229,7 +229,7 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
 
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     let index = context.shared.index();
-    if volume.ready().is_some() {
+    if volume.pool_kind().is_some() {
         return ClaimState::Awaited;
     }
     // Somebody has removed the claimRef.
@@ -330,7 +330,7 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         alone = &left;
     } else if may && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
-        if let Some(wait) = context.wait_for_place(&job, &asker(volume, on), recipe) {
+        if let Some(wait) = context.wait_for_slot(&job, &slot_request(volume, on), recipe) {
             return Ok(StepOutcome::Requeue(wait));
         }
         let due = Due { volume, recipe, node: on, job: &job };
@@ -341,8 +341,8 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     begin(context, alone, recipe, run).await
 }
 
-fn asker(volume: &Volume, node: Option<&str>) -> Asker {
-    Asker::volume(volume, Operation::Delete).on(node)
+fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
+    SlotRequest::volume(volume, Operation::Delete).on(node)
 }
 
 /// Starts the run of a volume without a batch, or joins its batch.
@@ -351,7 +351,7 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     let Run { attempt, node, is_home_node, .. } = run;
     let scope = scope(volume, is_home_node, &node);
     let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
-    if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
+    if let Some(wait) = context.wait_for_slot(&job, &slot_request(volume, on.as_deref()), recipe) {
         return Ok(StepOutcome::Requeue(wait));
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is

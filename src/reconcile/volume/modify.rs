@@ -125,7 +125,7 @@ async fn start(
         ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
     };
     let job = job::job(recipe, &asked, &target);
-    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
+    if let Some(wait) = runs::wait_for_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
         return Ok(StepOutcome::Requeue(wait));
     }
     let (kind, cause) = match context.create_job(&job).await {

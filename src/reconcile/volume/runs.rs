@@ -20,7 +20,7 @@ use crate::run::job::{self, RunTarget};
 use crate::run::state::RunState;
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, EXPECTED};
+use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest};
 use crate::volume::change::{Run, Runs};
 
 /// The operations of which no two may work on a volume at one time.
@@ -80,7 +80,7 @@ pub(super) fn observe(
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
-        starting: context.shared.index().is_any_expected(&expected),
+        starting: context.shared.index().has_expectation(&expected),
         nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
         has_other_running_pods: OPERATIONS.iter().any(|other| *other != operation && has_running_pods(pods, *other)),
@@ -107,7 +107,7 @@ impl Observation {
     /// Waits for the next event, or until a new Job must be visible.
     pub(super) fn wait(&self, context: &Context, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
         match requeue_at {
-            None if self.starting => Requeue::After(EXPECTED),
+            None if self.starting => Requeue::After(EXPECTATION_TIMEOUT),
             requeue_at => context.wait(requeue_at, jobs),
         }
     }
@@ -172,15 +172,15 @@ pub(super) async fn confirm_claim(
 }
 
 /// Takes a slot for a run, or emits an event that the claim waits for one.
-pub(super) fn wait_for_place(
+pub(super) fn wait_for_slot(
     context: &Context,
     (volume, claim): (&Volume, &Claim),
     operation: Operation,
     (job, target): (&k8s_openapi::api::batch::v1::Job, &RunTarget),
     recipe: &Recipe,
 ) -> Option<Requeue> {
-    let asker = Asker::volume(volume, operation).on(target.node.as_deref());
-    let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
+    let slot_request = SlotRequest::volume(volume, operation).on(target.node.as_deref());
+    let wait = context.wait_for_slot(job.metadata.name.as_deref().unwrap_or_default(), &slot_request, recipe)?;
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
     emit_on_claim(context, Some(claim), Some(NewEvent { warning: false, reason: reason::LIMIT_REACHED, message }));
     Some(wait)

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use contract::request::{Operation, RunRequest};
 
-use super::pool::is_paced;
-use super::{EXPECTED, Expected, Index, WorkItem};
+use super::pool::is_pool_request_name;
+use super::{EXPECTATION_TIMEOUT, Expectation, Index, WorkItem};
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::limits;
@@ -36,9 +36,9 @@ pub(super) struct Batches {
 
 impl Batches {
     /// Checks whether the watch may still show an expected Job.
-    pub fn is_awaited(&self, job: &str, expected: &Expected, now: Duration) -> bool {
+    pub fn is_awaited(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
         let of = || expected.batch.as_ref().map_or(job, |(batch, _)| batch);
-        now.saturating_sub(expected.since) < EXPECTED || self.creating.contains(of())
+        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(of())
     }
 }
 
@@ -144,7 +144,7 @@ struct Joins<'a> {
 
 impl Index {
     /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
-    /// stamp. Returns `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
+    /// stamp. Returns `None` for a run of its own. Its slot is [reserved](Index::acquire_slot) as `job`.
     pub fn join_batch(
         &mut self,
         claim: &Claim,
@@ -155,7 +155,7 @@ impl Index {
         if claim.data_source.is_some() {
             return None;
         }
-        let for_pool = is_paced(&claim.name, &self.identity.namespace);
+        let for_pool = is_pool_request_name(&claim.name, &self.identity.namespace);
         let joins = Joins { operation: Operation::Provision, recipe, node, for_pool, id: &claim.uid, job, ts };
         let name = self.join(&joins)?;
         if let Some(expected) = self.expected.get_mut(job) {
@@ -165,7 +165,7 @@ impl Index {
     }
 
     /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
-    /// `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
+    /// `None` for a run of its own. Its slot is [reserved](Index::acquire_slot) as `job`.
     pub fn join_deletion(
         &mut self,
         volume: &Volume,
@@ -182,7 +182,7 @@ impl Index {
                 let target = self.expected.remove(job).unwrap_or_default();
                 let batch = (batch.clone(), WorkItem::Volume(volume.name.clone()));
                 let name = job::name(Operation::Delete, id, 1, &batch.0);
-                self.expected.insert(name, Expected { batch: Some(batch), ..target });
+                self.expected.insert(name, Expectation { batch: Some(batch), ..target });
             }
         }
         name
@@ -228,7 +228,7 @@ impl Index {
         let (label, now) = (label_value(class), self.clock.passed());
         let seen = self.jobs.values().filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
         let namespace = &self.identity.namespace;
-        let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
+        let fills = |job: &Job| job.claims().any(|claim| is_pool_request_name(claim, namespace));
         let seen = seen.filter(|job| job.run_labels.operation == operation.as_str());
         let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
@@ -257,7 +257,7 @@ impl Index {
         let BatchEntry { member, target, recipe, request } = entry;
         let of_volume = || Some(self.volumes.get(member.volume()?)?.user_namespace());
         let namespace = member.claim().map(|claim| claim.namespace.as_str()).or_else(of_volume).unwrap_or_default();
-        let expected = Expected {
+        let expected = Expectation {
             since: self.clock.passed(),
             class: label_value(&recipe.class),
             namespace: namespace.to_owned(),
@@ -273,7 +273,7 @@ impl Index {
 
     /// Checks whether a member makes a pooled volume.
     fn makes_ready(&self, member: &Member) -> bool {
-        member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace))
+        member.claim().is_some_and(|claim| is_pool_request_name(claim, &self.identity.namespace))
     }
 
     /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
@@ -322,7 +322,7 @@ impl Index {
                 keys.push(WorkItem::Batch(name.clone()));
             }
         }
-        keys.extend(jobs.iter().flat_map(|job| self.forget_expected(job)));
+        keys.extend(jobs.iter().flat_map(|job| self.cancel_expectation(job)));
         keys
     }
 
@@ -366,7 +366,7 @@ impl Index {
         let entries = self.batches.open.remove(name).map(|open| open.entries).unwrap_or_default();
         let entries = entries.into_iter().map(|(entry, _)| entry);
         let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| self.still_wants(name, entry));
-        let woken = gone.iter().flat_map(|entry| self.forget_expected(&entry.member.job_name(name))).collect();
+        let woken = gone.iter().flat_map(|entry| self.cancel_expectation(&entry.member.job_name(name))).collect();
         let since = self.clock.passed();
         for entry in &entries {
             self.expected.entry(entry.member.job_name(name)).and_modify(|expected| expected.since = since);
@@ -385,7 +385,7 @@ impl Index {
     pub fn answered(&mut self, name: &str) {
         self.batches.creating.remove(name);
         let since = self.clock.passed();
-        let of = |job: &str, expected: &Expected| {
+        let of = |job: &str, expected: &Expectation| {
             job == name || expected.batch.as_ref().is_some_and(|(batch, _)| batch == name)
         };
         self.expected.iter_mut().filter(|(job, expected)| of(job, expected)).for_each(|(_, e)| e.since = since);
@@ -468,7 +468,7 @@ impl Index {
     }
 
     /// Records that the Job of a batch is visible. Its absent members do not expect it any more.
-    pub(super) fn see_batch(&mut self, job: &Job) -> Vec<WorkItem> {
+    pub(super) fn on_batch(&mut self, job: &Job) -> Vec<WorkItem> {
         for member in job.members.iter() {
             self.expected.remove(&member.job_name(&job.name.name));
         }

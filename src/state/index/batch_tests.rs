@@ -1,5 +1,5 @@
 use super::super::tests::{Hands, timed};
-use super::super::{Asker, Change, EXPECTED};
+use super::super::{Change, EXPECTATION_TIMEOUT, SlotRequest};
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::collect::STAMP_TIMEOUT;
@@ -50,7 +50,7 @@ fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
 
 fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (claim, job) = (claim(uid), job_name(uid));
-    assert!(index.reserve(&job, &Asker::claim(&claim.name), recipe));
+    assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), recipe));
     index.join_batch(&claim, recipe, (&job, &[], "t"))
 }
 
@@ -179,16 +179,16 @@ fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
     index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
     assert_eq!(index.collected(&batch).0, Step::Create);
-    hands.pass(EXPECTED * 2);
+    hands.pass(EXPECTATION_TIMEOUT * 2);
     assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
     assert!(
         index.add_entry(&batch, entry("c", &recipe)) && index.collected(&batch).0 == Step::Forget,
         "nor is there another"
     );
     index.answered(&batch);
-    hands.pass(EXPECTED / 2);
+    hands.pass(EXPECTATION_TIMEOUT / 2);
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
-    hands.pass(EXPECTED);
+    hands.pass(EXPECTATION_TIMEOUT);
     assert!(!index.is_expected(&job_name("b")));
 }
 
@@ -213,7 +213,7 @@ fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
     let (hands, mut index, recipe, batch) = open_batch();
     index.add_entry(&batch, entry("b", &recipe));
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
-    index.stand_in_line(&Asker::claim(&claim("z").name), &recipe);
+    index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
     let (step, come, woken) = index.collected(&batch);
     assert_eq!((step, come.len(), woken), (Step::Forget, 0, vec![key("z")]));
@@ -269,7 +269,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Running")));
     let of = |index: &Index, uid: &str| index.jobs_of(uid).into_iter().next();
     let a = of(&index, "a").unwrap();
-    assert!(!index.leave_job(&a), "the other is still in it");
+    assert!(!index.detach_member(&a), "the other is still in it");
     assert!(of(&index, "a").unwrap().deleting && !of(&index, "b").unwrap().deleting);
     assert_eq!(index.pods_of("a").len(), 1, "its process may run");
     let over = Job { complete: true, is_over: true, ..job(batch, &["a", "b"]) };
@@ -279,8 +279,8 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     assert!(of(&index, "a").is_none() && index.pods_of("a").is_empty());
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "a")), []);
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "b")).len(), 1);
-    assert!(index.leave_job(&of(&index, "b").unwrap()), "nobody is left");
-    index.stay_in_job(&job(batch, &["a", "b"]).as_seen_by(1, &[], false).unwrap());
+    assert!(index.detach_member(&of(&index, "b").unwrap()), "nobody is left");
+    index.attach_member(&job(batch, &["a", "b"]).as_seen_by(1, &[], false).unwrap());
     assert!(of(&index, "b").is_some(), "it could not be removed");
     index.change_job(Change::Delete(over.name));
     assert!(index.jobs_of("b").is_empty() && index.members.is_empty());
@@ -290,7 +290,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
 fn a_batch_takes_as_many_places_as_it_has_members() {
     let (_, mut index) = timed();
     index.change_job(Change::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
-    let room = index.room(&recipe("3"), false).expect("a hundred may be in flight");
+    let room = index.free_slots(&recipe("3"), false).expect("a hundred may be in flight");
     assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team", 3)].into()));
 }
 
@@ -335,7 +335,7 @@ fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
 
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (volume, job) = (volume(uid, None), format!("delete-{uid}-1-abcdef"));
-    assert!(index.reserve(&job, &Asker::volume(&volume, Operation::Delete), recipe));
+    assert!(index.acquire_slot(&job, &SlotRequest::volume(&volume, Operation::Delete), recipe));
     index.join_deletion(&volume, recipe, (&job, None, "t"))
 }
 
@@ -358,7 +358,7 @@ fn deletions_gather_while_one_is_under_way() {
     let gone = BatchEntry { request: entry("d", &recipe).request, ..to_be_deleted("d", &recipe) };
     assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
-    assert!(index.is_any_expected("delete-b-"));
+    assert!(index.has_expectation("delete-b-"));
     let (step, come, _) = index.collected(&batch);
     assert_eq!((step, come.len()), (Step::Create, 2));
     let members = come.iter().map(|entry| entry.member.clone()).collect();
@@ -369,11 +369,11 @@ fn deletions_gather_while_one_is_under_way() {
         keys.contains(&WorkItem::Volume("pvc-b".into())) && keys.contains(&WorkItem::Volume("pvc-c".into())),
         "{keys:?}"
     );
-    assert!(!index.is_any_expected("delete-b-"));
+    assert!(!index.has_expectation("delete-b-"));
     let of = |index: &Index, uid: &str| index.jobs_of_volume(&format!("pvc-{uid}"));
     assert_eq!(of(&index, "b")[0].name.name, come[0].member.job_name(&batch));
-    assert!(!index.leave_job(&of(&index, "b")[0]), "the other is still in it");
-    assert!(index.leave_job(&of(&index, "c")[0]));
+    assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
+    assert!(index.detach_member(&of(&index, "c")[0]));
     assert!(index.is_without(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");
 }
 

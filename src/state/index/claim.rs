@@ -53,13 +53,13 @@ impl Index {
                     self.forget_claim(&before);
                 }
                 if self.has_begun(&claim) {
-                    self.kept_promise(&claim.uid);
-                    self.waits_for_room.remove(&WorkItem::Claim(name.clone()));
+                    self.settle(&claim.uid);
+                    self.quota_waiters.remove(&WorkItem::Claim(name.clone()));
                 }
                 if claim.deleting || claim.is_bound() {
                     keys.extend(self.leave_batches(Operation::Provision, &claim.id()));
-                    keys.extend(self.leave_room(&WorkItem::Claim(name.clone())));
-                    keys.extend(self.leave_line(&WorkItem::Claim(name.clone())));
+                    keys.extend(self.stop_waiting_for_quota(&WorkItem::Claim(name.clone())));
+                    keys.extend(self.dequeue(&WorkItem::Claim(name.clone())));
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
                 let ids: Vec<_> = claim.ids().collect();
@@ -81,11 +81,11 @@ impl Index {
                 let before = self.claims.insert(name.clone(), Arc::new(claim));
                 let now = self.claims[&name].clone();
                 before.iter().chain([&now]).for_each(|claim| self.count_claim(claim));
-                if before.is_some_and(|before| self.holds_a_part(&before) && !self.holds_a_part(&now)) {
-                    keys.extend(now.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
+                if before.is_some_and(|before| self.has_charge(&before) && !self.has_charge(&now)) {
+                    keys.extend(now.class.as_deref().map(|class| self.wake_for_quota(class)).unwrap_or_default());
                 }
-                keys.extend(self.see_promise_to(&now));
-                keys.extend(self.see_request(&now, false));
+                keys.extend(self.on_stamp(&now));
+                keys.extend(self.on_pool_request(&now, false));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
                 keys.push(WorkItem::Claim(name));
                 if !quiet || grows {
@@ -101,15 +101,15 @@ impl Index {
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 claim.ids().for_each(|id| self.unstarted.forget(&id));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
-                keys.extend(self.leave_line(&WorkItem::Claim(name.clone())));
+                keys.extend(self.dequeue(&WorkItem::Claim(name.clone())));
                 keys.extend(batches);
                 keys.extend(self.copy_keys(&name));
-                self.kept_promise(&claim.uid);
+                self.settle(&claim.uid);
                 self.count_claim(&claim);
-                self.waits_for_room.remove(&WorkItem::Claim(name.clone()));
-                keys.extend(self.see_request(&claim, true));
+                self.quota_waiters.remove(&WorkItem::Claim(name.clone()));
+                keys.extend(self.on_pool_request(&claim, true));
                 keys.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
-                keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
+                keys.extend(claim.class.as_deref().map(|class| self.wake_for_quota(class)).unwrap_or_default());
                 keys.extend(self.snapshots.concerned_by_claim(&claim));
                 keys.extend(claim.original().cloned().map(WorkItem::Claim));
                 keys.push(WorkItem::Claim(name));

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, Index, REPLACED, UNUSED, WorkItem};
+use super::{CLASS_REPLACE_GRACE, Change, Index, REVISION_TTL, WorkItem};
 use crate::capacity::segment::any_reports;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Revision, classes};
+use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::record::hash_of;
-use crate::config::sidecar::{Drivers, Sidecars, drivers_stood_for};
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 
@@ -59,22 +59,22 @@ impl Index {
     }
 
     /// Takes a revision that is about to be deleted, so that no attempt begins with it. Returns false if one may have
-    /// begun that is not visible yet. If the revision stays, [`give_back_revision`](Self::give_back_revision) must
+    /// begun that is not visible yet. If the revision stays, [`cancel_revision_deletion`](Self::cancel_revision_deletion) must
     /// follow.
-    pub fn take_revision(&mut self, hash: &str) -> bool {
-        if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < UNUSED) {
+    pub fn begin_revision_deletion(&mut self, hash: &str) -> bool {
+        if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < REVISION_TTL) {
             return false;
         }
         let Some(revision) = self.revisions.remove(hash) else { return false };
         self.recipes.remove(hash);
-        self.taken_revisions.insert(hash.to_owned(), revision);
+        self.revisions_being_deleted.insert(hash.to_owned(), revision);
         true
     }
 
     /// Gives back a revision that was not deleted, or may not have been. It is used again, unless the watch says that
     /// it is gone.
-    pub fn give_back_revision(&mut self, hash: &str) -> Vec<WorkItem> {
-        match self.taken_revisions.remove(hash) {
+    pub fn cancel_revision_deletion(&mut self, hash: &str) -> Vec<WorkItem> {
+        match self.revisions_being_deleted.remove(hash) {
             Some(revision) => self.change_revision(Change::Apply((hash.to_owned(), revision))),
             None => Vec::new(),
         }
@@ -82,7 +82,7 @@ impl Index {
 
     /// Forgets a revision that was taken and is gone.
     pub fn forget_revision(&mut self, hash: &str) {
-        self.taken_revisions.remove(hash);
+        self.revisions_being_deleted.remove(hash);
     }
 
     /// Checks whether a revision is the newest of an existing config. Such a revision is kept even while nothing uses
@@ -131,9 +131,10 @@ impl Index {
     pub fn serve_without_objects(&mut self) -> (Vec<WorkItem>, Option<Duration>) {
         let clock = self.clock.clone();
         let before = self.objects_gone.len();
-        self.objects_gone.retain(|_, since| clock.since(*since) < REPLACED);
+        self.objects_gone.retain(|_, since| clock.since(*since) < CLASS_REPLACE_GRACE);
         let keys = if self.objects_gone.len() < before { self.reclassify() } else { Vec::new() };
-        let next = self.objects_gone.values().map(|since| REPLACED.saturating_sub(clock.since(*since))).min();
+        let next =
+            self.objects_gone.values().map(|since| CLASS_REPLACE_GRACE.saturating_sub(clock.since(*since))).min();
         (keys, next)
     }
 
@@ -170,16 +171,16 @@ impl Index {
     }
 
     /// Returns the drivers whose external provisioners must be known.
-    pub fn drivers_stood_for(&self) -> Drivers {
-        drivers_stood_for(&self.identity, self.configs.values())
+    pub fn replaced_drivers(&self) -> Drivers {
+        replaced_drivers(&self.identity, self.configs.values())
     }
 
     /// Applies the state of the drivers' external provisioners.
-    pub fn change_sidecars(&mut self, sidecars: Sidecars) -> Vec<WorkItem> {
-        if self.sidecars == sidecars {
+    pub fn change_external_provisioners(&mut self, external_provisioners: ExternalProvisioners) -> Vec<WorkItem> {
+        if self.external_provisioners == external_provisioners {
             return Vec::new();
         }
-        self.sidecars = sidecars;
+        self.external_provisioners = external_provisioners;
         self.reclassify()
     }
 
@@ -197,7 +198,7 @@ impl Index {
             }
             Change::Delete(name) => {
                 let hash = name.name.rsplit('-').next().unwrap_or_default();
-                self.taken_revisions.remove(hash);
+                self.revisions_being_deleted.remove(hash);
                 self.revisions.remove(hash);
                 self.revisions_used.remove(hash);
                 self.recipes.remove(hash);
@@ -205,7 +206,7 @@ impl Index {
             // Revisions are in one namespace only.
             Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
-                self.taken_revisions.retain(|hash, _| kept.contains(hash.as_str()));
+                self.revisions_being_deleted.retain(|hash, _| kept.contains(hash.as_str()));
                 self.revisions_used.retain(|hash, _| kept.contains(hash.as_str()));
                 self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
                 if !retain(&mut self.revisions, |hash| kept.contains(hash.as_str())) {
@@ -237,8 +238,8 @@ impl Index {
             return Vec::new();
         }
         let (configs, objects) = (self.configs.values(), self.objects.values());
-        let mut table = classes(&self.identity, configs, objects, &self.revisions, &self.sidecars);
-        self.objects_gone.keys().for_each(|class| table.hold_back(class));
+        let mut table = classes(&self.identity, configs, objects, &self.revisions, &self.external_provisioners);
+        self.objects_gone.keys().for_each(|class| table.defer_class(class));
         table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
         self.reports = any_reports(self.classes.iter());
@@ -246,7 +247,9 @@ impl Index {
             let ours = || {
                 claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), ClassLookup::Ours(_)))
             };
-            let left = || claim.class.as_deref().is_some_and(|class| self.classes.left_to_another(class).is_some());
+            let left = || {
+                claim.class.as_deref().is_some_and(|class| self.classes.left_to_external_provisioner(class).is_some())
+            };
             claim.has_finalizer() || (!claim.is_bound() && (ours() || left()))
         });
         let mut keys: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();

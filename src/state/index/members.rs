@@ -10,39 +10,39 @@ use crate::run::view::{Job, Pod};
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// Ids of members that do not want their batch any more, by the UID of its Job.
-    left: HashMap<String, BTreeSet<String>>,
+    detached: HashMap<String, BTreeSet<String>>,
 }
 
 impl Members {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.left.is_empty()
+        self.detached.is_empty()
     }
 }
 
 impl Index {
     /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
     /// whether all members have left. If not, the item must be requeued, as by an event.
-    pub fn leave_job(&mut self, job: &Job) -> bool {
+    pub fn detach_member(&mut self, job: &Job) -> bool {
         let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
-        let left = self.members.left.entry(job.uid.clone()).or_default();
+        let left = self.members.detached.entry(job.uid.clone()).or_default();
         left.insert(job.run_labels.id.clone());
         real.members.iter().all(|member| left.contains(&member.id))
     }
 
     /// Records that the Job was not deleted after all.
-    pub fn stay_in_job(&mut self, job: &Job) {
-        if let Some(left) = self.members.left.get_mut(&job.uid) {
+    pub fn attach_member(&mut self, job: &Job) {
+        if let Some(left) = self.members.detached.get_mut(&job.uid) {
             left.remove(&job.run_labels.id);
         }
     }
 
-    pub(super) fn forget_left(&mut self, uid: &str) {
-        self.members.left.remove(uid);
+    pub(super) fn forget_detached(&mut self, uid: &str) {
+        self.members.detached.remove(uid);
     }
 
-    fn has_left(&self, uid: &str, id: &str) -> bool {
-        self.members.left.get(uid).is_some_and(|left| left.contains(id))
+    fn is_detached(&self, uid: &str, id: &str) -> bool {
+        self.members.detached.get(uid).is_some_and(|left| left.contains(id))
     }
 
     /// Returns the pods of a Job.
@@ -55,7 +55,7 @@ impl Index {
     pub(super) fn job_for(&self, job: &Arc<Job>, id: &str) -> Option<Arc<Job>> {
         let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
         let pods: Vec<&Pod> = self.pods_of_job(job).collect();
-        let left = self.has_left(&job.uid, id);
+        let left = self.is_detached(&job.uid, id);
         if left && job.is_over && pods.iter().all(|pod| pod.is_over()) {
             return None;
         }
@@ -65,7 +65,7 @@ impl Index {
     /// Returns an id's view of a pod. A member that has left does not see a batch that has ended.
     pub(super) fn pod_for(&self, pod: &Arc<Pod>, id: &str) -> Option<Arc<Pod>> {
         let Some(number) = pod.members.iter().position(|member| member.id == id) else { return Some(pod.clone()) };
-        if pod.is_over() && self.has_left(&pod.job_uid, id) {
+        if pod.is_over() && self.is_detached(&pod.job_uid, id) {
             return None;
         }
         pod.as_seen_by(number).map(Arc::new)

@@ -78,7 +78,7 @@ impl Index {
         keys.extend(contents);
         keys.extend(pods.clone().flat_map(|pod| self.pod_keys(pod)));
         let classes: BTreeSet<&String> = pods.map(|pod| &pod.run_labels.class).collect();
-        keys.extend(classes.into_iter().flat_map(|class| self.turns_in(class)));
+        keys.extend(classes.into_iter().flat_map(|class| self.wake_for_slot_of(class)));
         keys.sort();
         keys.dedup();
         keys

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use contract::names;
 
-use super::line::Room;
-use super::{EXPECTED, Index, WorkItem, drop_from};
+use super::fair_queue::FreeSlots;
+use super::{EXPECTATION_TIMEOUT, Index, WorkItem, drop_from};
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup};
 use crate::config::pool::Pool;
@@ -18,17 +18,17 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
-use crate::pool::{self, Observed, Request, Step};
+use crate::pool::{self, Observed, PoolRequest, Step};
 
 /// The time after which a write that no watch has shown has failed. It is long, so that a slow watch does not lead to
 /// too many volumes.
-const UNSHOWN: Duration = Duration::from_secs(3600);
+const POOL_EXPECTATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The state of pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     /// Ready volumes that are not assigned, by class: size and name.
-    ready: HashMap<String, BTreeSet<(u64, String)>>,
+    pooled: HashMap<String, BTreeSet<(u64, String)>>,
     /// Drained volumes that are about to be deleted, by class.
     drained: HashMap<String, BTreeSet<String>>,
     /// Pool requests, by class.
@@ -44,13 +44,13 @@ pub(super) struct Pools {
 }
 
 /// Checks whether a claim counts against the pool's slots, by its name alone, because the claim may be gone.
-pub(super) fn is_paced(name: &ObjectName, namespace: &str) -> bool {
+pub(super) fn is_pool_request_name(name: &ObjectName, namespace: &str) -> bool {
     name.namespace == namespace && name.name.starts_with(names::REQUEST_PREFIX)
 }
 
 /// Returns the position of a ready volume among those of its class. It is sorted by the requested size, which may be
 /// less than the real size.
-fn place(volume: &Volume) -> Option<(u64, String)> {
+fn entry(volume: &Volume) -> Option<(u64, String)> {
     Some((volume.pool_size?, volume.name.clone()))
 }
 
@@ -61,26 +61,26 @@ fn pool_key(class: &str) -> WorkItem {
 
 impl Index {
     /// Checks whether a claim is a pool request.
-    pub fn is_request(&self, claim: &Claim) -> bool {
-        claim.is_request(&self.identity.namespace)
+    pub fn is_pool_request(&self, claim: &Claim) -> bool {
+        claim.is_pool_request(&self.identity.namespace)
     }
 
     /// Returns all pools that are configured, or of which volumes are left.
     pub(super) fn pool_keys(&self) -> Vec<WorkItem> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
-        let left = self.pools.ready.keys().chain(self.pools.requests.keys());
+        let left = self.pools.pooled.keys().chain(self.pools.requests.keys());
         let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(left).collect();
         all.into_iter().map(|class| pool_key(class)).collect()
     }
 
     /// Applies a change of a volume.
-    pub(super) fn see_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<WorkItem> {
+    pub(super) fn on_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<WorkItem> {
         let mut keys = Vec::new();
         if let Some(volume) = before.or(now).filter(|_| now.is_none_or(Volume::is_adopted)) {
             self.pools.made.remove(&volume.name);
         }
         for volume in before.into_iter().filter(|volume| volume.pool.is_some() || volume.is_drained()) {
-            place(volume).iter().for_each(|place| drop_from(&mut self.pools.ready, &volume.class, place));
+            entry(volume).iter().for_each(|entry| drop_from(&mut self.pools.pooled, &volume.class, entry));
             drop_from(&mut self.pools.drained, &volume.class, &volume.name);
             keys.push(pool_key(&volume.class));
         }
@@ -90,32 +90,32 @@ impl Index {
                 self.pools.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
                 keys.push(pool_key(&volume.class));
             }
-            if volume.ready().is_none() {
+            if volume.pool_kind().is_none() {
                 continue;
             }
             keys.push(pool_key(&volume.class));
             let is_given = self.pools.assigned.values().any(|name| *name == volume.name);
-            if let Some(place) = place(volume).filter(|_| !is_given) {
-                self.pools.ready.entry(volume.class.clone()).or_default().insert(place);
-                if before.is_none_or(|before| before.ready().is_none()) {
+            if let Some(entry) = entry(volume).filter(|_| !is_given) {
+                self.pools.pooled.entry(volume.class.clone()).or_default().insert(entry);
+                if before.is_none_or(|before| before.pool_kind().is_none()) {
                     keys.extend(self.want_ready(volume));
                 }
             }
         }
-        if let Some(before) = before.filter(|_| now.is_none_or(|now| now.ready().is_none())) {
+        if let Some(before) = before.filter(|_| now.is_none_or(|now| now.pool_kind().is_none())) {
             self.pools.drained_unseen.remove(&before.name);
         }
         // The watch shows that the volume is assigned to a claim. Its reservation becomes its usage.
-        let gone = |name: &str| now.is_none_or(|now| now.name == name && now.ready().is_none());
+        let gone = |name: &str| now.is_none_or(|now| now.name == name && now.pool_kind().is_none());
         if let Some(name) = before.or(now).map(|volume| volume.name.clone()).filter(|name| gone(name)) {
             self.pools.assigned.retain(|_, given| *given != name);
         }
         if let (Some(before), Some(now)) = (before, now)
-            && before.ready().is_some()
-            && now.ready().is_none()
+            && before.pool_kind().is_some()
+            && now.pool_kind().is_none()
         {
-            now.claim_uuid.iter().for_each(|uid| self.kept_promise(uid));
-            keys.extend(self.room_in(&now.class));
+            now.claim_uuid.iter().for_each(|uid| self.settle(uid));
+            keys.extend(self.wake_for_quota(&now.class));
         }
         keys.sort();
         keys.dedup();
@@ -125,8 +125,8 @@ impl Index {
     /// Returns the claims that wait longest for a slot or for quota and could use this volume. There are as many as
     /// volumes of its size, because all but one may get another volume.
     fn want_ready(&self, volume: &Volume) -> Vec<WorkItem> {
-        let line = self.line.turns(&volume.class, &Room::for_all(), self.clock.passed());
-        let room = self.waits_for_room.of(&volume.class);
+        let queue = self.fair_queue.dispatch(&volume.class, &FreeSlots::for_all(), self.clock.passed());
+        let room = self.quota_waiters.of(&volume.class);
         let size = volume.pool_size.as_ref();
         let wants = |claim: &Claim| {
             let has_none = !self.pools.assigned.contains_key(&claim.uid);
@@ -136,24 +136,25 @@ impl Index {
             WorkItem::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
             _ => false,
         };
-        let like =
-            self.ready_of(&volume.class).filter(|other| other.pool_size.as_ref() == size && self.is_settled(other));
-        line.chain(room).filter(is_wanted).take(like.count()).cloned().collect()
+        let like = self
+            .pooled_volumes_of(&volume.class)
+            .filter(|other| other.pool_size.as_ref() == size && self.is_settled(other));
+        queue.chain(room).filter(is_wanted).take(like.count()).cloned().collect()
     }
 
     /// Checks whether a claim may get a pooled volume. No attempt has begun for it, and it needs no particular volume.
     fn may_have_ready(&self, claim: &Claim) -> bool {
         let any = claim.data_source.is_none() && !claim.has_selector;
-        any && claim.own_stamp().is_none() && !self.is_request(claim)
+        any && claim.own_stamp().is_none() && !self.is_pool_request(claim)
     }
 
     /// Applies a change of a claim. When a request is gone, its volume is ready.
-    pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<WorkItem> {
+    pub(super) fn on_pool_request(&mut self, claim: &Claim, gone: bool) -> Vec<WorkItem> {
         // An assigned volume remains the claim's as long as the claim exists and has begun nothing else.
         if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
             self.forget_assigned_to(&claim.uid);
         }
-        let Some(class) = claim.class.as_ref().filter(|_| self.is_request(claim)) else { return Vec::new() };
+        let Some(class) = claim.class.as_ref().filter(|_| self.is_pool_request(claim)) else { return Vec::new() };
         self.pools.expected.remove(&claim.name);
         let mut keys = vec![pool_key(class)];
         match gone {
@@ -163,7 +164,9 @@ impl Index {
             true => {
                 drop_from(&mut self.pools.requests, class, &claim.name);
                 let made = claim.ids().filter_map(|id| self.volumes.get(&names::pv_name(&id)));
-                keys.extend(made.filter(|volume| volume.ready().is_some()).flat_map(|volume| self.want_ready(volume)));
+                keys.extend(
+                    made.filter(|volume| volume.pool_kind().is_some()).flat_map(|volume| self.want_ready(volume)),
+                );
             }
         }
         keys
@@ -171,7 +174,7 @@ impl Index {
 
     /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
     /// can be [assigned](Index::assign) next.
-    pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
+    pub fn pooled_volume_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
         if !self.may_have_ready(claim) {
             return None;
@@ -180,7 +183,7 @@ impl Index {
             return self.volume(name);
         }
         let size = claim.size.as_ref().ok().copied();
-        let volumes = self.ready_of(&recipe.class).filter(|volume| volume.pool_size == size);
+        let volumes = self.pooled_volumes_of(&recipe.class).filter(|volume| volume.pool_size == size);
         let mut volumes = volumes.filter(|volume| self.could_have(volume, pool, class));
         let found = volumes.find(|volume| self.satisfies(volume, claim))?;
         let refused = self.namespace_is_full(claim, found, recipe);
@@ -188,8 +191,8 @@ impl Index {
     }
 
     /// Returns the ready volumes of a class that are not assigned, the smallest first.
-    fn ready_of(&self, class: &str) -> impl Iterator<Item = &Arc<Volume>> {
-        let places = self.pools.ready.get(class).into_iter().flatten();
+    fn pooled_volumes_of(&self, class: &str) -> impl Iterator<Item = &Arc<Volume>> {
+        let places = self.pools.pooled.get(class).into_iter().flatten();
         places.filter_map(|(_, name)| self.volumes.get(name))
     }
 
@@ -207,7 +210,7 @@ impl Index {
     fn is_right(&self, volume: &Volume, pool: &Pool) -> bool {
         let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
         let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == "Delete";
-        volume.ready() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
+        volume.pool_kind() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
     }
 
     /// Checks whether a node reaches the volume that answers and that the class allows.
@@ -232,20 +235,20 @@ impl Index {
     /// Assigns a volume to a claim. Until the watch shows it, no other claim may get the volume. Returns whether the
     /// assignment was possible.
     pub fn assign(&mut self, claim: &Claim, volume: &Volume) -> bool {
-        let Some(place) = place(volume) else { return false };
+        let Some(entry) = entry(volume) else { return false };
         let is_its = self.pools.assigned.get(&claim.uid) == Some(&volume.name);
-        if !is_its && !self.pools.ready.get(&volume.class).is_some_and(|places| places.contains(&place)) {
+        if !is_its && !self.pools.pooled.get(&volume.class).is_some_and(|places| places.contains(&entry)) {
             return false;
         }
-        drop_from(&mut self.pools.ready, &volume.class, &place);
+        drop_from(&mut self.pools.pooled, &volume.class, &entry);
         self.pools.assigned.insert(claim.uid.clone(), volume.name.clone());
-        self.promise_without_stamp(claim, &volume.class);
+        self.charge_without_stamp(claim, &volume.class);
         true
     }
 
     /// Cancels an assignment. Returns the items that may use the volume now.
     pub fn unassign(&mut self, claim: &Claim) -> Vec<WorkItem> {
-        let mut keys = self.take_back(claim);
+        let mut keys = self.refund(claim);
         keys.extend(self.forget_assigned_to(&claim.uid));
         keys
     }
@@ -253,15 +256,15 @@ impl Index {
     /// Forgets the assignment to a claim that failed or is not visible. By the cache, the volume is ready.
     fn forget_assigned_to(&mut self, uid: &str) -> Option<WorkItem> {
         let name = self.pools.assigned.remove(uid)?;
-        let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
-        self.pools.ready.entry(volume.class.clone()).or_default().insert(place(volume)?);
+        let volume = self.volumes.get(&name).filter(|volume| volume.pool_kind().is_some())?;
+        self.pools.pooled.entry(volume.class.clone()).or_default().insert(entry(volume)?);
         Some(pool_key(&volume.class))
     }
 
     /// Records that the volume of a request is ready. The watch may show this after the request is gone.
-    pub fn expect_ready(&mut self, volume: &Volume) {
-        let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.ready().is_some());
-        if let Some((size, name)) = place(volume).filter(|_| !is_seen && volume.ready().is_some()) {
+    pub fn expect_pooled(&mut self, volume: &Volume) {
+        let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.pool_kind().is_some());
+        if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_kind().is_some()) {
             let since = self.clock.passed();
             self.pools.made.insert(name, (volume.class.clone(), size, since));
         }
@@ -286,69 +289,69 @@ impl Index {
     /// `None` while nobody knows the pool of the class.
     pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Step>, bool)> {
         let clock = self.clock.clone();
-        self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTED);
-        self.pools.made.retain(|_, (_, _, since)| clock.since(*since) < UNSHOWN);
-        self.pools.drained_unseen.retain(|_, since| clock.since(*since) < UNSHOWN);
+        self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTATION_TIMEOUT);
+        self.pools.made.retain(|_, (_, _, since)| clock.since(*since) < POOL_EXPECTATION_TIMEOUT);
+        self.pools.drained_unseen.retain(|_, since| clock.since(*since) < POOL_EXPECTATION_TIMEOUT);
         let classes = self.classes.clone();
         let (found, recipe) = match classes.lookup(class) {
             ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
             ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
-        let seen = self.ready_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
+        let seen = self.pooled_volumes_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
         // Until its request is gone, a volume belongs to the request.
-        let ready = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::Ready {
+        let pooled = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
             right: pool.is_some_and(|pool| self.is_right(volume, pool)),
             usable: found.is_some_and(|found| self.is_within_reach(volume, found)),
         });
-        let ready: Vec<_> = ready.collect();
+        let pooled: Vec<_> = pooled.collect();
         let requests = self.requests_of(class);
-        let kept_out = recipe.as_ref().map_or(0, |recipe| self.kept_out(recipe));
+        let kept_out = recipe.as_ref().map_or(0, |recipe| self.claims_blocked_by_pool(recipe));
         let coming = self.pools.drained.get(class).map_or(0, BTreeSet::len);
-        let taken = self.taken(class).all;
-        let share = recipe.as_ref().map(|recipe| recipe.share).unwrap_or_default();
+        let taken = self.usage(class).all;
+        let share = recipe.as_ref().map(|recipe| recipe.quota).unwrap_or_default();
         let left = |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
-        let claims_wait = kept_out > 0 || self.does_a_claim_wait(class);
+        let has_waiting_claims = kept_out > 0 || self.has_waiting_claims(class);
         let steps = pool::decide(&Observed {
             pool,
-            ready: &ready,
+            pooled: &pooled,
             requests: &requests,
-            kept_out: kept_out.saturating_sub(coming),
-            claims_wait,
+            claims_blocked_by_pool: kept_out.saturating_sub(coming),
+            has_waiting_claims,
             volumes_left: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
             bytes_left: share.bytes.map(|most| left(most, taken.bytes)),
         });
-        let waits = claims_wait && pool.is_some();
+        let waits = has_waiting_claims && pool.is_some();
         Some((recipe, steps, waits))
     }
 
-    fn requests_of(&self, class: &str) -> Vec<Request> {
+    fn requests_of(&self, class: &str) -> Vec<PoolRequest> {
         let seen = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
         // The result of a request may be known before its deletion is visible.
         let seen = seen.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
         let leaves =
-            |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.ready().is_some());
-        let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| Request {
+            |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.pool_kind().is_some());
+        let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
             name: claim.name.clone(),
             size: claim.size.as_ref().copied().unwrap_or_default(),
-            begun: self.holds_a_part(claim),
-            going: claim.deleting,
+            begun: self.has_charge(claim),
+            has_volume: claim.deleting,
         });
         let expected = self.pools.expected.iter().filter(|(_, (of, _, _))| of == class);
-        let expected = expected.map(|(name, (_, size, _))| Request {
+        let expected = expected.map(|(name, (_, size, _))| PoolRequest {
             name: name.clone(),
             size: *size,
             begun: false,
-            going: false,
+            has_volume: false,
         });
         let made = self.pools.made.iter().filter(|(_, (of, _, _))| of == class);
-        let made = made.map(|(name, (_, size, _))| Request {
+        let made = made.map(|(name, (_, size, _))| PoolRequest {
             name: ObjectName::new("", name),
             size: *size,
             begun: true,
-            going: true,
+            has_volume: true,
         });
         seen.chain(expected).chain(made).collect()
     }
@@ -364,21 +367,22 @@ impl Index {
     }
 
     /// Counts the claims that wait for quota and would have it without the pool.
-    fn kept_out(&self, recipe: &Recipe) -> usize {
-        if !recipe.is_shared_out() {
+    fn claims_blocked_by_pool(&self, recipe: &Recipe) -> usize {
+        if !recipe.has_quota() {
             return 0;
         }
         let class = recipe.class.as_str();
-        let mut taken = self.taken(class);
-        self.ready_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
-        let claims = self.waits_for_room.of(class).filter_map(|key| match key {
+        let mut taken = self.usage(class);
+        self.pooled_volumes_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
+        let claims = self.quota_waiters.of(class).filter_map(|key| match key {
             WorkItem::Claim(name) => self.claims.get(name),
             _ => None,
         });
         let mut kept_out = 0;
-        for claim in claims.filter(|claim| !self.is_request(claim) && !self.holds_a_part(claim) && !claim.is_bound()) {
+        for claim in claims.filter(|claim| !self.is_pool_request(claim) && !self.has_charge(claim) && !claim.is_bound())
+        {
             let bytes = claim.size.as_ref().copied().unwrap_or_default();
-            if crate::claim::quota::refusal(recipe, &taken, &claim.name.namespace, bytes).is_none() {
+            if crate::claim::quota::quota_error(recipe, &taken, &claim.name.namespace, bytes).is_none() {
                 taken.add(&claim.name.namespace, bytes);
                 kept_out += 1;
             }
@@ -387,12 +391,12 @@ impl Index {
     }
 
     /// Checks whether a claim of a class waits for a slot.
-    fn does_a_claim_wait(&self, class: &str) -> bool {
-        self.line.has_claims(class, self.clock.passed())
+    fn has_waiting_claims(&self, class: &str) -> bool {
+        self.fair_queue.has_claims(class, self.clock.passed())
     }
 
     /// Returns the names of requests that are about to be created.
-    pub fn expect_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
+    pub fn expect_pool_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
         let prefix = format!("{}{}-", names::REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
         let name = |n: usize| ObjectName::new(&self.identity.namespace, format!("{prefix}{n}"));
         let free = |name: &ObjectName| !self.claims.contains_key(name) && !self.pools.expected.contains_key(name);
@@ -404,21 +408,21 @@ impl Index {
     }
 
     /// Records that a request was not created.
-    pub fn forget_request(&mut self, name: &ObjectName) {
+    pub fn forget_pool_request(&mut self, name: &ObjectName) {
         self.pools.expected.remove(name);
     }
 
     /// Checks whether a request was created that no watch has shown yet.
-    pub fn expects_request(&self, class: &str) -> bool {
+    pub fn expects_pool_request(&self, class: &str) -> bool {
         self.pools.expected.values().any(|(of, _, _)| of == class)
     }
 
     /// Counts the ready volumes of each class with a pool, by size.
-    pub fn ready_counts(&self) -> BTreeMap<(String, u64), usize> {
+    pub fn pooled_counts(&self) -> BTreeMap<(String, u64), usize> {
         let kept = self.classes.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
         let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));
         let mut counts: BTreeMap<_, _> = none.collect();
-        for (class, places) in &self.pools.ready {
+        for (class, places) in &self.pools.pooled {
             places.iter().for_each(|(size, _)| *counts.entry((class.clone(), *size)).or_default() += 1);
         }
         counts

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::config::classes::Config;
 use crate::model::volume::mark;
-use crate::state::index::{Asker, Change};
+use crate::state::index::{Change, SlotRequest};
 
 const CLASS: &str = "c";
 
@@ -84,7 +84,7 @@ fn request(name: &str, uid: &str) -> Claim {
 
 fn offered(index: &Index, claim: &Claim) -> Option<String> {
     let (class, recipe) = class(index);
-    index.ready_for(claim, &class, &recipe).map(|volume| volume.name.clone())
+    index.pooled_volume_for(claim, &class, &recipe).map(|volume| volume.name.clone())
 }
 
 fn gives(index: &mut Index, claim: &Claim) -> bool {
@@ -167,7 +167,7 @@ fn what_is_given_is_given_once() {
     (reference.namespace, reference.name, reference.uid) = (Some("team".into()), Some("x".into()), Some("x".into()));
     index.change_volume(Change::Apply((&given).into()));
     assert_eq!(offered(&index, &y), None);
-    assert!(!index.is_promised("x"), "it has what it was promised");
+    assert!(!index.has_pending_charge("x"), "it has what it was promised");
 }
 
 #[test]
@@ -178,14 +178,11 @@ fn what_is_ready_counts_for_the_class_and_not_for_a_namespace() {
     let (x, y) = (claim("x", "1Gi"), claim("y", "1Gi"));
     index.change_claim(Change::Apply(x.clone()));
     let (_, recipe) = class(&index);
-    assert!(index.claim_is_refused(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
+    assert!(index.quota_error(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
     assert!(gives(&mut index, &x), "what is there already needs no room");
     assert_eq!(offered(&index, &y), None, "the namespace has all it may have");
     let asks = request("pool-x-0", "r");
-    assert!(
-        index.claim_is_refused(&asks, &recipe).is_some_and(|why| why.contains("max-volumes")),
-        "for the class alone"
-    );
+    assert!(index.quota_error(&asks, &recipe).is_some_and(|why| why.contains("max-volumes")), "for the class alone");
 }
 
 fn steps(index: &mut Index) -> Vec<Step> {
@@ -196,17 +193,17 @@ fn steps(index: &mut Index) -> Vec<Step> {
 fn it_is_asked_for_once() {
     let mut index = index(&[]);
     assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 2 }]);
-    let names = index.expect_requests(CLASS, 1 << 30, 2);
-    assert!(names[0] != names[1] && names.iter().all(|name| is_paced(name, "own")), "{names:?}");
+    let names = index.expect_pool_requests(CLASS, 1 << 30, 2);
+    assert!(names[0] != names[1] && names.iter().all(|name| is_pool_request_name(name, "own")), "{names:?}");
     assert_eq!(steps(&mut index), [], "they are on their way");
-    index.forget_request(&names[1]);
+    index.forget_pool_request(&names[1]);
     assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 1 }]);
-    assert_eq!(index.expect_requests(CLASS, 1 << 30, 1), names[1..]);
+    assert_eq!(index.expect_pool_requests(CLASS, 1 << 30, 1), names[1..]);
     // The first volume is made. The watch shows the deletion of its request before the volume.
     let first = Claim { name: names[0].clone(), ..request("", "a") };
     index.change_claim(Change::Apply(first.clone()));
     let made = volume(&index, "a");
-    index.expect_ready(&(&made).into());
+    index.expect_pooled(&(&made).into());
     assert_eq!(steps(&mut index), [], "it stands for its request, which is still seen");
     index.change_claim(Change::Apply(Claim { deleting: true, ..first }));
     index.change_claim(Change::Delete(names[0].clone()));
@@ -225,7 +222,7 @@ fn it_gives_way_to_claims_that_have_no_room() {
     assert_eq!(steps(&mut index), []);
     let other = claim("x", "2Gi");
     index.change_claim(Change::Apply(other.clone()));
-    index.wait_for_room(WorkItem::Claim(other.name.clone()), CLASS);
+    index.wait_for_quota(WorkItem::Claim(other.name.clone()), CLASS);
     assert_eq!(steps(&mut index), [Step::Drain("pvc-b".into())]);
     let mut drained = volume(&index, "b");
     drained.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
@@ -241,12 +238,12 @@ fn it_gives_way_to_claims_that_have_no_room() {
 fn each_volume_that_becomes_ready_wakes_another_claim() {
     let mut index = index(&[("max-in-flight", "1")]);
     let (_, recipe) = class(&index);
-    assert!(index.reserve("run", &Asker::claim(&claim("runs", "1Gi").name), &recipe));
+    assert!(index.acquire_slot("run", &SlotRequest::claim(&claim("runs", "1Gi").name), &recipe));
     let block = Claim { volume_mode: "Block".into(), ..claim("block", "1Gi") };
     let waiting = [block, claim("large", "2Gi"), claim("a", "1Gi"), claim("b", "1Gi"), claim("c", "1Gi")];
     for claim in &waiting {
         index.change_claim(Change::Apply(claim.clone()));
-        index.stand_in_line(&Asker::claim(&claim.name), &recipe);
+        index.wait_for_slot(&SlotRequest::claim(&claim.name), &recipe);
     }
     let woken = |index: &mut Index, id: &str| -> Vec<String> {
         let volume = volume(index, id);
@@ -264,7 +261,7 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     assert!(gives(&mut index, &waiting[4]));
     let last = claim("d", "1Gi");
     index.change_claim(Change::Apply(last.clone()));
-    index.stand_in_line(&Asker::claim(&last.name), &recipe);
+    index.wait_for_slot(&SlotRequest::claim(&last.name), &recipe);
     assert_eq!(woken(&mut index, "w"), ["pool-x-0"]);
     let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
     assert!(keys.contains(&WorkItem::Claim(last.name)), "{keys:?}");
@@ -274,15 +271,18 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
 fn claims_have_their_places_first() {
     let mut index = index(&[("max-in-flight", "2")]);
     let (_, recipe) = class(&index);
-    let asker = |name: &str| Asker::claim(&ObjectName::new("own", name));
-    assert!(index.reserve("r0", &asker("pool-x-0"), &recipe));
-    assert!(!index.reserve("r1", &asker("pool-x-1"), &recipe), "a quarter, or one");
-    index.stand_in_line(&asker("pool-x-1"), &recipe);
-    assert!(index.reserve("a", &Asker::claim(&claim("a", "1Gi").name), &recipe), "claims do not wait behind it");
-    index.forget_expected("r0");
-    let waits = Asker::claim(&claim("b", "1Gi").name);
-    index.stand_in_line(&waits, &recipe);
-    assert!(!index.has_room(&asker("pool-x-1"), &recipe) && index.has_room(&waits, &recipe));
+    let slot_request = |name: &str| SlotRequest::claim(&ObjectName::new("own", name));
+    assert!(index.acquire_slot("r0", &slot_request("pool-x-0"), &recipe));
+    assert!(!index.acquire_slot("r1", &slot_request("pool-x-1"), &recipe), "a quarter, or one");
+    index.wait_for_slot(&slot_request("pool-x-1"), &recipe);
+    assert!(
+        index.acquire_slot("a", &SlotRequest::claim(&claim("a", "1Gi").name), &recipe),
+        "claims do not wait behind it"
+    );
+    index.cancel_expectation("r0");
+    let waits = SlotRequest::claim(&claim("b", "1Gi").name);
+    index.wait_for_slot(&waits, &recipe);
+    assert!(!index.has_slot(&slot_request("pool-x-1"), &recipe) && index.has_slot(&waits, &recipe));
 }
 
 #[test]

@@ -84,13 +84,13 @@ impl Index {
                     self.jobs_by_id.entry(id.clone()).or_default().insert(job.name.clone());
                 }
                 if !job.members.is_empty() {
-                    keys.extend(self.see_batch(&job));
+                    keys.extend(self.on_batch(&job));
                 }
                 if job.is_over && before.is_none_or(|before| !before.is_over) {
-                    keys.extend(self.next_in_line(&job));
+                    keys.extend(self.wake_for_slot(&job));
                     keys.extend(self.gathering_of(&job));
                 }
-                keys.extend(self.see_growth(&job, false));
+                keys.extend(self.on_growth(&job, false));
                 keys
             }
             Change::Delete(name) => {
@@ -98,11 +98,11 @@ impl Index {
                 self.warning_events.remove(&job.uid);
                 own_ids(&job).for_each(|id| drop_from(&mut self.jobs_by_id, id, &name));
                 self.note_removed(&job);
-                self.forget_left(&job.uid);
+                self.forget_detached(&job.uid);
                 let mut keys = job_keys(&job);
-                keys.extend(self.see_growth(&job, true));
+                keys.extend(self.on_growth(&job, true));
                 if !job.is_over {
-                    keys.extend(self.next_in_line(&job));
+                    keys.extend(self.wake_for_slot(&job));
                     keys.extend(self.gathering_of(&job));
                 }
                 keys

@@ -176,7 +176,7 @@ impl Index {
                     vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
                 keys.extend(self.concerned_by_content(&content));
                 if content.deleting || content.ready {
-                    keys.extend(self.leave_line(&keys[0]));
+                    keys.extend(self.dequeue(&keys[0]));
                 }
                 self.snapshots.contents.insert(content.name.clone(), Arc::new(content));
                 keys
@@ -184,7 +184,7 @@ impl Index {
             Change::Delete(name) => {
                 let Some(content) = self.snapshots.contents.remove(&name.name) else { return Vec::new() };
                 let mut keys = vec![WorkItem::Content(name.name), WorkItem::Snapshot(content.snapshot.clone())];
-                keys.extend(self.leave_line(&keys[0]));
+                keys.extend(self.dequeue(&keys[0]));
                 keys.extend(self.concerned_by_content(&content));
                 keys
             }

@@ -221,18 +221,18 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     let (clock, mut index) = timed();
     index.change_revision(Change::Apply(("hash".into(), revision.clone())));
     assert_eq!(index.unused_revisions(10_000), ["hash"]);
-    assert!(!index.take_revision("hash"), "a stamp with it may be on its way");
-    clock.pass(UNUSED);
-    assert!(index.take_revision("hash"));
+    assert!(!index.begin_revision_deletion("hash"), "a stamp with it may be on its way");
+    clock.pass(REVISION_TTL);
+    assert!(index.begin_revision_deletion("hash"));
     assert!(!index.has_revision("hash"), "although the watch has not said that it is gone");
-    assert!(!index.take_revision("hash"));
-    index.give_back_revision("hash");
+    assert!(!index.begin_revision_deletion("hash"));
+    index.cancel_revision_deletion("hash");
     assert!(index.has_revision("hash"), "it could not be deleted");
     // The deletion had no answer, and the watch showed it first.
-    clock.pass(UNUSED);
-    assert!(index.take_revision("hash"));
+    clock.pass(REVISION_TTL);
+    assert!(index.begin_revision_deletion("hash"));
     index.change_revision(Change::Delete(ObjectName::new("own", "flex-config-hash")));
-    assert_eq!(index.give_back_revision("hash"), Vec::new());
+    assert_eq!(index.cancel_revision_deletion("hash"), Vec::new());
     assert!(!index.has_revision("hash"));
 }
 

@@ -55,7 +55,7 @@ impl Index {
     /// Applies a change of a volume.
     pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<WorkItem> {
         match change {
-            Change::Apply(volume) if self.is_marker(&volume) => self.see_marker(&volume),
+            Change::Apply(volume) if self.is_probe(&volume) => self.on_probe(&volume),
             Change::Apply(volume) => {
                 let name = volume.name.clone();
                 let mut keys: Vec<WorkItem> = vec![WorkItem::Volume(name.clone())];
@@ -67,7 +67,7 @@ impl Index {
                 {
                     keys.extend(self.capacity_keys());
                 }
-                keys.extend(self.see_known(&volume, before.as_deref()));
+                keys.extend(self.on_volume_sync(&volume, before.as_deref()));
                 if let Some(before) = &before {
                     self.forget_volume(before);
                 }
@@ -86,38 +86,38 @@ impl Index {
                 }
                 let volume = Arc::new(volume);
                 self.volumes.insert(name, volume.clone());
-                keys.extend(self.see_share_of(&volume, before.as_deref()));
-                keys.extend(self.see_pool_volume(before.as_deref(), Some(&volume)));
+                keys.extend(self.on_volume_size(&volume, before.as_deref()));
+                keys.extend(self.on_pool_volume(before.as_deref(), Some(&volume)));
                 keys
             }
             Change::Delete(name) => {
                 let Some(volume) = self.volumes.remove(&name.name) else {
-                    self.forget_marker(&name.name);
+                    self.forget_probe(&name.name);
                     return Vec::new();
                 };
                 self.unseen_writes.gone(&WorkItem::Volume(volume.name.clone()));
                 self.forget_volume(&volume);
-                self.forget_known(&volume.name);
+                self.forget_synced(&volume.name);
                 self.gone_claims.remove(&volume.name);
                 volume.id().into_iter().for_each(|id| self.forget_own_run(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
-                self.waits_for_room.remove(&WorkItem::Volume(volume.name.clone()));
+                self.quota_waiters.remove(&WorkItem::Volume(volume.name.clone()));
                 let mut keys: Vec<WorkItem> =
                     claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
                 keys.extend(reserved(&volume).cloned().map(WorkItem::Claim));
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
-                keys.extend(self.leave_line(&WorkItem::Volume(volume.name.clone())));
-                keys.extend(self.see_pool_volume(Some(&volume), None));
+                keys.extend(self.dequeue(&WorkItem::Volume(volume.name.clone())));
+                keys.extend(self.on_pool_volume(Some(&volume), None));
                 keys.extend(self.pool_of(&volume.class));
-                keys.extend(self.room_in(&volume.class));
+                keys.extend(self.wake_for_quota(&volume.class));
                 keys.extend(self.capacity_keys());
                 keys.push(WorkItem::Volume(name.name));
                 keys
             }
             Change::Retain(all) => self.retain(
                 all,
-                |index| index.volumes.keys().chain(index.markers()).map(|name| ObjectName::new("", name)).collect(),
+                |index| index.volumes.keys().chain(index.probes()).map(|name| ObjectName::new("", name)).collect(),
                 Index::change_volume,
             ),
             // The kind has no namespace.

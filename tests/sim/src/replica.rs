@@ -14,7 +14,7 @@ use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Requeue};
 use flex_provisioner::state::ClusterState;
 use flex_provisioner::state::index::{Change, WorkItem};
-use flex_provisioner::state::queue::Line;
+use flex_provisioner::state::queue::QueueState;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
@@ -48,7 +48,7 @@ pub struct Replica {
     pub broken_off: u64,
     context: Arc<Context>,
     clock: Clock,
-    queue: Line<WorkItem, Duration>,
+    queue: QueueState<WorkItem, Duration>,
     seen: [usize; KINDS.len()],
     running: BTreeMap<u64, Running>,
     count: u64,
@@ -84,7 +84,7 @@ impl Replica {
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
         // What the sweep would remove must not be left in the first place.
         context.sweep.every(None);
-        let mut queue = Line::default();
+        let mut queue = QueueState::default();
         queue.pause(true);
         Replica {
             number,

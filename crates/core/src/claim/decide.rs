@@ -26,8 +26,8 @@
 //! | 16 | terminating, held | the delete run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::MarkNodeClean`]; if its node is gone, as `node-gone` says |
 //! | 17 | pending | its class is not the orchestrator's, or it names a volume itself | nothing; an attempt that has begun ends by rows 20 to 23 and 32 |
 //! | 17a | pending, not stamped | a volume, such as a restored one, is reserved for it by name | wait for the binding, and emit an event |
-//! | 18 | pending, not stamped | it cannot be served, or not yet: its data source or attributes are not available, it reaches a quota, its source is on a node that is gone, or no node takes a run | an event with the reason; [`Step::StandInLine`] if there is no free slot |
-//! | 19 | pending, not stamped | it can be served | [`Step::Stamp`]; if the selected node is gone or not allowed, [`Step::Reschedule`]; if there is no free slot, [`Step::StandInLine`] |
+//! | 18 | pending, not stamped | it cannot be served, or not yet: its data source or attributes are not available, it reaches a quota, its source is on a node that is gone, or no node takes a run | an event with the reason; [`Step::WaitForSlot`] if there is no free slot |
+//! | 19 | pending, not stamped | it can be served | [`Step::Stamp`]; if the selected node is gone or not allowed, [`Step::Reschedule`]; if there is no free slot, [`Step::WaitForSlot`] |
 //! | 19a | pending, not stamped | its class has a pooled volume that fits | [`Step::AssignPooledVolume`], regardless of quotas and slots |
 //! | 19b | pending, not stamped | a pooled volume was assigned to it | [`Step::Bind`] as in row 21 |
 //! | 20 | stamped | a volume fits and is not adopted | [`Step::Adopt`] |
@@ -64,7 +64,7 @@ mod attempt;
 mod data_source;
 mod leaving;
 mod placement;
-mod ready;
+mod pooled;
 mod unstarted;
 
 use contract::names::{self, reason};
@@ -75,7 +75,7 @@ pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 pub use self::placement::{cleanup_node, last_node, run_node};
-use self::ready::{finished, noted};
+use self::pooled::{finished, noted};
 use crate::claim::data_source::DataSourceState;
 use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
@@ -109,13 +109,13 @@ pub struct Candidate<'a> {
     /// The reasons why the volume cannot be bound.
     pub mismatches: &'a [String],
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
-    pub known: bool,
+    pub synced: bool,
 }
 
 impl Candidate<'_> {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
-    fn is_known(&self) -> bool {
-        self.volume.phase == "Bound" || self.known
+    fn is_synced(&self) -> bool {
+        self.volume.phase == "Bound" || self.synced
     }
 }
 
@@ -208,7 +208,7 @@ pub enum Step {
         volume_generation: u32,
     },
     /// Waits for a slot of the class.
-    StandInLine {
+    WaitForSlot {
         /// The nodes as in [`Step::Stamp`]. If nodes matter, the slot is for a run on the last of them.
         nodes: Vec<String>,
     },

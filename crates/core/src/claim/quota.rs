@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use contract::quantity::quantity;
 
-use crate::config::{Recipe, Share, keys};
+use crate::config::{Quota, Recipe, keys};
 
 /// The number and the size of some volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub struct Usage {
 
 /// The usage of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ClassUsage {
     /// The usage of all namespaces together.
     pub all: Usage,
     /// The usage by the claims of each namespace.
     pub namespaces: HashMap<String, Usage>,
 }
 
-impl Taken {
+impl ClassUsage {
     /// Subtracts a volume that was added.
     pub fn take(&mut self, namespace: &str, bytes: u64) {
         let one = |usage: &mut Usage| {
@@ -59,41 +59,41 @@ impl Taken {
 
 /// Returns the reason why a quota allows no further volume of this size, for the claim's event. Returns `None` if all
 /// quotas allow it. `taken` must not contain the volume itself.
-pub fn refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
-    within(recipe, |share| share, taken, namespace, bytes)
+pub fn quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+    within(recipe, |share| share, usage, namespace, bytes)
 }
 
 /// Returns the same for a volume without a namespace.
-pub fn class_refusal(recipe: &Recipe, taken: &Taken, bytes: u64) -> Option<String> {
-    over(recipe.share, taken.all, bytes, ("", "all namespaces together"), recipe)
+pub fn class_quota_error(recipe: &Recipe, usage: &ClassUsage, bytes: u64) -> Option<String> {
+    over(recipe.quota, usage.all, bytes, ("", "all namespaces together"), recipe)
 }
 
 /// Returns the same for a volume that the class already has and a namespace is to get.
-pub fn namespace_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
-    let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
+pub fn namespace_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+    let own = usage.namespaces.get(namespace).copied().unwrap_or_default();
     let of_namespace = format!("namespace {namespace}");
-    over(recipe.namespace_share, own, bytes, ("-per-namespace", &of_namespace), recipe)
+    over(recipe.namespace_quota, own, bytes, ("-per-namespace", &of_namespace), recipe)
 }
 
 /// Returns the same for an existing volume that is to get this size. It does not count as a further volume.
-pub fn growth_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
-    within(recipe, |share| Share { volumes: None, ..share }, taken, namespace, bytes)
+pub fn growth_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+    within(recipe, |share| Quota { volumes: None, ..share }, usage, namespace, bytes)
 }
 
 fn within(
     recipe: &Recipe,
-    what: impl Fn(Share) -> Share,
-    taken: &Taken,
+    what: impl Fn(Quota) -> Quota,
+    usage: &ClassUsage,
     namespace: &str,
     bytes: u64,
 ) -> Option<String> {
-    let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
+    let own = usage.namespaces.get(namespace).copied().unwrap_or_default();
     let of_namespace = format!("namespace {namespace}");
-    over(what(recipe.share), taken.all, bytes, ("", "all namespaces together"), recipe)
-        .or_else(|| over(what(recipe.namespace_share), own, bytes, ("-per-namespace", &of_namespace), recipe))
+    over(what(recipe.quota), usage.all, bytes, ("", "all namespaces together"), recipe)
+        .or_else(|| over(what(recipe.namespace_quota), own, bytes, ("-per-namespace", &of_namespace), recipe))
 }
 
-fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
+fn over(share: Quota, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
     let Recipe { class, config, .. } = recipe;
     let remedy = |limit: &str| {
         format!(
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn the_last_place_is_the_last() {
-        let mut taken = Taken::default();
-        taken.add("a", 10);
-        taken.add("b", 20);
+        let mut usage = ClassUsage::default();
+        usage.add("a", 10);
+        usage.add("b", 20);
         for (keys, namespace, bytes, refused) in [
             (&[][..], "a", u64::MAX, None),
             (&[("max-volumes", "3")], "a", 1, None),
@@ -154,7 +154,7 @@ mod tests {
                 Some("`max-bytes-per-namespace` of the provisioner config admin/config"),
             ),
         ] {
-            let found = refusal(&recipe(keys), &taken, namespace, bytes);
+            let found = quota_error(&recipe(keys), &usage, namespace, bytes);
             match refused {
                 None => assert_eq!(found, None, "{keys:?} {namespace} {bytes}"),
                 Some(words) => {

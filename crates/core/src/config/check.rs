@@ -14,7 +14,7 @@ use super::keys::{self, KeySpec};
 use super::record::EffectiveConfig;
 use super::slips::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
-use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
+use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh};
 use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::is_dns_name;
@@ -165,11 +165,11 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
             .read(&keys::BATCH_SIZE, |text| number(text, 1, contract::batch::MAX_MEMBERS as u64))
             .map_or(1, |n| n as usize),
         batch_window: r.read(&keys::BATCH_WINDOW, moment).unwrap_or(DEFAULT_BATCH_WINDOW),
-        share: Share {
+        quota: Quota {
             volumes: r.read(&keys::MAX_VOLUMES, |text| number(text, 0, 1_000_000)),
             bytes: r.read(&keys::MAX_BYTES, size),
         },
-        namespace_share: Share {
+        namespace_quota: Quota {
             volumes: r.read(&keys::MAX_VOLUMES_PER_NAMESPACE, |text| number(text, 0, 1_000_000)),
             bytes: r.read(&keys::MAX_BYTES_PER_NAMESPACE, size),
         },

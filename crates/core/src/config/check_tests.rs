@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::pool::Marks;
+use crate::config::pool::Watermarks;
 use crate::object::ObjectName;
 
 /// Returns the data of a valid config, overridden by these keys.
@@ -206,7 +206,7 @@ fn capabilities_are_known_by_name() {
 fn a_pool_names_sizes_with_their_marks() {
     let some = good(&[("capabilities", "pool"), ("pool", "10Gi=5, 1Ti=2..8"), ("pool-max-bytes", "20Ti")]);
     let pool = some.pool.as_ref().unwrap();
-    let marks = |low, high| Marks { low, high };
+    let marks = |low, high| Watermarks { low, high };
     assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
     assert_eq!((pool.max_bytes, pool.in_flight, pool.kind.clone()), (Some(20 << 40), None, some.record.kind()));
     let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);

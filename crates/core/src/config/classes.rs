@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::accounts::Accounts;
 use super::capability;
+use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
 use super::keys;
 use super::record::{Checked, EffectiveConfig};
-use super::sidecar::{self, Sidecar, Sidecars};
 use super::slips;
 use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule};
@@ -77,13 +77,13 @@ pub struct Classes {
     ours: BTreeMap<String, Class>,
     foreign: BTreeSet<String>,
     /// The classes that a config would serve if another provisioner did not, with the reason.
-    left: BTreeMap<String, String>,
+    left_to_external_provisioner: BTreeMap<String, String>,
     /// The verdict on each ConfigMap that is meant for this orchestrator.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// The problems of a valid config with one StorageClass. They do not affect other classes.
     pairs: Vec<(ObjectName, Problem)>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
-    pub unkept: Vec<(EffectiveConfig, i64)>,
+    pub revisions_to_write: Vec<(EffectiveConfig, i64)>,
 }
 
 impl Classes {
@@ -99,7 +99,7 @@ impl Classes {
     /// Withholds a class whose StorageClass was deleted a moment ago. To replace the object somebody must delete it
     /// first, and claims that are created in between mean the new object. So the config's label alone does not serve
     /// the class yet.
-    pub fn hold_back(&mut self, class: &str) {
+    pub fn defer_class(&mut self, class: &str) {
         if let Some(class) = self.ours.get_mut(class).filter(|class| !class.has_object) {
             class.recipe = Err(format!(
                 "the StorageClass `{}` was deleted a moment ago; if it is not there again soon, the class is served without one",
@@ -118,13 +118,13 @@ impl Classes {
     }
 
     /// Returns the reason why a class is left to the external provisioner of its driver, although a config replaces it.
-    pub fn left_to_another(&self, class: &str) -> Option<&str> {
-        self.left.get(class).map(String::as_str)
+    pub fn left_to_external_provisioner(&self, class: &str) -> Option<&str> {
+        self.left_to_external_provisioner.get(class).map(String::as_str)
     }
 
     /// Returns all classes that are left to others, by name, with the reasons.
-    pub fn left(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.left.iter().map(|(class, why)| (class.as_str(), why.as_str()))
+    pub fn all_left_to_external_provisioners(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.left_to_external_provisioner.iter().map(|(class, why)| (class.as_str(), why.as_str()))
     }
 
     /// Returns all classes that the orchestrator serves, by name.
@@ -139,7 +139,7 @@ pub fn classes<'a>(
     configs: impl IntoIterator<Item = &'a Config>,
     objects: impl IntoIterator<Item = &'a ClassObject>,
     revisions: &BTreeMap<String, Revision>,
-    sidecars: &Sidecars,
+    external_provisioners: &ExternalProvisioners,
 ) -> Classes {
     let mut table = Classes::default();
     let configs: BTreeMap<&ObjectName, &Config> =
@@ -150,7 +150,7 @@ pub fn classes<'a>(
     let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
     let mut by_age: Vec<&Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
-    let (general, second) = sidecar::stand_ins(&by_age);
+    let (general, second) = external_provisioner::replacing_configs(&by_age);
     second.into_iter().for_each(|(config, problem)| refuse(&mut table, config, problem));
     for config in by_age.into_iter().filter(|config| config.class.is_some()) {
         let class = config.class.as_deref().unwrap_or_default();
@@ -178,7 +178,7 @@ pub fn classes<'a>(
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     for object in foreign {
         let labelled = labelled.remove(object.name.as_str());
-        let named = labelled.filter(|config| config.stands_for() == Some(object.provisioner.as_str()));
+        let named = labelled.filter(|config| config.replaces() == Some(object.provisioner.as_str()));
         if let (Some(config), None) = (labelled, named) {
             let why = format!(
                 "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
@@ -187,7 +187,7 @@ pub fn classes<'a>(
             refuse(&mut table, config, Problem::new("", why));
         }
         match named.or_else(|| general.get(object.provisioner.as_str()).copied()) {
-            Some(config) if *sidecars.of(&object.provisioner) == Sidecar::Gone => {
+            Some(config) if *external_provisioners.of(&object.provisioner) == ExternalProvisioner::Gone => {
                 let class = with_object(&mut table, config, object, revisions);
                 table.ours.insert(object.name.clone(), class);
                 continue;
@@ -225,15 +225,20 @@ pub fn classes<'a>(
         table.ours.insert(name.to_owned(), class);
     }
     for ((config, driver), classes) in left {
-        if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
-            table.left.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
+        if let Some(why) = external_provisioners.of(driver).blocking_reason(driver, &classes) {
+            table.left_to_external_provisioner.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
             warn(&mut table, configs[config], keys::STANDS_FOR.name, why);
         }
     }
     for config in configs.values() {
-        let Some(driver) = config.stands_for() else { continue };
-        if let Some(lease) = sidecars.elsewhere(driver) {
-            warn(&mut table, config, keys::STANDS_FOR_NAMESPACE.name, sidecar::does_not_count(driver, lease));
+        let Some(driver) = config.replaces() else { continue };
+        if let Some(lease) = external_provisioners.elsewhere(driver) {
+            warn(
+                &mut table,
+                config,
+                keys::STANDS_FOR_NAMESPACE.name,
+                external_provisioner::does_not_count(driver, lease),
+            );
         }
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
@@ -261,7 +266,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
         Ok(recipe) => {
             let any = |rule: &&SourceRule| {
                 rule.driver.is_none()
-                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.stands_for().is_none())
+                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.replaces().is_none())
             };
             verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
                 let kind = &rule.kind;
@@ -271,7 +276,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             }));
         }
     }
-    if config.stands_for() == Some(identity.provisioner.as_str()) {
+    if config.replaces() == Some(identity.provisioner.as_str()) {
         let why =
             "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
         verdict.problems.push(Problem::new(keys::STANDS_FOR.name, why));
@@ -356,7 +361,7 @@ fn serve(
         Ok(recipe) => {
             let newest = newest(revisions, &config.name, class);
             if newest.is_none_or(|newest| newest.record != recipe.record) {
-                table.unkept.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
+                table.revisions_to_write.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
             }
             (Ok(recipe), false)
         }
@@ -395,7 +400,7 @@ fn with_object(
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
     let recipe = record_with(config, object).and_then(|record| record.checked());
-    let is_ours = config.stands_for() != Some(object.provisioner.as_str());
+    let is_ours = config.replaces() != Some(object.provisioner.as_str());
     table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
         warn(

@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::*;
-use crate::config::sidecar::Found;
+use crate::config::external_provisioner::LeaseCheck;
 
 fn identity() -> Identity {
     Identity {
@@ -50,12 +50,12 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
 }
 
 fn table(configs: &[&Config], objects: &[&ClassObject]) -> Classes {
-    beside(&Sidecars::none(), configs, objects)
+    beside(&ExternalProvisioners::none(), configs, objects)
 }
 
-fn beside(sidecars: &Sidecars, configs: &[&Config], objects: &[&ClassObject]) -> Classes {
+fn beside(external_provisioners: &ExternalProvisioners, configs: &[&Config], objects: &[&ClassObject]) -> Classes {
     let (configs, objects) = (configs.iter().copied(), objects.iter().copied());
-    classes(&identity(), configs, objects, &BTreeMap::new(), sidecars)
+    classes(&identity(), configs, objects, &BTreeMap::new(), external_provisioners)
 }
 
 fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
@@ -229,12 +229,12 @@ fn a_bad_edit_keeps_the_last_good_version() {
     let oldest = config("a", Some("silver"), &[("zone", "north")]);
     let revisions = BTreeMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
     let edited = config("a", Some("silver"), &[("zone", "east"), ("retries", "many")]);
-    let table = classes(&identity(), [&edited], [], &revisions, &Sidecars::none());
+    let table = classes(&identity(), [&edited], [], &revisions, &ExternalProvisioners::none());
     assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
     assert!(class(&table, "silver").last_good && verdict(&table, "a").last_good);
     assert_eq!(verdict(&table, "a").classes, ["silver"]);
     assert!(problems(&table, "a").starts_with("retries: "), "{}", problems(&table, "a"));
-    assert!(table.unkept.is_empty(), "what is bad is not kept");
+    assert!(table.revisions_to_write.is_empty(), "what is bad is not kept");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
     let kept = record_with(&before, &silver).unwrap();
     let revision = Revision { number: 1, record: kept.clone(), created: 0 };
     let revisions = BTreeMap::from([(kept.hash(), revision)]);
-    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions, &Sidecars::none());
+    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions, &ExternalProvisioners::none());
     assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
     assert_eq!(recipe(&table, "silver").parameters.get("my-zone"), None);
     assert_eq!(recipe(&table, "gold").parameters["my-zone"], "east");
@@ -259,10 +259,10 @@ fn a_class_is_not_served_by_its_label_right_after_its_object_went() {
     let labelled = config("a", Some("silver"), &[]);
     let mut alone = table(&[&labelled], &[]);
     assert!(class(&alone, "silver").recipe.is_ok());
-    alone.hold_back("silver");
+    alone.defer_class("silver");
     assert!(why_not(&alone, "silver").contains("was deleted a moment ago"));
     let mut replaced = table(&[&labelled], &[&object("silver", &[])]);
-    replaced.hold_back("silver");
+    replaced.defer_class("silver");
     assert!(class(&replaced, "silver").recipe.is_ok(), "there is an object again");
 }
 
@@ -271,7 +271,7 @@ fn a_bad_config_without_a_good_version_serves_nothing() {
     let bad = config("a", Some("silver"), &[("retries", "many")]);
     let another = config("b", None, &[]);
     let revisions = BTreeMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
-    let table = classes(&identity(), [&bad], [], &revisions, &Sidecars::none());
+    let table = classes(&identity(), [&bad], [], &revisions, &ExternalProvisioners::none());
     assert!(why_not(&table, "silver").contains("admin/a has errors; its events name them"));
     assert!(verdict(&table, "a").classes.is_empty() && !verdict(&table, "a").last_good);
 }
@@ -281,8 +281,8 @@ fn what_is_in_use_is_to_be_kept_once() {
     let now = config("a", Some("silver"), &[("zone", "west")]);
     let before = config("a", Some("silver"), &[("zone", "east")]);
     let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
-        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect(), &Sidecars::none());
-        table.unkept.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
+        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect(), &ExternalProvisioners::none());
+        table.revisions_to_write.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
     };
     assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
     assert_eq!(unkept(vec![revision(&before, "silver", 7)]), [("west".to_owned(), 8)]);
@@ -295,7 +295,7 @@ fn what_is_in_use_is_to_be_kept_once() {
 fn the_service_token_is_never_kept() {
     let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
     assert!(recipe(&table, "silver").service_token);
-    assert!(!serde_json::json!(table.unkept[0].0).to_string().contains("hush"));
+    assert!(!serde_json::json!(table.revisions_to_write[0].0).to_string().contains("hush"));
     let warned = crate::config::joined(&verdict(&table, "a").warnings);
     assert!(
         warned.contains("kubectl -n admin create secret generic a-token --from-literal=SERVICE_TOKEN=…"),
@@ -421,19 +421,24 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
     let stands = config("stands", None, &[("stands-for", "csi.example.com")]);
     let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
     let objects = [&objects[0], &objects[1]];
-    let live = Sidecar::Live { lease: ObjectName::new("kube-system", "csi-example-com"), holder: "pod-1".into() };
+    let live =
+        ExternalProvisioner::Live { lease: ObjectName::new("kube-system", "csi-example-com"), holder: "pod-1".into() };
     for (sidecar, says) in [
         (live, vec!["gold, silver", "pod-1 holds the Lease kube-system/csi-example-com"]),
-        (Sidecar::Unknown(Some("Leases may not be listed".into())), vec!["gold, silver", "may not be listed"]),
-        (Sidecar::Unknown(None), vec![]),
+        (
+            ExternalProvisioner::Unknown(Some("Leases may not be listed".into())),
+            vec!["gold, silver", "may not be listed"],
+        ),
+        (ExternalProvisioner::Unknown(None), vec![]),
     ] {
-        let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
+        let table =
+            beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
         assert!(
             matches!(table.lookup("gold"), ClassLookup::Foreign)
                 && matches!(table.lookup("silver"), ClassLookup::Foreign)
         );
         let said = verdict(&table, "stands");
-        let left = table.left_to_another("gold").unwrap_or_default();
+        let left = table.left_to_external_provisioner("gold").unwrap_or_default();
         assert!(left.is_empty() == says.is_empty() && says.iter().all(|words| left.contains(words)), "{left}");
         assert!(said.problems.is_empty(), "{said:?}");
         let warnings = crate::config::joined(&said.warnings);
@@ -443,15 +448,18 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         );
     }
     // A Lease that does not count leads to a warning, and all classes are served.
-    let found = Found { sidecar: Sidecar::Gone, elsewhere: Some(ObjectName::new("team", "csi-example-com")) };
-    let table = beside(&Sidecars::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
+    let found = LeaseCheck {
+        provisioner: ExternalProvisioner::Gone,
+        elsewhere: Some(ObjectName::new("team", "csi-example-com")),
+    };
+    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
     assert!(warned.contains("Lease team/csi-example-com") && warned.contains("stands-for-namespace: team"), "{warned}");
-    assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_another("gold")), ("gold", None));
+    assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_external_provisioner("gold")), ("gold", None));
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
-    let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone.into())]);
+    let other = ExternalProvisioners::new([("other.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
     assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), ClassLookup::Foreign));
-    let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone.into())]);
+    let gone = ExternalProvisioners::new([("csi.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
     assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
 }
 
@@ -534,8 +542,9 @@ fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
 fn parameters_of_other_provisioners_are_no_slips_of_keys() {
     let config = config("a", None, &[("stands-for", "csi.example.com")]);
     let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
-    let sidecars = Sidecars::new([("csi.example.com".to_owned(), Found::from(Sidecar::Gone))]);
-    let table = beside(&sidecars, &[&config], &[&class]);
+    let external_provisioners =
+        ExternalProvisioners::new([("csi.example.com".to_owned(), LeaseCheck::from(ExternalProvisioner::Gone))]);
+    let table = beside(&external_provisioners, &[&config], &[&class]);
     assert!(matches!(table.lookup("theirs"), ClassLookup::Ours(_)), "{table:?}");
     assert_eq!(table.verdicts[&config.name].warnings, []);
 }

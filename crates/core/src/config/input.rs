@@ -7,8 +7,8 @@ use contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::external_provisioner;
 use super::record::EffectiveConfig;
-use super::sidecar;
 use super::slips;
 use super::topology::Topologies;
 use super::{Problem, keys};
@@ -65,8 +65,8 @@ impl From<&ConfigMap> for Config {
 
 impl Config {
     /// Returns the CSI driver whose external provisioner the config replaces.
-    pub fn stands_for(&self) -> Option<&str> {
-        sidecar::driver(&self.data)
+    pub fn replaces(&self) -> Option<&str> {
+        external_provisioner::driver(&self.data)
     }
 
     /// Checks whether the config is meant for this orchestrator.
@@ -164,7 +164,7 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveCon
     let mut record = record_of(config, &object.name);
     let mut problems = Vec::new();
     // The parameters were written for another provisioner, which does not know the keys of this project.
-    let written_for_another = config.stands_for() == Some(object.provisioner.as_str());
+    let written_for_another = config.replaces() == Some(object.provisioner.as_str());
     if written_for_another {
         record.stands_for = object.provisioner.clone();
         record.parameters = object.parameters.clone();

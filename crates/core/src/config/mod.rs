@@ -4,7 +4,7 @@
 //! - [`check`] turns a ConfigMap's data, overridden by the StorageClass's parameters, into a [`Recipe`]. A run needs
 //!   nothing else.
 //! - [`classes`] decides which config serves which class, from their [`input`].
-//! - [`sidecar`] knows the external provisioners of others that would serve the same class.
+//! - [`external_provisioner`] knows the external provisioners of others that would serve the same class.
 //! - [`slips`] finds values that are valid, but probably mistakes.
 //! - [`record`] is the form in which a recipe is stored, in revisions and on volumes.
 //! - [`document`] reads the files that `validate` and `render` get.
@@ -14,11 +14,11 @@ pub mod capability;
 pub mod check;
 pub mod classes;
 pub mod document;
+pub mod external_provisioner;
 pub mod input;
 pub mod keys;
 pub mod pool;
 pub mod record;
-pub mod sidecar;
 pub mod slips;
 pub mod topology;
 pub mod values;
@@ -120,7 +120,7 @@ pub struct Backoff {
 
 /// A quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct Quota {
     /// The largest number of volumes.
     pub volumes: Option<u64>,
     /// The largest sum of the sizes of the volumes, in bytes.
@@ -206,9 +206,9 @@ pub struct Recipe {
     /// The pool of the class.
     pub pool: Option<Pool>,
     /// The quota of the class.
-    pub share: Share,
+    pub quota: Quota,
     /// The quota of each namespace in the class.
-    pub namespace_share: Share,
+    pub namespace_quota: Quota,
     /// The times at which the backend is asked for its capacity.
     pub capacity_interval: Refresh,
     /// The smallest size of a claim, in bytes.
@@ -263,8 +263,8 @@ impl Recipe {
     }
 
     /// Checks whether the class has any quota.
-    pub fn is_shared_out(&self) -> bool {
-        self.share != Share::default() || self.namespace_share != Share::default()
+    pub fn has_quota(&self) -> bool {
+        self.quota != Quota::default() || self.namespace_quota != Quota::default()
     }
 
     /// Checks whether a volume is on the node of its run.

@@ -7,7 +7,7 @@ pub const MAX_POOLED: u64 = 1000;
 
 /// The watermarks of a size in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct Watermarks {
     /// The pool is filled when it has fewer volumes.
     pub low: usize,
     /// The pool is filled up to this number.
@@ -18,7 +18,7 @@ pub struct Marks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The watermarks of each size, in bytes.
-    pub sizes: BTreeMap<u64, Marks>,
+    pub sizes: BTreeMap<u64, Watermarks>,
     /// The largest sum of the sizes of all pooled volumes, in bytes.
     pub max_bytes: Option<u64>,
     /// The number of slots that pool requests may use; `None` for a quarter of those of the class.
@@ -29,7 +29,7 @@ pub struct Pool {
 
 impl Pool {
     /// Returns the number of slots that pool requests may use, of all slots of the class.
-    pub fn places(&self, max_in_flight: usize) -> usize {
+    pub fn slots(&self, max_in_flight: usize) -> usize {
         self.in_flight.unwrap_or(max_in_flight / 4).clamp(1, max_in_flight)
     }
 }

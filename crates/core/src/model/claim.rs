@@ -159,7 +159,7 @@ impl Claim {
     }
 
     /// Checks whether the claim is a pool request. The label counts only in the orchestrator's own namespace.
-    pub fn is_request(&self, namespace: &str) -> bool {
+    pub fn is_pool_request(&self, namespace: &str) -> bool {
         self.for_pool && self.name.namespace == namespace
     }
 

@@ -117,7 +117,7 @@ fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
         Ok(recipe) => recipe,
         Err(why) => return Some((why.clone(), claim.created)),
     };
-    if let Err(why) = admit(claim, recipe, claim.is_request(&w.s.identity.namespace)) {
+    if let Err(why) = admit(claim, recipe, claim.is_pool_request(&w.s.identity.namespace)) {
         return Some((why, claim.created));
     }
     let stamp = claim.own_stamp()?;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Revision, classes};
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
-use crate::config::sidecar::Sidecars;
 use crate::model::volume::Provenance;
 use crate::model::volume::mark;
 
@@ -70,7 +70,7 @@ impl Cluster {
             binding: crate::config::classes::BindingMode::Immediate,
         };
         let revisions: BTreeMap<String, Revision> = BTreeMap::new();
-        let table = classes(&identity, [&config], [&foreign], &revisions, &Sidecars::none());
+        let table = classes(&identity, [&config], [&foreign], &revisions, &ExternalProvisioners::none());
         assert!(matches!(table.lookup("c"), crate::config::classes::ClassLookup::Ours(class) if class.recipe.is_ok()));
         Cluster(ClusterObservation {
             identity,

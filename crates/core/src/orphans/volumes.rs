@@ -67,7 +67,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     if w.now - volume.created < MIN_AGE || volume.abandoned {
         return None;
     }
-    if let Some(kind) = volume.ready() {
+    if let Some(kind) = volume.pool_kind() {
         return unasked(w, volume, kind, finding);
     }
     if volume.is_restored() && !is_being_adopted(w, volume) {

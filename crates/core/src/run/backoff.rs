@@ -41,7 +41,7 @@ pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-
 
 /// Makes the decision of an item that waits for a slot. In a burst each waits for a moment, and needs no event for
 /// that.
-pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
+pub fn wait_for_slot<S>(step: S, created: i64, now: i64) -> Decision<S> {
     let wait = Decision::from(step);
     let told = created + seconds(TOLD) + 1;
     match told > now {

@@ -219,11 +219,11 @@ fn strip_random_suffix(message: &str, job: &str) -> String {
 /// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.
 fn termination_message(text: &str) -> String {
     const MAX_CHARACTERS: usize = 600;
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let characters = line.chars().count();
+    let fair_queue = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters = fair_queue.chars().count();
     match characters > MAX_CHARACTERS {
-        true => format!("…{}", line.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
-        false => line,
+        true => format!("…{}", fair_queue.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
+        false => fair_queue,
     }
 }
 

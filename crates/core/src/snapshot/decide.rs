@@ -26,7 +26,7 @@
 //! | 18 | not ready | its VolumeSnapshot is terminating or gone, and no run is in progress | nothing: the content is deleted too |
 //! | 19 | not ready | no attempt is in progress and none can begin; or the claim of the attempt is gone | [`Step::Report`] and an event |
 //! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
-//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; without a free slot [`Step::StandInLine`], with an event after a while |
+//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; without a free slot [`Step::WaitForSlot`], with an event after a while |
 //! | 22 | begun | its source is not protected | [`Step::ProtectSource`] |
 //! | 23 | begun | it has no Job | [`Step::StartRun`], on a content that was just read |
 //! | 24 | begun | the run is stuck, failed, or done | an event; [`Step::RecordFailure`]; or [`Step::MarkReady`] |
@@ -46,7 +46,7 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::object::ObjectName;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, stand_in_line};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, wait_for_slot};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -125,7 +125,7 @@ pub enum Step {
     /// Adds the finalizer.
     AddFinalizer,
     /// Waits for a slot, in the queue of the class.
-    StandInLine,
+    WaitForSlot,
     /// Writes finalizer, provenance and number of an attempt, all at once.
     Stamp {
         /// The number of the attempt, from 1.
@@ -382,7 +382,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
             return unreachable_node(o, reason::SNAPSHOT_FAILED);
         }
         if !source.has_slot {
-            return stand_in_line(Step::StandInLine, content.created, now);
+            return wait_for_slot(Step::WaitForSlot, content.created, now);
         }
         let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
         return Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) }.into();

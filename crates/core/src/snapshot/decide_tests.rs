@@ -378,7 +378,7 @@ fn rows_20_and_21_the_next_attempt_follows_by_backoff() {
 fn row_21_a_run_waits_for_a_place_of_its_class() {
     let full = new().with(|w| w.has_slot = false);
     let decision = full.decide(NOW);
-    assert_eq!((decision.step, decision.event, decision.requeue_at), (Step::StandInLine, None, Some(NOW + 30)));
+    assert_eq!((decision.step, decision.event, decision.requeue_at), (Step::WaitForSlot, None, Some(NOW + 30)));
     let later = full.decide(NOW + 31);
     let (tell, again) = (later.event.expect("it has waited for long"), later.requeue_at);
     assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
@@ -487,7 +487,7 @@ proptest! {
                 prop_assert!(!running(None) && !world.has_running_pods && content.handle.is_none());
                 prop_assert!(world.has_slot);
             }
-            Step::StandInLine => {
+            Step::WaitForSlot => {
                 prop_assert!(!world.has_slot && !content.ready && !content.deleting && content.handle.is_none());
             }
             Step::StartDelete { .. } => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::classes::{Config, classes};
-use crate::config::sidecar::Sidecars;
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::object::ObjectName;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -71,7 +71,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
         ..Config::default()
     });
     let (identity, recipes) = (identity(), kept.iter().cloned().collect());
-    let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &Sidecars::none());
+    let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
     let known = Known { identity: &identity, classes: &classes, recipes: &recipes };
     vouchable(volume, &known, false).map(|vouchable| vouchable.unfamiliar)
 }

@@ -16,7 +16,7 @@ pub fn is_ready(volume: &Value) -> bool {
 }
 
 /// A claim asks for such a volume.
-pub fn is_request(claim: &Value) -> bool {
+pub fn is_pool_request(claim: &Value) -> bool {
     label(claim, names::LABEL_POOL) == names::POOL_REQUEST
 }
 
@@ -38,8 +38,9 @@ pub fn at_rest(store: &Store, world: &World) -> Vec<(Broken, String)> {
     let waits = |claim: &Value| waits_for_thief(store, claim);
     for (class, wanted) in &world.pools {
         // One that somebody deletes gets no volume any more, so that another is asked for in its place.
-        let of_class =
-            |claim: &Value| is_request(claim) && !is_deleting(claim) && text(claim, "/spec/storageClassName") == class;
+        let of_class = |claim: &Value| {
+            is_pool_request(claim) && !is_deleting(claim) && text(claim, "/spec/storageClassName") == class
+        };
         let waiting = store.all(Kind::Claim).filter(|(_, claim)| of_class(claim) && waits(claim)).count();
         let there = ready(store, world, class) + waiting;
         let is_right = if world.share.is_some() { there <= *wanted } else { there == *wanted };
@@ -47,7 +48,7 @@ pub fn at_rest(store: &Store, world: &World) -> Vec<(Broken, String)> {
             wrong.push((Broken::Stuck, format!("class {class} keeps {wanted} volumes ready, and has {there}")));
         }
     }
-    for (name, _) in store.all(Kind::Claim).filter(|(_, claim)| is_request(claim) && !waits(claim)) {
+    for (name, _) in store.all(Kind::Claim).filter(|(_, claim)| is_pool_request(claim) && !waits(claim)) {
         wrong.push((Broken::Stuck, format!("{name} still asks for a volume to be kept ready")));
     }
     let lost = |volume: &Value| world.made.get(uid(volume)).is_some_and(|(_, node)| world.lost.contains(node));
@@ -68,7 +69,7 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<String
     let name = ObjectName::new("", names::pv_name(label(body, names::LABEL_CLAIM_UUID)));
     let volume = store.get(Kind::Volume, &name)?;
     let settled =
-        || store.all(Kind::Claim).all(|(_, claim)| !is_request(claim) || names::pv_name(uid(claim)) != name.name);
+        || store.all(Kind::Claim).all(|(_, claim)| !is_pool_request(claim) || names::pv_name(uid(claim)) != name.name);
     // What attempts left on other nodes is nobody's.
     let on = wanted_node(body);
     let elsewhere =

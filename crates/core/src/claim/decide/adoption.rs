@@ -52,7 +52,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
             let is_kind = |kind: &str| kind == recipe.record.kind();
-            as_asked && volume.claim_uuid.is_none() && volume.has_finalizer() && volume.ready().is_some_and(is_kind)
+            as_asked && volume.claim_uuid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
         }
         false => {
             volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)

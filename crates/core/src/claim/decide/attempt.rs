@@ -14,7 +14,7 @@ use super::placement::{
     can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, is_on_wrong_node, nodes_from, passed_over,
     selected_is_unfit,
 };
-use super::ready::{assigned, finished, was_assigned};
+use super::pooled::{assigned, finished, was_assigned};
 use super::unstarted::{unstarted_attempts, with_unstarted};
 use super::{Candidate, Decision, Observed, ServedClass, Step, recipe, succeeded, unreachable_node};
 use crate::claim::admit::admit;
@@ -25,7 +25,7 @@ use crate::model::claim::Binding;
 use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::volume::Volume;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, stand_in_line};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, wait_for_slot};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -144,7 +144,7 @@ fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision
     match (o.has_revision, o.has_slot) {
         // The revision's event will arrive.
         (false, _) => Some(Decision::nothing()),
-        (true, false) => Some(stand_in_line(Step::StandInLine { nodes: nodes.to_vec() }, o.claim.created, now)),
+        (true, false) => Some(wait_for_slot(Step::WaitForSlot { nodes: nodes.to_vec() }, o.claim.created, now)),
         (true, true) => None,
     }
 }
@@ -199,7 +199,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.binding {
-        Binding::Direct if candidate.is_known() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
+        Binding::Direct if candidate.is_synced() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
         // The PV controller does not choose a terminating volume. It also chooses none without the claim's
         // VolumeAttributesClass, which only CSI volumes can have. But it binds a volume that the claim names.
         _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)

@@ -6,7 +6,7 @@ use contract::request::Operation;
 use super::adoption::{
     adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end,
 };
-use super::ready::finished;
+use super::pooled::finished;
 use super::unstarted::{has_left_nothing, unrecorded};
 use super::{
     Decision, Observed, ServedClass, Step, cleanup_node, finalizer_refused, recipe, unknown, unreachable_node,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::ready::assigned;
+use super::pooled::assigned;
 use super::worlds::worlds;
 use super::*;
 use crate::config::Placement;
@@ -104,7 +104,7 @@ impl World {
         };
         match step {
             Step::Nothing
-            | Step::StandInLine { .. }
+            | Step::WaitForSlot { .. }
             | Step::StartRun
             | Step::StartDelete { .. }
             | Step::RemoveJob { .. } => {
@@ -240,7 +240,7 @@ fn check(world: &World, decision: &Decision) {
                 "a node is forgotten"
             );
         }
-        Step::StandInLine { .. } => {
+        Step::WaitForSlot { .. } => {
             assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
         }
         Step::AssignPooledVolume { volume } => {
@@ -313,7 +313,7 @@ fn check(world: &World, decision: &Decision) {
             assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
             assert!(!volume.deleting || volume.has_finalizer());
             assert!(
-                volume.phase == "Bound" || world.known,
+                volume.phase == "Bound" || world.synced,
                 "the PV controller may not know the volume, and call the claim Lost"
             );
             assert_eq!(world.binding, Binding::Direct);

@@ -277,7 +277,7 @@ fn row_29_who_is_left_out_of_a_batch_has_a_run_of_its_own() {
     let sure = World { no_volume: true, ..world.clone() };
     assert_eq!(sure.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 });
     assert_eq!(World { fresh: false, ..sure.clone() }.step(), Step::Refresh);
-    assert_eq!(World { has_slot: false, ..sure.clone() }.step(), Step::StandInLine { nodes: vec!["home".into()] });
+    assert_eq!(World { has_slot: false, ..sure.clone() }.step(), Step::WaitForSlot { nodes: vec!["home".into()] });
     World { run: RunState::Running, ..sure }.rests();
 }
 
@@ -300,7 +300,7 @@ fn row_26_the_next_attempt() {
     let full = World { has_slot: false, ..world.clone() };
     assert_eq!(
         (full.decide(NOW + 2).step, full.decide(NOW + 2).requeue_at),
-        (Step::StandInLine { nodes: nodes() }, Some(NOW + 32))
+        (Step::WaitForSlot { nodes: nodes() }, Some(NOW + 32))
     );
     world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
     world.waits("provides at most 1Mi");

@@ -24,7 +24,7 @@ mod of_copies;
 mod of_leaving;
 #[path = "placement_tests.rs"]
 mod of_placement;
-#[path = "ready_tests.rs"]
+#[path = "pooled_tests.rs"]
 mod of_ready;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
@@ -68,7 +68,7 @@ struct World {
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
     missed_batch: bool,
-    known: bool,
+    synced: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
 }
@@ -98,7 +98,7 @@ impl World {
         let volumes: Vec<_> = self
             .volumes
             .iter()
-            .map(|(volume, mismatches)| Candidate { volume, mismatches, known: self.known })
+            .map(|(volume, mismatches)| Candidate { volume, mismatches, synced: self.synced })
             .collect();
         then(&Observed {
             claim: &self.claim,
@@ -218,7 +218,7 @@ fn new() -> World {
         source_users: vec![],
         removed: None,
         missed_batch: false,
-        known: false,
+        synced: false,
         is_pool_request: false,
         pooled_volume: None,
     }
@@ -523,10 +523,10 @@ fn row_18_what_cannot_be_served_yet_waits() {
     delayed(new(), None).rests();
     World { has_revision: false, ..new() }.rests();
     let full = World { has_slot: false, ..new() };
-    assert_eq!(full.step(), Step::StandInLine { nodes: vec!["home".into()] });
+    assert_eq!(full.step(), Step::WaitForSlot { nodes: vec!["home".into()] });
     assert_eq!(full.decide(NOW).requeue_at, Some(NOW + 30), "others before it may leave");
     let elsewhere = World { has_slot: false, ..selected(new()) };
-    assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
+    assert_eq!(elsewhere.step(), Step::WaitForSlot { nodes: vec!["a".into()] }, "its place is where it would run");
     let nowhere = World { node_choice: NodeChoice::default(), ..full };
     assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
 }

@@ -224,7 +224,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 binding: flags.4,
                 removed: flags.5,
                 missed_batch: flags.6,
-                known: flags.7,
+                synced: flags.7,
                 pooled_volume: flags.8,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },

@@ -8,7 +8,7 @@ use super::{Reader, number, size};
 use crate::config::Recipe;
 use crate::config::capability;
 use crate::config::keys;
-use crate::config::pool::{MAX_POOLED, Marks, Pool};
+use crate::config::pool::{MAX_POOLED, Pool, Watermarks};
 use crate::config::values::map;
 
 /// Reads the keys of a class's pool.
@@ -31,26 +31,27 @@ pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
 }
 
 /// Reads sizes, each with its low and high watermark.
-fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
+fn sizes(text: &str) -> Result<BTreeMap<u64, Watermarks>, String> {
     let mut sizes = BTreeMap::new();
-    for (key, marks) in map(text)? {
+    for (key, watermarks) in map(text)? {
         let bytes = size(&key)?;
-        let explain = |_| format!("`{marks}` is not a number of volumes; write for example {key}=5, or {key}=2..8");
-        let (low, high) = match marks.split_once("..") {
+        let explain =
+            |_| format!("`{watermarks}` is not a number of volumes; write for example {key}=5, or {key}=2..8");
+        let (low, high) = match watermarks.split_once("..") {
             Some((low, high)) => (number(low.trim(), 1, MAX_POOLED), number(high.trim(), 1, MAX_POOLED)),
-            None => (number(marks.trim(), 1, MAX_POOLED), number(marks.trim(), 1, MAX_POOLED)),
+            None => (number(watermarks.trim(), 1, MAX_POOLED), number(watermarks.trim(), 1, MAX_POOLED)),
         };
-        let marks = Marks { low: low.map_err(explain)? as usize, high: high.map_err(explain)? as usize };
-        if marks.low > marks.high {
+        let watermarks = Watermarks { low: low.map_err(explain)? as usize, high: high.map_err(explain)? as usize };
+        if watermarks.low > watermarks.high {
             return Err(format!(
                 "{key}={}..{} ends before it begins; write the smaller number first",
-                marks.low, marks.high
+                watermarks.low, watermarks.high
             ));
         }
         if bytes == 0 {
             return Err(format!("`{key}` is no size that a claim could ask for"));
         }
-        if sizes.insert(bytes, marks).is_some() {
+        if sizes.insert(bytes, watermarks).is_some() {
             return Err(format!("the size {} stands there twice; keep one", quantity::quantity(bytes).0));
         }
     }

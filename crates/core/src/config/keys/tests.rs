@@ -4,8 +4,8 @@ use contract::names;
 
 use super::*;
 use crate::config::classes::{Config, Identity, classes};
+use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
-use crate::config::sidecar::Sidecars;
 use crate::config::{Problem, Recipe};
 use crate::object::ObjectName;
 
@@ -100,7 +100,8 @@ fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
                         config_namespaces: vec![config.name.namespace.clone()],
                         namespace: config.name.namespace.clone(),
                     };
-                    let mut table = classes(&identity, [&config], [], &BTreeMap::new(), &Sidecars::default());
+                    let mut table =
+                        classes(&identity, [&config], [], &BTreeMap::new(), &ExternalProvisioners::default());
                     table.verdicts.remove(&config.name).unwrap().problems
                 }
                 (_, checked) => checked.expect_err(key.name),

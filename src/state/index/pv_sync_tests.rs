@@ -1,9 +1,9 @@
 use super::super::tests::{Hands, timed};
 use super::super::{Change, ObjectName};
 use super::*;
-use crate::marker::PROBE_TIMEOUT;
+use crate::sync_probe::PROBE_TIMEOUT;
 
-const MARKER: &str = "flex-marker-1";
+const PROBE: &str = "flex-marker-1";
 
 fn empty() -> Volume {
     Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default())
@@ -21,9 +21,9 @@ fn volume(uid: &str) -> Volume {
     }
 }
 
-fn marker(index: &Index, phase: &str) -> Volume {
+fn sync_probe(index: &Index, phase: &str) -> Volume {
     let instance = Some(index.identity.instance.clone());
-    Volume { name: MARKER.into(), uid: "m".into(), phase: phase.into(), instance, ..empty() }
+    Volume { name: PROBE.into(), uid: "m".into(), phase: phase.into(), instance, ..empty() }
 }
 
 /// Returns three volumes, and the sync probe that was created after them.
@@ -33,79 +33,79 @@ fn asked() -> (Hands, Index) {
         assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&WorkItem::SyncProbe));
     }
     assert!(index.change_volume(Change::Apply(volume("c"))).contains(&WorkItem::SyncProbe), "three are many");
-    assert_eq!(index.next_marker(MARKER), Step::Create);
+    assert_eq!(index.next_probe(PROBE), Step::Create);
     (hands, index)
 }
 
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<WorkItem> {
-    let keys = index.change_volume(Change::Apply(marker(index, "Available")));
-    assert_eq!(index.next_marker("flex-marker-other"), Step::DeleteProbe(MARKER.into()));
-    index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
+    let keys = index.change_volume(Change::Apply(sync_probe(index, "Available")));
+    assert_eq!(index.next_probe("flex-marker-other"), Step::DeleteProbe(PROBE.into()));
+    index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     keys
 }
 
-fn known(index: &Index) -> Vec<&'static str> {
-    ["a", "b", "c", "d"].into_iter().filter(|uid| index.is_known(&names::pv_name(uid))).collect()
+fn synced(index: &Index) -> Vec<&'static str> {
+    ["a", "b", "c", "d"].into_iter().filter(|uid| index.is_synced(&names::pv_name(uid))).collect()
 }
 
 #[test]
 fn what_was_there_before_two_markers_is_known_when_both_have_their_phases() {
     let (_, mut index) = asked();
     index.change_volume(Change::Apply(volume("d")));
-    index.change_volume(Change::Apply(marker(&index, "Pending")));
-    assert!(known(&index).is_empty(), "the controller has not taken it up");
+    index.change_volume(Change::Apply(sync_probe(&index, "Pending")));
+    assert!(synced(&index).is_empty(), "the controller has not taken it up");
     assert!(answered(&mut index).contains(&WorkItem::SyncProbe));
-    assert!(known(&index).is_empty(), "one of them may have been in its hands");
-    assert!(index.volume(MARKER).is_none(), "it is no volume of anybody");
-    assert_eq!(index.next_marker(MARKER), Step::Create);
+    assert!(synced(&index).is_empty(), "one of them may have been in its hands");
+    assert!(index.volume(PROBE).is_none(), "it is no volume of anybody");
+    assert_eq!(index.next_probe(PROBE), Step::Create);
     answered(&mut index);
-    assert_eq!(known(&index), ["a", "b", "c"], "of the last one, only the second one tells");
-    assert_eq!(index.next_marker(MARKER), Step::Create, "once more for that");
+    assert_eq!(synced(&index), ["a", "b", "c"], "of the last one, only the second one tells");
+    assert_eq!(index.next_probe(PROBE), Step::Create, "once more for that");
     answered(&mut index);
-    assert_eq!(known(&index), ["a", "b", "c", "d"]);
-    assert_eq!(index.next_marker(MARKER), Step::Nothing);
+    assert_eq!(synced(&index), ["a", "b", "c", "d"]);
+    assert_eq!(index.next_probe(PROBE), Step::Nothing);
 }
 
 #[test]
 fn what_changes_hands_meanwhile_waits_anew() {
     let (_, mut index) = asked();
     answered(&mut index);
-    index.next_marker(MARKER);
+    index.next_probe(PROBE);
     let taken = Volume { claim_ref: volume("d").claim_ref, ..volume("a") };
     index.change_volume(Change::Apply(taken));
     index.change_volume(Change::Apply(Volume { uid: "new".into(), ..volume("b") }));
     let of_nobody = Volume { claim_ref: None, ..volume("d") };
     index.change_volume(Change::Apply(of_nobody));
     answered(&mut index);
-    assert_eq!(known(&index), ["c"], "the others are not what they were");
+    assert_eq!(synced(&index), ["c"], "the others are not what they were");
     index.change_volume(Change::Apply(Volume { phase: "Bound".into(), ..volume("c") }));
-    assert!(known(&index).is_empty(), "its phase says it");
+    assert!(synced(&index).is_empty(), "its phase says it");
 }
 
 #[test]
 fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     let (hands, mut index) = asked();
     hands.pass(PROBE_TIMEOUT);
-    assert_eq!(index.next_marker("flex-marker-2"), Step::GiveUp);
-    assert_eq!(index.next_marker("flex-marker-2"), Step::Create, "they wait still");
-    index.change_volume(Change::Apply(marker(&index, "Available")));
-    assert_eq!(index.next_marker("flex-marker-3"), Step::DeleteProbe(MARKER.into()));
-    index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
-    let second = |index: &Index| Volume { name: "flex-marker-2".into(), ..marker(index, "Available") };
+    assert_eq!(index.next_probe("flex-marker-2"), Step::GiveUpProbe);
+    assert_eq!(index.next_probe("flex-marker-2"), Step::Create, "they wait still");
+    index.change_volume(Change::Apply(sync_probe(&index, "Available")));
+    assert_eq!(index.next_probe("flex-marker-3"), Step::DeleteProbe(PROBE.into()));
+    index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
+    let second = |index: &Index| Volume { name: "flex-marker-2".into(), ..sync_probe(index, "Available") };
     index.change_volume(Change::Apply(second(&index)));
-    assert!(known(&index).is_empty(), "one has told, not two");
+    assert!(synced(&index).is_empty(), "one has told, not two");
 }
 
 #[test]
 fn another_term_asks_anew() {
     let (_, mut index) = asked();
     assert!(index.begin_term().contains(&WorkItem::SyncProbe));
-    index.change_volume(Change::Apply(marker(&index, "Available")));
-    let other = Volume { instance: Some("other".into()), ..marker(&index, "Available") };
+    index.change_volume(Change::Apply(sync_probe(&index, "Available")));
+    let other = Volume { instance: Some("other".into()), ..sync_probe(&index, "Available") };
     index.change_volume(Change::Apply(Volume { name: "flex-marker-of-another".into(), ..other }));
-    assert_eq!(index.next_marker("flex-marker-2"), Step::DeleteProbe(MARKER.into()), "and not that of another");
+    assert_eq!(index.next_probe("flex-marker-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
     index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
     index.change_volume(Change::Retain(std::collections::HashSet::new()));
-    assert_eq!(index.next_marker("flex-marker-2"), Step::Nothing, "nothing waits, and no marker is there");
+    assert_eq!(index.next_probe("flex-marker-2"), Step::Nothing, "nothing waits, and no marker is there");
 }

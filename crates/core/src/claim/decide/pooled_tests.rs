@@ -42,7 +42,7 @@ fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
     let mut world = with_volume(new(), given.clone(), &["name"]);
     world.pooled_volume = Some("pvc-another");
     world.rests();
-    world.known = true;
+    world.synced = true;
     assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
     world.binding = Binding::Controller;
     world.rests();

@@ -17,8 +17,8 @@ use crate::run::view::RunLabels;
 const CLASSES: [&str; 2] = ["c", "d"];
 
 /// Counts the usage of a class by the API and the reservations.
-fn counted(index: &Index, class: &str) -> Taken {
-    let mut taken = Taken::default();
+fn counted(index: &Index, class: &str) -> ClassUsage {
+    let mut taken = ClassUsage::default();
     let mut counted: HashSet<&str> = HashSet::new();
     for volume in index.volumes.values().filter(|volume| volume.class == class && volume.is_of(&index.identity)) {
         counted.extend(volume.id());
@@ -35,10 +35,10 @@ fn counted(index: &Index, class: &str) -> Taken {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
-    for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.part.class == class) {
+    for (uid, promise) in index.pending_charges.iter().filter(|(_, promise)| promise.charge.class == class) {
         let is_there = index.claims.values().any(|claim| claim.uid == *uid && !holds(index, claim));
         if is_there && !counted.contains(uid.as_str()) {
-            taken.add(&promise.part.namespace, promise.part.bytes);
+            taken.add(&promise.charge.namespace, promise.charge.bytes);
         }
     }
     taken
@@ -179,16 +179,16 @@ impl Deed {
             }
             Deed::Promise(claim) => {
                 if let Some(claim) = index.claim(&name(claim)) {
-                    index.promise(&claim, claim.class.as_deref().unwrap());
+                    index.charge(&claim, claim.class.as_deref().unwrap());
                 }
             }
             Deed::TakeBack(claim) => {
                 if let Some(claim) = index.claim(&name(claim)) {
-                    index.take_back(&claim);
+                    index.refund(&claim);
                 }
             }
             Deed::Grow { claim, size } => {
-                index.promise_growth(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
+                index.charge_growth(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
             }
             Deed::Growth { claim, size, end } => {
                 let id = uid(claim, false);
@@ -215,7 +215,7 @@ proptest! {
         for (at, deed) in deeds.iter().enumerate() {
             deed.on(&mut index);
             for class in CLASSES {
-                prop_assert_eq!(index.taken(class), counted(&index, class), "class {} after {:?}", class, &deeds[..=at]);
+                prop_assert_eq!(index.usage(class), counted(&index, class), "class {} after {:?}", class, &deeds[..=at]);
             }
         }
     }
@@ -234,22 +234,25 @@ fn three_for_one_place(stamped: bool) -> (Index, Recipe, [Claim; 3]) {
 #[test]
 fn the_last_place_is_given_once_and_again_when_it_is_free() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(false);
-    let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
+    let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
-    assert!(index.promise(&a, CLASS), "for the first time");
-    assert!(!index.promise(&a, CLASS), "what it was promised before is not this try's to take back");
+    assert!(index.charge(&a, CLASS), "for the first time");
+    assert!(!index.charge(&a, CLASS), "what it was promised before is not this try's to take back");
     assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
-    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
-    index.wait_for_room(WorkItem::Claim(c.name.clone()), CLASS);
-    assert_eq!(index.take_back(&a), [WorkItem::Claim(b.name.clone())], "and back: the first gets it, not both");
+    index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
+    index.wait_for_quota(WorkItem::Claim(c.name.clone()), CLASS);
+    assert_eq!(index.refund(&a), [WorkItem::Claim(b.name.clone())], "and back: the first gets it, not both");
     assert_eq!(
-        index.leave_room(&WorkItem::Claim(b.name.clone())),
+        index.stop_waiting_for_quota(&WorkItem::Claim(b.name.clone())),
         [WorkItem::Claim(c.name.clone())],
         "who cannot use it passes it on"
     );
-    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
-    assert!(index.leave_room(&WorkItem::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
-    assert!(index.promise(&a, CLASS));
+    index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
+    assert!(
+        index.stop_waiting_for_quota(&WorkItem::Claim(a.name.clone())).is_empty(),
+        "who did not wait had none to leave"
+    );
+    assert!(index.charge(&a, CLASS));
 
     // The watch shows the stamp, then the volume, then the deletion of both.
     index.change_claim(Change::Apply(shared_claim("t", "a", true)));
@@ -275,32 +278,32 @@ fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
     for claim in [&a, &b] {
         index.change_claim(Change::Apply(claim.clone()));
     }
-    assert!(index.promise(&a, CLASS));
-    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
+    assert!(index.charge(&a, CLASS));
+    index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     for version in ["8", "9"] {
         let woken = index.change_claim(Change::Apply(at("a", version)));
         assert!(!woken.contains(&WorkItem::Claim(b.name.clone())), "the stamp may come to stand on version 9");
     }
     let woken = index.change_claim(Change::Apply(at("a", "10")));
-    assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !index.is_promised(&a.uid));
-    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+    assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !index.has_pending_charge(&a.uid));
+    assert_eq!(index.quota_error(&b, &recipe), None);
 }
 
 #[test]
 fn what_a_claim_was_promised_itself_is_not_in_its_way() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
     // The stamp may or may not have been written, and the quota turns out to be used by another claim.
-    assert!(index.promise(&c, CLASS));
+    assert!(index.charge(&c, CLASS));
     let volume = shared_volume(&a, "1Gi");
     index.change_volume(Change::Apply(volume.clone()));
     for claim in [&b, &c] {
-        assert!(index.claim_is_refused(claim, &recipe).is_some());
-        index.wait_for_room(WorkItem::Claim(claim.name.clone()), CLASS);
+        assert!(index.quota_error(claim, &recipe).is_some());
+        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), CLASS);
     }
     index.change_claim(Change::Delete(a.name.clone()));
     let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
     assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
-    assert_eq!(index.claim_is_refused(&c, &recipe), None);
+    assert_eq!(index.quota_error(&c, &recipe), None);
 }
 
 #[test]
@@ -311,15 +314,15 @@ fn what_was_promised_to_a_claim_that_is_gone_is_in_nobody_s_way() {
     for claim in [&old, &b] {
         index.change_claim(Change::Apply(claim.clone()));
     }
-    assert!(index.promise(&old, CLASS));
-    assert!(index.claim_is_refused(&b, &recipe).is_some());
-    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
+    assert!(index.charge(&old, CLASS));
+    assert!(index.quota_error(&b, &recipe).is_some());
+    index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     // The watch was interrupted when the claim was deleted, and shows another claim of the same name.
     let woken = index.change_claim(Change::Apply(another));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())), "{woken:?}");
     // An earlier reconcile tries once more.
-    index.promise(&old, CLASS);
-    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+    index.charge(&old, CLASS);
+    assert_eq!(index.quota_error(&b, &recipe), None);
 }
 
 #[test]
@@ -331,17 +334,17 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     let volume = shared_volume(&one, "1Gi");
     index.change_volume(Change::Apply(volume.clone()));
     let gi = |count: u64| count << 30;
-    assert_eq!(index.claim_is_refused(&two, &recipe), None);
-    assert_eq!(index.growth_is_refused(&volume, &one, gi(3), &recipe), None, "it does not count itself");
-    assert!(index.growth_is_refused(&volume, &one, gi(4), &recipe).is_some());
-    index.promise_growth(&volume.name, gi(3));
-    let why = index.claim_is_refused(&two, &recipe).expect("what is promised to it is taken");
+    assert_eq!(index.quota_error(&two, &recipe), None);
+    assert_eq!(index.growth_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.growth_quota_error(&volume, &one, gi(4), &recipe).is_some());
+    index.charge_growth(&volume.name, gi(3));
+    let why = index.quota_error(&two, &recipe).expect("what is promised to it is taken");
     assert!(why.contains("namespace t can have 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
-    assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
+    assert_eq!(index.quota_error(&elsewhere, &recipe), None, "another namespace");
 
     // The run has failed, so that its Job does not count any more.
-    index.wait_for_room(WorkItem::Claim(two.name.clone()), CLASS);
+    index.wait_for_quota(WorkItem::Claim(two.name.clone()), CLASS);
     let run_labels = RunLabels { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
     let job = Job {
         name: ObjectName::new("own", "e"),
@@ -351,23 +354,23 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
         ..Job::default()
     };
     index.change_job(Change::Apply(job.clone()));
-    assert!(index.claim_is_refused(&two, &recipe).is_some(), "the Job says it now");
+    assert!(index.quota_error(&two, &recipe).is_some(), "the Job says it now");
     let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(two.name.clone())), "{woken:?}");
-    assert_eq!(index.claim_is_refused(&two, &recipe), None);
+    assert_eq!(index.quota_error(&two, &recipe), None);
     index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
-    assert!(index.claim_is_refused(&two, &recipe).is_some(), "it has grown");
+    assert!(index.quota_error(&two, &recipe).is_some(), "it has grown");
 }
 
 #[test]
 fn a_claim_that_has_given_up_holds_no_part_until_it_tries_again() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
-    let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
+    let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
     let failed = |claim: &Claim, kind, attempt| {
         let failure = LastFailure::read(&failure(kind)).unwrap();
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
     };
-    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
+    index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     index.change_claim(Change::Apply(failed(&a, Failure::Retry, 1)));
     assert!(refused(&index, &b), "it is tried again in a moment");
     index.change_claim(Change::Apply(failed(&a, Failure::Never, 0)));
@@ -376,10 +379,10 @@ fn a_claim_that_has_given_up_holds_no_part_until_it_tries_again() {
     let woken = index.change_claim(Change::Apply(given_up.clone()));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
 
-    assert!(index.promise(&b, CLASS));
+    assert!(index.charge(&b, CLASS));
     assert!(refused(&index, &given_up), "its next attempt asks anew");
-    index.take_back(&b);
-    assert!(!refused(&index, &given_up) && index.promise(&given_up, CLASS), "for the next attempt");
+    index.refund(&b);
+    assert!(!refused(&index, &given_up) && index.charge(&given_up, CLASS), "for the next attempt");
     assert!(refused(&index, &b));
     let newer = Claim { resource_version: "9".into(), ..given_up.clone() };
     index.change_claim(Change::Apply(newer));

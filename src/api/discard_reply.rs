@@ -12,9 +12,9 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// Writes to objects of a kind.
-pub(super) struct Unread<K>(pub Api<K>);
+pub(super) struct DiscardReply<K>(pub Api<K>);
 
-impl<K: Resource> Unread<K> {
+impl<K: Resource> DiscardReply<K> {
     /// Creates an object.
     pub async fn create(self, params: &PostParams, object: &K) -> Result<()>
     where

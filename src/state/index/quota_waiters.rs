@@ -6,26 +6,26 @@ use super::WorkItem;
 
 /// The items that wait for quota, by class.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
+pub(super) struct QuotaWaiters {
     classes: BTreeMap<String, BTreeMap<u64, WorkItem>>,
-    places: HashMap<WorkItem, (String, u64)>,
-    came: u64,
+    entries: HashMap<WorkItem, (String, u64)>,
+    count: u64,
 }
 
-impl Waits {
+impl QuotaWaiters {
     /// Adds an item behind those that wait.
     pub fn add(&mut self, key: WorkItem, class: &str) {
-        if self.places.contains_key(&key) {
+        if self.entries.contains_key(&key) {
             return;
         }
-        self.came += 1;
-        self.classes.entry(class.to_owned()).or_default().insert(self.came, key.clone());
-        self.places.insert(key, (class.to_owned(), self.came));
+        self.count += 1;
+        self.classes.entry(class.to_owned()).or_default().insert(self.count, key.clone());
+        self.entries.insert(key, (class.to_owned(), self.count));
     }
 
     /// Removes an item. Returns the class for which it waited.
     pub fn remove(&mut self, key: &WorkItem) -> Option<String> {
-        let (class, number) = self.places.remove(key)?;
+        let (class, number) = self.entries.remove(key)?;
         if let Some(waiting) = self.classes.get_mut(&class) {
             waiting.remove(&number);
             if waiting.is_empty() {

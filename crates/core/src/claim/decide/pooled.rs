@@ -23,7 +23,7 @@ pub(super) fn noted(o: &Observed<'_>) -> Decision {
 pub(super) fn was_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.binding {
-        Binding::Direct if candidate.is_known() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
+        Binding::Direct if candidate.is_synced() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
         // Kubernetes keeps a Bound volume. A volume that nothing keeps would be gone before the claim could have it.
         _ if volume.deleting
             && o.claim.volume_name.is_none()
@@ -49,7 +49,7 @@ pub(super) fn finished(o: &Observed<'_>) -> Option<Decision> {
     if given_away {
         return Some(done());
     }
-    let fits = own.mismatches.is_empty() || volume.ready().is_some();
+    let fits = own.mismatches.is_empty() || volume.pool_kind().is_some();
     (fits && !is_terminating_without_finalizer(volume)).then(|| adopted(o, volume).unwrap_or_else(done))
 }
 

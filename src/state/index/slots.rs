@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use contract::request::Operation;
 
-use super::line::{Lane, Room};
-use super::pool::is_paced;
-use super::{Asker, Expected, Index, WorkItem};
+use super::fair_queue::{Flow, FreeSlots};
+use super::pool::is_pool_request_name;
+use super::{Expectation, Index, SlotRequest, WorkItem};
 use crate::claim::decide::RemovedJob;
 use crate::config::Recipe;
 use crate::config::classes::ClassLookup;
@@ -17,21 +17,21 @@ use crate::run::view::Job;
 
 impl Index {
     /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
-    /// or content. If not, the item must [join the queue](Index::stand_in_line).
-    pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
+    /// or content. If not, the item must [join the queue](Index::wait_for_slot).
+    pub fn acquire_slot(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
         self.forget_what_never_came();
-        let lane = self.lane(asker);
-        if !self.expected.contains_key(job) && !self.is_turn_of(asker, &lane, recipe) {
+        let flow = self.flow(slot_request);
+        if !self.expected.contains_key(job) && !self.is_next(slot_request, &flow, recipe) {
             return false;
         }
-        self.line.leave(&asker.key);
-        self.line.serve(&recipe.class, &lane);
+        self.fair_queue.dequeue(&slot_request.key);
+        self.fair_queue.record_dispatch(&recipe.class, &flow);
         let since = self.clock.passed();
         self.revisions_used.insert(recipe.hash.clone(), since);
         let class = label_value(&recipe.class);
-        let Lane { for_pool, namespace, node, .. } = lane;
-        let operation = Some(asker.operation);
-        let expected = Expected { since, class, operation, namespace, for_pool, node, ..Expected::default() };
+        let Flow { for_pool, namespace, node, .. } = flow;
+        let operation = Some(slot_request.operation);
+        let expected = Expectation { since, class, operation, namespace, for_pool, node, ..Expectation::default() };
         self.expected.insert(job.to_owned(), expected);
         true
     }
@@ -44,24 +44,24 @@ impl Index {
 
     /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
     /// for the node with which it joined.
-    pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
-        let stands = self.line.lane_of(&asker.key, &recipe.class).cloned();
-        self.is_turn_of(asker, &stands.unwrap_or_else(|| self.lane(asker)), recipe)
+    pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
+        let stands = self.fair_queue.flow_of(&slot_request.key, &recipe.class).cloned();
+        self.is_next(slot_request, &stands.unwrap_or_else(|| self.flow(slot_request)), recipe)
     }
 
-    fn is_turn_of(&self, asker: &Asker, lane: &Lane, recipe: &Recipe) -> bool {
-        let Some(room) = self.room(recipe, lane.for_pool) else { return false };
-        self.line.is_turn_of(&asker.key, lane, &recipe.class, &room, self.clock.passed())
+    fn is_next(&self, slot_request: &SlotRequest, flow: &Flow, recipe: &Recipe) -> bool {
+        let Some(free_slots) = self.free_slots(recipe, flow.for_pool) else { return false };
+        self.fair_queue.is_next(&slot_request.key, flow, &recipe.class, &free_slots, self.clock.passed())
     }
 
     /// Returns the waiting items that get a slot now, in their order.
-    fn turns(&self, recipe: &Recipe) -> Vec<WorkItem> {
-        let Some(room) = self.room(recipe, true) else { return Vec::new() };
-        self.line.turns(&recipe.class, &room, self.clock.passed()).cloned().collect()
+    fn dispatch(&self, recipe: &Recipe) -> Vec<WorkItem> {
+        let Some(free_slots) = self.free_slots(recipe, true) else { return Vec::new() };
+        self.fair_queue.dispatch(&recipe.class, &free_slots, self.clock.passed()).cloned().collect()
     }
 
     /// Returns the free slots of a class, if there are any.
-    pub(super) fn room(&self, recipe: &Recipe, with_pool: bool) -> Option<Room<'_>> {
+    pub(super) fn free_slots(&self, recipe: &Recipe, with_pool: bool) -> Option<FreeSlots<'_>> {
         let recipe = self.current(recipe);
         let (class, now) = (label_value(&recipe.class), self.clock.passed());
         let free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(&recipe.class));
@@ -69,7 +69,7 @@ impl Index {
             return None;
         }
         let (mut namespaces, mut nodes) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
-        for job in self.seen_runs(&class) {
+        for job in self.visible_runs(&class) {
             self.users_of(job).for_each(|namespace| *namespaces.entry(namespace).or_default() += 1);
             job.node.iter().for_each(|node| *nodes.entry(node).or_default() += job.runs());
         }
@@ -78,11 +78,11 @@ impl Index {
             expected.node.iter().for_each(|node| *nodes.entry(node).or_default() += 1);
         }
         let for_pool = match &recipe.pool {
-            Some(pool) if with_pool => pool.places(recipe.max_in_flight).saturating_sub(self.pool_runs(&class, now)),
+            Some(pool) if with_pool => pool.slots(recipe.max_in_flight).saturating_sub(self.pool_runs(&class, now)),
             _ => free,
         };
         let most = |limit: Option<usize>| limit.unwrap_or(usize::MAX);
-        Some(Room {
+        Some(FreeSlots {
             free,
             for_pool,
             namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
@@ -100,31 +100,32 @@ impl Index {
     }
 
     /// Returns the flow of a request.
-    fn lane(&self, asker: &Asker) -> Lane {
-        let is_request = matches!(&asker.key, WorkItem::Claim(name) if is_paced(name, &self.identity.namespace));
-        let deletes = matches!(asker.operation, Operation::Delete | Operation::DeleteSnapshot);
-        let (namespace, node) = (asker.namespace.clone(), asker.node.clone());
-        Lane { for_pool: is_request && !deletes, namespace, deletes, node }
+    fn flow(&self, slot_request: &SlotRequest) -> Flow {
+        let is_request =
+            matches!(&slot_request.key, WorkItem::Claim(name) if is_pool_request_name(name, &self.identity.namespace));
+        let deletes = matches!(slot_request.operation, Operation::Delete | Operation::DeleteSnapshot);
+        let (namespace, node) = (slot_request.namespace.clone(), slot_request.node.clone());
+        Flow { for_pool: is_request && !deletes, namespace, deletes, node }
     }
 
     /// Returns the runs of a class, by its label value, that use a slot and are in progress. Runs on a dead node do not
     /// count, so that such a node does not block others.
-    fn seen_runs(&self, class: &str) -> impl Iterator<Item = &Job> {
+    fn visible_runs(&self, class: &str) -> impl Iterator<Item = &Job> {
         let runs =
-            self.jobs.values().filter(move |job| !job.is_over && job.run_labels.class == class && takes_a_place(job));
+            self.jobs.values().filter(move |job| !job.is_over && job.run_labels.class == class && needs_slot(job));
         runs.filter(|job| !self.is_lost(job)).map(|job| &**job)
     }
 
     /// Returns the runs that are about to begin.
-    fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expected> {
+    fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expectation> {
         let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class);
         runs.filter(move |(job, expected)| self.batches.is_awaited(job, expected, now)).map(|(_, expected)| expected)
     }
 
     /// Counts the runs of a class, by its label value, that make pooled volumes.
     fn pool_runs(&self, class: &str, now: Duration) -> usize {
-        let seen = self.seen_runs(class).flat_map(|job| job.claims());
-        let seen = seen.filter(|name| is_paced(name, &self.identity.namespace)).count();
+        let seen = self.visible_runs(class).flat_map(|job| job.claims());
+        let seen = seen.filter(|name| is_pool_request_name(name, &self.identity.namespace)).count();
         seen + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
     }
 
@@ -137,45 +138,51 @@ impl Index {
     /// Counts the runs of a class that are in progress or about to begin.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = label_value(class);
-        let seen = self.seen_runs(&class).map(Job::runs).sum::<usize>();
+        let seen = self.visible_runs(&class).map(Job::runs).sum::<usize>();
         seen + self.expected_runs(&class, self.clock.passed()).count()
     }
 
     /// Adds a run without a slot to the queue. Returns the items whose turn is now.
-    pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<WorkItem> {
-        self.line.stand(&asker.key, &recipe.class, self.lane(asker), self.clock.passed());
-        self.turns(recipe)
+    pub fn wait_for_slot(&mut self, slot_request: &SlotRequest, recipe: &Recipe) -> Vec<WorkItem> {
+        self.fair_queue.enqueue(&slot_request.key, &recipe.class, self.flow(slot_request), self.clock.passed());
+        self.dispatch(recipe)
     }
 
     /// Removes an item from the queue. If it was its turn, returns the items whose turn is now.
-    pub fn leave_line(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        match self.line.leave(key) {
-            Some((class, _)) => self.turns_of(&class),
+    pub fn dequeue(&mut self, key: &WorkItem) -> Vec<WorkItem> {
+        match self.fair_queue.dequeue(key) {
+            Some((class, _)) => self.wake_next(&class),
             None => Vec::new(),
         }
     }
 
-    fn turns_of(&self, class: &str) -> Vec<WorkItem> {
+    fn wake_next(&self, class: &str) -> Vec<WorkItem> {
         let recipe = match self.classes.lookup(class) {
             ClassLookup::Ours(found) => found.recipe.as_ref().ok(),
             _ => None,
         };
         match recipe {
-            Some(recipe) => self.turns(recipe),
+            Some(recipe) => self.dispatch(recipe),
             // Without a config the number of slots is unknown, and the first item asks.
-            None => self.line.turns(class, &Room::for_all(), self.clock.passed()).next().cloned().into_iter().collect(),
+            None => self
+                .fair_queue
+                .dispatch(class, &FreeSlots::for_all(), self.clock.passed())
+                .next()
+                .cloned()
+                .into_iter()
+                .collect(),
         }
     }
 
     /// Returns the items that may use the slot of a run that has ended.
-    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<WorkItem> {
-        self.turns_in(&ended.run_labels.class)
+    pub(super) fn wake_for_slot(&self, ended: &Job) -> Vec<WorkItem> {
+        self.wake_for_slot_of(&ended.run_labels.class)
     }
 
     /// Returns the items whose turn is now, in a class given by its label value.
-    pub(super) fn turns_in(&self, label: &str) -> Vec<WorkItem> {
-        let class = self.line.classes().find(|class| label_value(class) == label);
-        class.map(|class| self.turns_of(class)).unwrap_or_default()
+    pub(super) fn wake_for_slot_of(&self, label: &str) -> Vec<WorkItem> {
+        let class = self.fair_queue.classes().find(|class| label_value(class) == label);
+        class.map(|class| self.wake_next(class)).unwrap_or_default()
     }
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
@@ -186,21 +193,21 @@ impl Index {
     }
 
     /// Records that the Job was not created. Returns the items that get its slot.
-    pub fn forget_expected(&mut self, job: &str) -> Vec<WorkItem> {
+    pub fn cancel_expectation(&mut self, job: &str) -> Vec<WorkItem> {
         match self.expected.remove(job) {
-            Some(expected) => self.turns_in(&expected.class),
+            Some(expected) => self.wake_for_slot_of(&expected.class),
             None => Vec::new(),
         }
     }
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        let awaited = |expected: &Expected| self.batches.is_awaited(job, expected, self.clock.passed());
+        let awaited = |expected: &Expectation| self.batches.is_awaited(job, expected, self.clock.passed());
         self.expected.get(job).is_some_and(|expected| expected.created && awaited(expected))
     }
 
     /// Checks the same for all Jobs whose names have this prefix.
-    pub fn is_any_expected(&self, prefix: &str) -> bool {
+    pub fn has_expectation(&self, prefix: &str) -> bool {
         let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
         from.into_iter().any(|(job, _)| self.is_expected(job))
     }
@@ -235,10 +242,10 @@ impl Index {
 
 /// Checks whether a run needs a slot. Runs for a volume or a snapshot do. Runs for a whole class have their own rate
 /// limit.
-fn takes_a_place(job: &Job) -> bool {
+fn needs_slot(job: &Job) -> bool {
     [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.run_labels.operation)
 }
 
 #[cfg(test)]
-#[path = "places_tests.rs"]
+#[path = "slots_tests.rs"]
 mod tests;

@@ -10,9 +10,9 @@ use crate::run::view::{Pod, RunLabels};
 use crate::state::index::Change;
 
 fn asks(index: &mut Index, claim: &str) -> bool {
-    let has = index.reserve(claim, &Asker::claim(&name(claim)), &recipe(CLASS));
+    let has = index.acquire_slot(claim, &SlotRequest::claim(&name(claim)), &recipe(CLASS));
     if !has {
-        index.stand_in_line(&Asker::claim(&name(claim)), &recipe(CLASS));
+        index.wait_for_slot(&SlotRequest::claim(&name(claim)), &recipe(CLASS));
     }
     has
 }
@@ -22,14 +22,14 @@ fn places_go_to_those_who_came_first() {
     let mut index = index();
     assert!(asks(&mut index, "a"));
     assert!(!asks(&mut index, "b") && !asks(&mut index, "c"));
-    index.forget_expected("a");
+    index.cancel_expectation("a");
     assert!(!asks(&mut index, "new") && !asks(&mut index, "c"), "b is before them");
     assert!(asks(&mut index, "b"));
-    index.forget_expected("b");
+    index.cancel_expectation("b");
     assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
-    index.forget_expected("c");
+    index.cancel_expectation("c");
     assert!(
-        index.reserve("elsewhere", &Asker::claim(&name("z")), &recipe("other")),
+        index.acquire_slot("elsewhere", &SlotRequest::claim(&name("z")), &recipe("other")),
         "classes do not wait for each other"
     );
     assert!(asks(&mut index, "new"));
@@ -98,63 +98,64 @@ fn a_run_that_is_lost_leaves_its_place_to_the_next_in_line() {
 #[test]
 fn snapshots_stand_in_the_same_line_as_claims() {
     let (mut index, recipe) = with_limits(&[("max-in-flight", "1"), ("max-in-flight-per-namespace", "1")]);
-    let (claim, content) = (Asker::claim(&name("a")), Asker::content("snapcontent-s", "team"));
-    assert!(index.reserve("snapshot-s-1", &content, &recipe));
-    assert!(!index.reserve("provision-a-1", &claim, &recipe));
-    index.stand_in_line(&claim, &recipe);
+    let (claim, content) = (SlotRequest::claim(&name("a")), SlotRequest::content("snapcontent-s", "team"));
+    assert!(index.acquire_slot("snapshot-s-1", &content, &recipe));
+    assert!(!index.acquire_slot("provision-a-1", &claim, &recipe));
+    index.wait_for_slot(&claim, &recipe);
     let run = |operation: &str, id: &str| {
         let run_labels = RunLabels { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
         Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), run_labels, ..Job::default() }
     };
     let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
     index.change_job(Change::Apply(snapshot.clone()));
-    let other = Asker::content("snapcontent-t", "team");
-    assert!(!index.has_room(&claim, &recipe) && !index.reserve("snapshot-t-1", &other, &recipe));
-    index.stand_in_line(&other, &recipe);
+    let other = SlotRequest::content("snapcontent-t", "team");
+    assert!(!index.has_slot(&claim, &recipe) && !index.acquire_slot("snapshot-t-1", &other, &recipe));
+    index.wait_for_slot(&other, &recipe);
     let woken = index.change_job(Change::Apply(Job { is_over: true, ..snapshot }));
     assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
-    assert!(index.reserve("provision-a-1", &claim, &recipe));
+    assert!(index.acquire_slot("provision-a-1", &claim, &recipe));
     let provision = run("provision", "a");
     index.change_job(Change::Apply(provision.clone()));
     let woken = index.change_job(Change::Delete(provision.name));
     assert!(woken.contains(&other.key), "{woken:?}");
     let deletion = run("delete-snapshot", "s");
     index.change_job(Change::Apply(deletion.clone()));
-    assert!(!index.reserve("snapshot-t-1", &other, &recipe), "what takes something away takes a place");
+    assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "what takes something away takes a place");
     index.change_job(Change::Delete(deletion.name));
     index.change_job(Change::Apply(run("capacity", "")));
-    assert!(index.reserve("snapshot-t-1", &other, &recipe), "what is for the class as a whole takes none");
+    assert!(index.acquire_slot("snapshot-t-1", &other, &recipe), "what is for the class as a whole takes none");
 }
 
 #[test]
 fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
     let (mut index, recipe) = with_limits(&[("max-in-flight", "3"), ("max-in-flight-per-namespace", "1")]);
     let of = |namespace: &str, claim: &str| ObjectName::new(namespace, claim);
-    let asks = |namespace: &str, claim: &str| Asker::claim(&of(namespace, claim));
-    assert!(index.reserve("a", &asks("t", "a"), &recipe));
+    let asks = |namespace: &str, claim: &str| SlotRequest::claim(&of(namespace, claim));
+    assert!(index.acquire_slot("a", &asks("t", "a"), &recipe));
     for claim in ["b", "c", "d", "e"] {
-        assert!(!index.reserve(claim, &asks("t", claim), &recipe), "{claim}");
-        index.stand_in_line(&asks("t", claim), &recipe);
+        assert!(!index.acquire_slot(claim, &asks("t", claim), &recipe), "{claim}");
+        index.wait_for_slot(&asks("t", claim), &recipe);
     }
-    assert!(index.reserve("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
+    assert!(index.acquire_slot("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("a"), claim: Some(of("t", "a")), run_labels, ..Job::default() };
     index.change_job(Change::Apply(job.clone()));
-    assert!(!index.reserve("b", &asks("t", "b"), &recipe));
+    assert!(!index.acquire_slot("b", &asks("t", "b"), &recipe));
     let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert_eq!(woken[1..], [WorkItem::Claim(of("t", "b"))], "one place, one claim");
-    assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
+    assert!(!index.acquire_slot("c", &asks("t", "c"), &recipe) && index.acquire_slot("b", &asks("t", "b"), &recipe));
 }
 
 #[test]
 fn a_node_with_all_its_runs_keeps_nobody_from_another() {
     let limits = [("max-in-flight-per-node", "1"), ("placement", "selected-node")];
     let (mut index, recipe) = with_limits(&limits);
-    let on = |claim: &str, node: &str| Asker::attempt(&name(claim), &recipe, &["old".to_owned(), node.to_owned()]);
-    assert!(index.reserve("provision-a-1", &on("a", "n"), &recipe));
-    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "expected there");
-    assert!(index.stand_in_line(&on("b", "n"), &recipe).is_empty());
-    assert!(!index.has_room(&Asker::claim(&name("b")), &recipe), "it waits for that node");
+    let on =
+        |claim: &str, node: &str| SlotRequest::attempt(&name(claim), &recipe, &["old".to_owned(), node.to_owned()]);
+    assert!(index.acquire_slot("provision-a-1", &on("a", "n"), &recipe));
+    assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "expected there");
+    assert!(index.wait_for_slot(&on("b", "n"), &recipe).is_empty());
+    assert!(!index.has_slot(&SlotRequest::claim(&name("b")), &recipe), "it waits for that node");
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job {
         name: name("provision-a-1"),
@@ -164,27 +165,27 @@ fn a_node_with_all_its_runs_keeps_nobody_from_another() {
         ..Job::default()
     };
     index.change_job(Change::Apply(job.clone()));
-    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "seen there");
-    assert!(index.reserve("provision-c-1", &on("c", "m"), &recipe), "another node");
+    assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "seen there");
+    assert!(index.acquire_slot("provision-c-1", &on("c", "m"), &recipe), "another node");
     let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
-    assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
-    assert!(index.stand_in_line(&on("d", "n"), &recipe).is_empty());
-    assert_eq!(index.stand_in_line(&on("d", "o"), &recipe), [WorkItem::Claim(name("d"))], "it goes to another node");
-    assert!(index.has_room(&Asker::claim(&name("d")), &recipe));
+    assert!(index.acquire_slot("provision-b-1", &on("b", "n"), &recipe));
+    assert!(index.wait_for_slot(&on("d", "n"), &recipe).is_empty());
+    assert_eq!(index.wait_for_slot(&on("d", "o"), &recipe), [WorkItem::Claim(name("d"))], "it goes to another node");
+    assert!(index.has_slot(&SlotRequest::claim(&name("d")), &recipe));
 }
 
 #[test]
 fn whose_turn_it_is_is_told_also_when_one_before_goes() {
     let (mut index, recipe) = with_limits(&[("max-in-flight", "1")]);
-    let asks = |claim: &str| Asker::claim(&name(claim));
-    assert!(index.reserve("a", &asks("a"), &recipe));
+    let asks = |claim: &str| SlotRequest::claim(&name(claim));
+    assert!(index.acquire_slot("a", &asks("a"), &recipe));
     for claim in ["b", "c"] {
-        assert!(index.stand_in_line(&asks(claim), &recipe).is_empty(), "there is no place");
+        assert!(index.wait_for_slot(&asks(claim), &recipe).is_empty(), "there is no place");
     }
-    index.forget_expected("a");
-    assert!(index.leave_line(&asks("b").key).contains(&asks("c").key), "b had the next");
-    index.stand_in_line(&asks("b"), &recipe);
-    assert!(!index.reserve("d", &asks("d"), &recipe));
-    assert_eq!(index.stand_in_line(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
+    index.cancel_expectation("a");
+    assert!(index.dequeue(&asks("b").key).contains(&asks("c").key), "b had the next");
+    index.wait_for_slot(&asks("b"), &recipe);
+    assert!(!index.acquire_slot("d", &asks("d"), &recipe));
+    assert_eq!(index.wait_for_slot(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
 }

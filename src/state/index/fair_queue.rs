@@ -13,15 +13,15 @@ use std::time::Duration;
 use super::WorkItem;
 
 /// The time after which an item that does not ask again has left.
-const IN_LINE: Duration = Duration::from_secs(75);
+const ENTRY_TTL: Duration = Duration::from_secs(75);
 
 /// The number of namespaces whose turns are remembered. If there are more, their turns are forgotten as soon as nobody
 /// waits.
-const SERVED: usize = 1000;
+const MAX_DISPATCHES: usize = 1000;
 
 /// A flow: the common properties of items that wait behind each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Lane {
+pub(super) struct Flow {
     /// The flow is for pooled volumes, which delay no claim.
     pub for_pool: bool,
     /// The namespace of the user.
@@ -34,7 +34,7 @@ pub(super) struct Lane {
 
 /// The number of runs of a class that may still begin.
 #[derive(Debug)]
-pub(super) struct Room<'a> {
+pub(super) struct FreeSlots<'a> {
     /// The free slots of the class.
     pub free: usize,
     /// The free slots for pooled volumes.
@@ -45,19 +45,19 @@ pub(super) struct Room<'a> {
     pub nodes: (usize, HashMap<&'a str, usize>),
 }
 
-impl Room<'_> {
+impl FreeSlots<'_> {
     /// Returns free slots for all items.
     pub fn for_all() -> Self {
         let any = || (usize::MAX, HashMap::new());
-        Room { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
+        FreeSlots { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
     }
 }
 
 /// All waiting items, by class.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    queues: BTreeMap<String, Queue>,
-    places: HashMap<WorkItem, (String, Lane, u64)>,
+pub(super) struct FairQueue {
+    classes: BTreeMap<String, ClassQueue>,
+    entries: HashMap<WorkItem, (String, Flow, u64)>,
     /// The number for the next arrival or turn.
     next: u64,
     /// The time when items that have left were last removed.
@@ -65,11 +65,11 @@ pub(super) struct Line {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
+struct ClassQueue {
+    flows: BTreeMap<Flow, BTreeMap<u64, Waiting>>,
     /// The last turn of each namespace. The first number is for runs that make or change something, the second for runs
     /// that delete.
-    served: HashMap<String, [u64; 2]>,
+    dispatched: HashMap<String, [u64; 2]>,
 }
 
 #[derive(Debug)]
@@ -81,48 +81,48 @@ struct Waiting {
 
 impl Waiting {
     fn is_there(&self, now: Duration) -> bool {
-        now.saturating_sub(self.asked) < IN_LINE
+        now.saturating_sub(self.asked) < ENTRY_TTL
     }
 }
 
-impl Line {
+impl FairQueue {
     /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
-    pub fn stand(&mut self, key: &WorkItem, class: &str, lane: Lane, now: Duration) {
-        if now.saturating_sub(self.swept) >= IN_LINE {
+    pub fn enqueue(&mut self, key: &WorkItem, class: &str, flow: Flow, now: Duration) {
+        if now.saturating_sub(self.swept) >= ENTRY_TTL {
             self.sweep(now);
         }
-        let number = match self.leave(key) {
+        let number = match self.dequeue(key) {
             Some((before, number)) if before == class => number,
             _ => self.number(),
         };
-        let queue = self.queues.entry(class.to_owned()).or_default();
+        let queue = self.classes.entry(class.to_owned()).or_default();
         let waiting = Waiting { key: key.clone(), asked: now };
-        queue.lanes.entry(lane.clone()).or_default().insert(number, waiting);
-        self.places.insert(key.clone(), (class.to_owned(), lane, number));
+        queue.flows.entry(flow.clone()).or_default().insert(number, waiting);
+        self.entries.insert(key.clone(), (class.to_owned(), flow, number));
     }
 
     /// Removes an item. Returns the class for which it waited, and its number.
-    pub fn leave(&mut self, key: &WorkItem) -> Option<(String, u64)> {
-        let (class, lane, number) = self.places.remove(key)?;
-        if let Some(queue) = self.queues.get_mut(&class)
-            && let Some(waiting) = queue.lanes.get_mut(&lane)
+    pub fn dequeue(&mut self, key: &WorkItem) -> Option<(String, u64)> {
+        let (class, flow, number) = self.entries.remove(key)?;
+        if let Some(queue) = self.classes.get_mut(&class)
+            && let Some(waiting) = queue.flows.get_mut(&flow)
         {
             waiting.remove(&number);
             if waiting.is_empty() {
-                queue.lanes.remove(&lane);
+                queue.flows.remove(&flow);
             }
         }
         Some((class, number))
     }
 
     /// Records that an item of a flow got a slot.
-    pub fn serve(&mut self, class: &str, lane: &Lane) {
+    pub fn record_dispatch(&mut self, class: &str, flow: &Flow) {
         let turn = self.number();
-        let queue = self.queues.entry(class.to_owned()).or_default();
-        if queue.served.len() >= SERVED && queue.lanes.is_empty() {
-            queue.served.clear();
+        let queue = self.classes.entry(class.to_owned()).or_default();
+        if queue.dispatched.len() >= MAX_DISPATCHES && queue.flows.is_empty() {
+            queue.dispatched.clear();
         }
-        queue.served.entry(lane.namespace.clone()).or_default()[usize::from(lane.deletes)] = turn;
+        queue.dispatched.entry(flow.namespace.clone()).or_default()[usize::from(flow.deletes)] = turn;
     }
 
     fn number(&mut self) -> u64 {
@@ -132,49 +132,50 @@ impl Line {
 
     fn sweep(&mut self, now: Duration) {
         self.swept = now;
-        let lanes = self.queues.values().flat_map(|queue| queue.lanes.values());
-        let gone = lanes.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
+        let flows = self.classes.values().flat_map(|queue| queue.flows.values());
+        let gone = flows.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
         let gone: Vec<WorkItem> = gone.map(|waiting| waiting.key.clone()).collect();
-        gone.iter().for_each(|key| drop(self.leave(key)));
+        gone.iter().for_each(|key| drop(self.dequeue(key)));
     }
 
     /// Returns the classes for which items wait.
     pub fn classes(&self) -> impl Iterator<Item = &String> {
-        self.queues.iter().filter(|(_, queue)| !queue.lanes.is_empty()).map(|(class, _)| class)
+        self.classes.iter().filter(|(_, queue)| !queue.flows.is_empty()).map(|(class, _)| class)
     }
 
     /// Returns the flow in which an item waits for a class.
-    pub fn lane_of(&self, key: &WorkItem, class: &str) -> Option<&Lane> {
-        self.places.get(key).filter(|(of, ..)| of == class).map(|(_, lane, _)| lane)
+    pub fn flow_of(&self, key: &WorkItem, class: &str) -> Option<&Flow> {
+        self.entries.get(key).filter(|(of, ..)| of == class).map(|(_, flow, _)| flow)
     }
 
     /// Checks whether an item waits for a slot that is not for a pool.
     pub fn has_claims(&self, class: &str, now: Duration) -> bool {
-        let lanes = self.queues.get(class).into_iter().flat_map(|queue| &queue.lanes);
-        let mut claims = lanes.filter(|(lane, _)| !lane.for_pool).flat_map(|(_, waiting)| waiting.values());
+        let flows = self.classes.get(class).into_iter().flat_map(|queue| &queue.flows);
+        let mut claims = flows.filter(|(flow, _)| !flow.for_pool).flat_map(|(_, waiting)| waiting.values());
         claims.any(|waiting| waiting.is_there(now))
     }
 
     /// Returns the items that get a slot now, in their order.
-    pub fn turns<'a>(
+    pub fn dispatch<'a>(
         &'a self,
         class: &str,
-        room: &Room<'_>,
+        free_slots: &FreeSlots<'_>,
         now: Duration,
     ) -> impl Iterator<Item = &'a WorkItem> + use<'a> {
-        Turns::new(self.queues.get(class), None, room, now).map(|(_, key)| key)
+        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|(_, key)| key)
     }
 
     /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
-    pub fn is_turn_of(&self, key: &WorkItem, lane: &Lane, class: &str, room: &Room<'_>, now: Duration) -> bool {
-        let stands = self.places.get(key).filter(|(of, ..)| of == class);
+    pub fn is_next(&self, key: &WorkItem, flow: &Flow, class: &str, free_slots: &FreeSlots<'_>, now: Duration) -> bool {
+        let stands = self.entries.get(key).filter(|(of, ..)| of == class);
         let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
-        Turns::new(self.queues.get(class), Some((number, key, lane)), room, now).any(|(turn, _)| turn == number)
+        Dispatch::new(self.classes.get(class), Some((number, key, flow)), free_slots, now)
+            .any(|(turn, _)| turn == number)
     }
 }
 
 /// Hands out the free slots, one after another.
-struct Turns<'a> {
+struct Dispatch<'a> {
     heads: Vec<Head<'a>>,
     /// The flows by rank, the next turn first. A rank only falls, when another flow of the namespace has had a turn,
     /// and is then computed again.
@@ -196,47 +197,52 @@ struct Head<'a> {
     for_pool: bool,
     namespace: usize,
     node: Option<usize>,
-    served: u64,
+    dispatched: u64,
     first: (u64, &'a WorkItem),
     behind: btree_map::Iter<'a, u64, Waiting>,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> Dispatch<'a> {
     /// Makes the turns of a queue. An item that asks takes part with its number and flow, wherever it waits.
-    fn new(queue: Option<&'a Queue>, asks: Option<(u64, &'a WorkItem, &Lane)>, room: &Room<'_>, now: Duration) -> Self {
-        let mut turns = Turns {
+    fn new(
+        queue: Option<&'a ClassQueue>,
+        asks: Option<(u64, &'a WorkItem, &Flow)>,
+        free_slots: &FreeSlots<'_>,
+        now: Duration,
+    ) -> Self {
+        let mut turns = Dispatch {
             heads: Vec::new(),
             ranked: BinaryHeap::new(),
-            free: room.free,
-            for_pool: room.for_pool,
-            namespaces: Limited { most: room.namespaces.0, has: Vec::new() },
-            nodes: Limited { most: room.nodes.0, has: Vec::new() },
+            free: free_slots.free,
+            for_pool: free_slots.for_pool,
+            namespaces: Limited { most: free_slots.namespaces.0, has: Vec::new() },
+            nodes: Limited { most: free_slots.nodes.0, has: Vec::new() },
             asks: asks.map(|(number, ..)| number),
             now,
         };
-        if room.free == 0 {
+        if free_slots.free == 0 {
             return turns;
         }
         let (mut namespaces, mut nodes) = (HashMap::new(), HashMap::new());
-        let served = |lane: &Lane| {
-            let turns = queue.and_then(|queue| queue.served.get(&lane.namespace)).copied().unwrap_or_default();
-            turns[usize::from(lane.deletes)]
+        let dispatched = |flow: &Flow| {
+            let turns = queue.and_then(|queue| queue.dispatched.get(&flow.namespace)).copied().unwrap_or_default();
+            turns[usize::from(flow.deletes)]
         };
-        let mut add = |turns: &mut Self, lane: &Lane, first, behind| {
-            let namespace = turns.namespaces.slot(&lane.namespace, &mut namespaces, &room.namespaces.1);
-            let node = lane.node.as_ref().map(|node| turns.nodes.slot(node, &mut nodes, &room.nodes.1));
-            let head = Head { for_pool: lane.for_pool, namespace, node, served: served(lane), first, behind };
+        let mut add = |turns: &mut Self, flow: &Flow, first, behind| {
+            let namespace = turns.namespaces.slot(&flow.namespace, &mut namespaces, &free_slots.namespaces.1);
+            let node = flow.node.as_ref().map(|node| turns.nodes.slot(node, &mut nodes, &free_slots.nodes.1));
+            let head = Head { for_pool: flow.for_pool, namespace, node, dispatched: dispatched(flow), first, behind };
             turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
             turns.heads.push(head);
         };
-        for (lane, waiting) in queue.into_iter().flat_map(|queue| &queue.lanes) {
+        for (flow, waiting) in queue.into_iter().flat_map(|queue| &queue.flows) {
             let mut behind = waiting.iter();
             if let Some(first) = turns.next_of(&mut behind) {
-                add(&mut turns, lane, first, behind);
+                add(&mut turns, flow, first, behind);
             }
         }
-        if let Some((number, key, lane)) = asks {
-            add(&mut turns, lane, (number, key), btree_map::Iter::default());
+        if let Some((number, key, flow)) = asks {
+            add(&mut turns, flow, (number, key), btree_map::Iter::default());
         }
         turns
     }
@@ -248,11 +254,11 @@ impl<'a> Turns<'a> {
 
     fn rank(&self, head: &Head<'_>) -> Rank {
         let (came, _) = head.first;
-        (head.for_pool, self.namespaces.has[head.namespace], head.served.max(came), came)
+        (head.for_pool, self.namespaces.has[head.namespace], head.dispatched.max(came), came)
     }
 }
 
-impl<'a> Iterator for Turns<'a> {
+impl<'a> Iterator for Dispatch<'a> {
     type Item = (u64, &'a WorkItem);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -310,5 +316,5 @@ impl Limited {
 }
 
 #[cfg(test)]
-#[path = "line_tests.rs"]
+#[path = "fair_queue_tests.rs"]
 mod tests;

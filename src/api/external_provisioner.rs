@@ -11,7 +11,9 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use crate::clock::Clock;
-use crate::config::sidecar::{self, Drivers, Found, Sidecar, Sidecars, Watched, lease_name};
+use crate::config::external_provisioner::{
+    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, lease_name,
+};
 use crate::state::ClusterState;
 
 /// The time between two looks.
@@ -21,24 +23,24 @@ const LEASE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks again and again, until the process ends. If no config replaces a driver, it reads nothing.
 pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
-    let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
-    let mut known: BTreeMap<String, Found> = BTreeMap::new();
+    let mut watched: BTreeMap<String, LeaseWatch> = BTreeMap::new();
+    let mut known: BTreeMap<String, LeaseCheck> = BTreeMap::new();
     loop {
-        let drivers = shared.index().drivers_stood_for();
+        let drivers = shared.index().replaced_drivers();
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
         for (driver, namespaces) in drivers {
             match clock.within(LEASE_LIST_TIMEOUT, leases(&client, &driver)).await {
                 Some(Ok(leases)) => {
-                    let found = watched.entry(driver.clone()).or_default().look(&leases, &namespaces, clock.passed());
+                    let found = watched.entry(driver.clone()).or_default().check(&leases, &namespaces, clock.passed());
                     if known.get(&driver) != Some(&found) {
-                        let Found { sidecar, elsewhere } = &found;
-                        tracing::info!(driver, ?sidecar, ?elsewhere, "the external provisioner of a driver");
+                        let LeaseCheck { provisioner, elsewhere } = &found;
+                        tracing::info!(driver, ?provisioner, ?elsewhere, "the external provisioner of a driver");
                     }
                     known.insert(driver, found);
                 }
                 Some(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    known.insert(driver, Sidecar::Unknown(Some(forbidden(&status.message))).into());
+                    known.insert(driver, ExternalProvisioner::Unknown(Some(forbidden(&status.message))).into());
                 }
                 // While the API server does not answer, it accepts no writes either.
                 Some(Err(error)) => {
@@ -47,28 +49,28 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
                 None => tracing::warn!(driver, "the Lease of an external provisioner was not found out in time"),
             }
         }
-        shared.change(|index| index.change_sidecars(Sidecars::new(known.clone())));
+        shared.change(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
         clock.sleep(LEASE_LIST_INTERVAL).await;
     }
 }
 
 /// Looks once, for drivers by name.
-pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> Sidecars {
+pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> ExternalProvisioners {
     let mut known = BTreeMap::new();
     for (driver, namespaces) in drivers {
         let found = match leases(client, &driver).await {
-            Ok(leases) => sidecar::look_once(&leases, &namespaces, clock.now()),
-            Err(error) => Sidecar::Unknown(Some(error.to_string())).into(),
+            Ok(leases) => external_provisioner::check_once(&leases, &namespaces, clock.now()),
+            Err(error) => ExternalProvisioner::Unknown(Some(error.to_string())).into(),
         };
         known.insert(driver, found);
     }
-    Sidecars::new(known)
+    ExternalProvisioners::new(known)
 }
 
-async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<sidecar::Lease>> {
+async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_provisioner::Lease>> {
     let api: Api<Lease> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease_name(driver)));
-    Ok(api.list(&named).await?.items.iter().map(sidecar::Lease::from).collect())
+    Ok(api.list(&named).await?.items.iter().map(external_provisioner::Lease::from).collect())
 }
 
 fn forbidden(message: &str) -> String {

@@ -38,7 +38,7 @@ const LONGEST_TERM: Duration = Duration::from_secs(15 * 60);
 
 /// The state of a driver's external provisioner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sidecar {
+pub enum ExternalProvisioner {
     /// The state is unknown, with the reason. Without a reason, nobody has looked yet.
     Unknown(Option<String>),
     /// Nobody renews the Lease.
@@ -52,17 +52,17 @@ pub enum Sidecar {
     },
 }
 
-impl Sidecar {
+impl ExternalProvisioner {
     /// Returns the reason why classes of the driver are not served, for the config's verdict. Returns `None` while
     /// nobody has looked yet.
-    pub fn keeps(&self, driver: &str, classes: &[&String]) -> Option<String> {
+    pub fn blocking_reason(&self, driver: &str, classes: &[&String]) -> Option<String> {
         let classes = classes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
         match self {
-            Sidecar::Gone | Sidecar::Unknown(None) => None,
-            Sidecar::Unknown(Some(why)) => Some(format!(
+            ExternalProvisioner::Gone | ExternalProvisioner::Unknown(None) => None,
+            ExternalProvisioner::Unknown(Some(why)) => Some(format!(
                 "the StorageClasses of {driver} are not served ({classes}): whether its external provisioner is at work is not known: {why}"
             )),
-            Sidecar::Live { lease, holder } => Some(format!(
+            ExternalProvisioner::Live { lease, holder } => Some(format!(
                 "the StorageClasses of {driver} are left to its external provisioner ({classes}), which is at work: {holder} holds the Lease {lease}; they are served here when that is not renewed any more"
             )),
         }
@@ -70,10 +70,10 @@ impl Sidecar {
 }
 
 /// Returns the drivers that the configs replace, each with all namespaces in which its external provisioner may run.
-pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> Drivers {
+pub fn replaced_drivers<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> Drivers {
     let mut drivers = Drivers::new();
     for config in configs.into_iter().filter(|config| config.is_for(identity)) {
-        let Some(driver) = config.stands_for() else { continue };
+        let Some(driver) = config.replaces() else { continue };
         drivers.entry(driver.to_owned()).or_default().extend(namespaces(&config.name.namespace, &config.data));
     }
     drivers
@@ -85,10 +85,10 @@ pub type Drivers = BTreeMap<String, BTreeSet<String>>;
 /// Returns the configs without a label that replace a driver, by the driver's name. Such a config serves all classes of
 /// its driver that no label names. If two configs replace one driver, the older serves, and the second list has the
 /// problem of the newer.
-pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, Vec<(&'a Config, Problem)>) {
+pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, Vec<(&'a Config, Problem)>) {
     let (mut first, mut second) = (BTreeMap::<&str, &Config>::new(), Vec::new());
     for config in by_age.iter().copied().filter(|config| config.class.is_none()) {
-        let Some(driver) = config.stands_for() else { continue };
+        let Some(driver) = config.replaces() else { continue };
         let Some(older) = first.get(driver) else {
             first.insert(driver, config);
             continue;
@@ -104,24 +104,24 @@ pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, V
 
 /// The states of all external provisioners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sidecars {
-    known: BTreeMap<String, Sidecar>,
+pub struct ExternalProvisioners {
+    known: BTreeMap<String, ExternalProvisioner>,
     elsewhere: BTreeMap<String, ObjectName>,
     none: bool,
 }
 
 /// The result of looking at the Leases of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LeaseCheck {
     /// The state of the external provisioner.
-    pub sidecar: Sidecar,
+    pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
 }
 
-impl From<Sidecar> for Found {
-    fn from(sidecar: Sidecar) -> Self {
-        Found { sidecar, elsewhere: None }
+impl From<ExternalProvisioner> for LeaseCheck {
+    fn from(provisioner: ExternalProvisioner) -> Self {
+        LeaseCheck { provisioner, elsewhere: None }
     }
 }
 
@@ -134,15 +134,15 @@ pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     )
 }
 
-impl Sidecars {
+impl ExternalProvisioners {
     /// Collects the results for each driver.
-    pub fn new(found: impl IntoIterator<Item = (String, Found)>) -> Self {
-        let mut sidecars = Sidecars::default();
-        for (driver, Found { sidecar, elsewhere }) in found {
-            sidecars.elsewhere.extend(elsewhere.map(|lease| (driver.clone(), lease)));
-            sidecars.known.insert(driver, sidecar);
+    pub fn new(found: impl IntoIterator<Item = (String, LeaseCheck)>) -> Self {
+        let mut external_provisioners = ExternalProvisioners::default();
+        for (driver, LeaseCheck { provisioner, elsewhere }) in found {
+            external_provisioners.elsewhere.extend(elsewhere.map(|lease| (driver.clone(), lease)));
+            external_provisioners.known.insert(driver, provisioner);
         }
-        sidecars
+        external_provisioners
     }
 
     /// Returns a held Lease with a driver's name in a namespace that does not count.
@@ -152,15 +152,15 @@ impl Sidecars {
 
     /// Returns the state without a cluster, where no external provisioner runs.
     pub fn none() -> Self {
-        Sidecars { none: true, ..Sidecars::default() }
+        ExternalProvisioners { none: true, ..ExternalProvisioners::default() }
     }
 
     /// Returns the state of a driver's external provisioner.
-    pub fn of(&self, driver: &str) -> &Sidecar {
+    pub fn of(&self, driver: &str) -> &ExternalProvisioner {
         match self.known.get(driver) {
-            Some(sidecar) => sidecar,
-            None if self.none => &Sidecar::Gone,
-            None => &Sidecar::Unknown(None),
+            Some(provisioner) => provisioner,
+            None if self.none => &ExternalProvisioner::Gone,
+            None => &ExternalProvisioner::Unknown(None),
         }
     }
 }
@@ -205,14 +205,14 @@ impl From<&k8s_openapi::api::coordination::v1::Lease> for Lease {
 const HOLDER: usize = 200;
 
 impl Lease {
-    fn live(&self) -> Sidecar {
-        Sidecar::Live { lease: self.name.clone(), holder: line(&self.holder, HOLDER) }
+    fn state(&self) -> ExternalProvisioner {
+        ExternalProvisioner::Live { lease: self.name.clone(), holder: line(&self.holder, HOLDER) }
     }
 
     /// Adds a held Lease to the result. Returns whether the Lease counts.
-    fn counts_in(&self, namespaces: &BTreeSet<String>, found: &mut Found) {
+    fn counts_in(&self, namespaces: &BTreeSet<String>, found: &mut LeaseCheck) {
         match namespaces.contains(&self.name.namespace) {
-            true => found.sidecar = self.live(),
+            true => found.provisioner = self.state(),
             // The first by name is kept, so that the result is always the same.
             false if found.elsewhere.as_ref().is_none_or(|before| self.name < *before) => {
                 found.elsewhere = Some(self.name.clone());
@@ -225,19 +225,20 @@ impl Lease {
 /// The Leases of one driver, observed over time. The clocks of two machines are never compared: a term ends when its
 /// duration has passed here since the last renewal was observed.
 #[derive(Clone, Debug, Default)]
-pub struct Watched {
+pub struct LeaseWatch {
     /// The resourceVersion of each Lease, and the time at which it was first observed.
-    seen: BTreeMap<ObjectName, (String, Duration)>,
+    leases: BTreeMap<ObjectName, (String, Duration)>,
 }
 
-impl Watched {
+impl LeaseWatch {
     /// Returns the result of all Leases with the driver's name, of which those in `namespaces` count. `now` never goes
     /// back.
-    pub fn look(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> Found {
-        self.seen.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
-        let mut found = Found::from(Sidecar::Gone);
+    pub fn check(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> LeaseCheck {
+        self.leases.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
+        let mut found = LeaseCheck::from(ExternalProvisioner::Gone);
         for lease in leases {
-            let (version, since) = self.seen.entry(lease.name.clone()).or_insert_with(|| (lease.version.clone(), now));
+            let (version, since) =
+                self.leases.entry(lease.name.clone()).or_insert_with(|| (lease.version.clone(), now));
             if *version != lease.version {
                 (*version, *since) = (lease.version.clone(), now);
             }
@@ -251,12 +252,12 @@ impl Watched {
 
 /// Returns the result for a program that looks only once, by its clock, in seconds since 1970. Allows for clocks that
 /// differ.
-pub fn look_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> Found {
+pub fn check_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> LeaseCheck {
     let recent = |lease: &&Lease| {
         let term = i64::try_from(lease.term.as_secs()).unwrap_or(i64::MAX);
         !lease.holder.is_empty() && now.saturating_sub(lease.renewed) < term.saturating_mul(2)
     };
-    let mut found = Found::from(Sidecar::Gone);
+    let mut found = LeaseCheck::from(ExternalProvisioner::Gone);
     leases.iter().filter(recent).for_each(|lease| lease.counts_in(namespaces, &mut found));
     found
 }
@@ -297,50 +298,56 @@ mod tests {
 
     #[test]
     fn a_lease_counts_for_one_term_after_its_last_renewal_was_seen() {
-        let mut watched = Watched::default();
-        assert_eq!(watched.look(&[], &all(), at(0)).sidecar, Sidecar::Gone);
+        let mut watched = LeaseWatch::default();
+        assert_eq!(watched.check(&[], &all(), at(0)).provisioner, ExternalProvisioner::Gone);
         let held = lease("kube-system", "a", "1");
-        assert_eq!(watched.look(std::slice::from_ref(&held), &all(), at(0)).sidecar, held.live());
-        assert_eq!(watched.look(std::slice::from_ref(&held), &all(), at(14)).sidecar, held.live());
+        assert_eq!(watched.check(std::slice::from_ref(&held), &all(), at(0)).provisioner, held.state());
+        assert_eq!(watched.check(std::slice::from_ref(&held), &all(), at(14)).provisioner, held.state());
         let renewed = lease("kube-system", "a", "2");
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(14)).sidecar, renewed.live());
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(28)).sidecar, renewed.live());
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(29)).sidecar, Sidecar::Gone);
+        assert_eq!(watched.check(std::slice::from_ref(&renewed), &all(), at(14)).provisioner, renewed.state());
+        assert_eq!(watched.check(std::slice::from_ref(&renewed), &all(), at(28)).provisioner, renewed.state());
+        assert_eq!(
+            watched.check(std::slice::from_ref(&renewed), &all(), at(29)).provisioner,
+            ExternalProvisioner::Gone
+        );
         // Another holder takes the Lease over.
         let other = lease("kube-system", "b", "3");
-        assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(60)).sidecar, other.live());
+        assert_eq!(watched.check(std::slice::from_ref(&other), &all(), at(60)).provisioner, other.state());
         // A released Lease is not waited for.
-        assert_eq!(watched.look(&[lease("kube-system", "", "4")], &all(), at(61)).sidecar, Sidecar::Gone);
+        assert_eq!(
+            watched.check(&[lease("kube-system", "", "4")], &all(), at(61)).provisioner,
+            ExternalProvisioner::Gone
+        );
         // A Lease that was deleted and created again counts as new.
-        assert_eq!(watched.look(&[], &all(), at(62)).sidecar, Sidecar::Gone);
-        assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(90)).sidecar, other.live());
+        assert_eq!(watched.check(&[], &all(), at(62)).provisioner, ExternalProvisioner::Gone);
+        assert_eq!(watched.check(std::slice::from_ref(&other), &all(), at(90)).provisioner, other.state());
     }
 
     #[test]
     fn a_stale_lease_of_another_namespace_hides_none() {
-        let mut watched = Watched::default();
+        let mut watched = LeaseWatch::default();
         let (stale, held) = (lease("old", "a", "1"), lease("new", "b", "1"));
-        assert_eq!(watched.look(std::slice::from_ref(&stale), &all(), at(0)).sidecar, stale.live());
+        assert_eq!(watched.check(std::slice::from_ref(&stale), &all(), at(0)).provisioner, stale.state());
         for leases in [[stale.clone(), held.clone()], [held.clone(), stale.clone()]] {
-            assert_eq!(watched.look(&leases, &all(), at(20)).sidecar, held.live());
+            assert_eq!(watched.check(&leases, &all(), at(20)).provisioner, held.state());
         }
     }
 
     #[test]
     fn who_looks_once_goes_by_the_clock() {
         let held = lease("a", "x", "1");
-        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 1029).sidecar, held.live());
-        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 900).sidecar, held.live());
-        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 1030).sidecar, Sidecar::Gone);
-        assert_eq!(look_once(&[lease("a", "", "1")], &all(), 1000).sidecar, Sidecar::Gone);
+        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 1029).provisioner, held.state());
+        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 900).provisioner, held.state());
+        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 1030).provisioner, ExternalProvisioner::Gone);
+        assert_eq!(check_once(&[lease("a", "", "1")], &all(), 1000).provisioner, ExternalProvisioner::Gone);
     }
 
     #[test]
     fn without_a_cluster_nobody_is_at_work_and_with_one_nobody_knows_at_first() {
-        assert_eq!(Sidecars::none().of("d"), &Sidecar::Gone);
-        assert_eq!(Sidecars::default().of("d"), &Sidecar::Unknown(None));
-        let known = Sidecars::new([("d".to_owned(), Sidecar::Gone.into())]);
-        assert_eq!((known.of("d"), known.of("e")), (&Sidecar::Gone, &Sidecar::Unknown(None)));
+        assert_eq!(ExternalProvisioners::none().of("d"), &ExternalProvisioner::Gone);
+        assert_eq!(ExternalProvisioners::default().of("d"), &ExternalProvisioner::Unknown(None));
+        let known = ExternalProvisioners::new([("d".to_owned(), ExternalProvisioner::Gone.into())]);
+        assert_eq!((known.of("d"), known.of("e")), (&ExternalProvisioner::Gone, &ExternalProvisioner::Unknown(None)));
     }
 
     #[test]
@@ -357,7 +364,7 @@ mod tests {
             data: keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             ..Config::default()
         };
-        let counted = |configs: &[Config]| drivers_stood_for(&identity, configs).remove("d").unwrap_or_default();
+        let counted = |configs: &[Config]| replaced_drivers(&identity, configs).remove("d").unwrap_or_default();
         let stands = (keys::STANDS_FOR.name, "d");
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
@@ -367,18 +374,18 @@ mod tests {
 
         let (own, theirs) = (lease("team", "tom", "1"), lease("kube-system", "a", "1"));
         let namespaces = set(&["kube-system"]);
-        let elsewhere = Found { sidecar: Sidecar::Gone, elsewhere: Some(own.name.clone()) };
-        let mut watched = Watched::default();
-        assert_eq!(watched.look(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops nobody");
-        assert_eq!(look_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
+        let elsewhere = LeaseCheck { provisioner: ExternalProvisioner::Gone, elsewhere: Some(own.name.clone()) };
+        let mut watched = LeaseWatch::default();
+        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops nobody");
+        assert_eq!(check_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
         for both in [[own.clone(), theirs.clone()], [theirs.clone(), own.clone()]] {
-            let found = Found { sidecar: theirs.live(), elsewhere: Some(own.name.clone()) };
-            assert_eq!(watched.look(&both, &namespaces, at(1)), found, "and hides nobody");
-            assert_eq!(look_once(&both, &namespaces, 1000), found);
+            let found = LeaseCheck { provisioner: theirs.state(), elsewhere: Some(own.name.clone()) };
+            assert_eq!(watched.check(&both, &namespaces, at(1)), found, "and hides nobody");
+            assert_eq!(check_once(&both, &namespaces, 1000), found);
         }
-        assert_eq!(watched.look(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere, None, "it is not renewed");
-        let long = lease("kube-system", &"x\n".repeat(1000), "1").live();
-        let Sidecar::Live { holder, .. } = long else { panic!("{long:?}") };
+        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere, None, "it is not renewed");
+        let long = lease("kube-system", &"x\n".repeat(1000), "1").state();
+        let ExternalProvisioner::Live { holder, .. } = long else { panic!("{long:?}") };
         assert!(holder.len() <= HOLDER && !holder.contains('\n'), "{holder}");
     }
 }

@@ -14,7 +14,7 @@
 //! |---|---|---|---|
 //! | 1 | a probe that is not the current one | it is not terminating | [`Step::DeleteProbe`] |
 //! | 2 | a current probe | for less than [`PROBE_TIMEOUT`] | [`Step::Wait`] |
-//! | 3 | a current probe | for longer | [`Step::GiveUp`] |
+//! | 3 | a current probe | for longer | [`Step::GiveUpProbe`] |
 //! | 4 | no probe | [`MIN_VOLUMES`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
 //! | 5 | no probe | | [`Step::Nothing`] |
 //!
@@ -52,7 +52,7 @@ pub enum Step {
     /// Deletes this probe.
     DeleteProbe(String),
     /// Gives up the current probe.
-    GiveUp,
+    GiveUpProbe,
 }
 
 /// Decides the next step.
@@ -60,7 +60,7 @@ pub fn decide(o: &Observed<'_>) -> Step {
     match (o.old, o.current) {
         (Some(old), _) => Step::DeleteProbe(old.to_owned()),
         (None, Some(since)) if since < PROBE_TIMEOUT => Step::Wait(PROBE_TIMEOUT - since),
-        (None, Some(_)) => Step::GiveUp,
+        (None, Some(_)) => Step::GiveUpProbe,
         (None, None) if o.many => Step::Create,
         (None, None) => Step::Nothing,
     }
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(decide(&old), Step::DeleteProbe("a".into()));
         let current = Observed { old: None, ..old };
         assert_eq!(decide(&current), Step::Wait(PROBE_TIMEOUT));
-        assert_eq!(decide(&Observed { current: Some(PROBE_TIMEOUT), ..current.clone() }), Step::GiveUp);
+        assert_eq!(decide(&Observed { current: Some(PROBE_TIMEOUT), ..current.clone() }), Step::GiveUpProbe);
         let none = Observed { current: None, ..current };
         assert_eq!(decide(&none), Step::Create);
         assert_eq!(decide(&Observed { many: false, ..none }), Step::Nothing);

@@ -13,9 +13,9 @@ use serde_json::value::{RawValue, to_raw_value};
 /// An object without `metadata.managedFields`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Lean<K>(pub K);
+pub struct Trimmed<K>(pub K);
 
-impl<K: Resource> Resource for Lean<K> {
+impl<K: Resource> Resource for Trimmed<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -44,12 +44,12 @@ impl<K: Resource> Resource for Lean<K> {
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Trimmed<K> {
     /// Reads the JSON of an API server as text, and cuts it before. Each kind is read from one form of text only,
     /// whatever its source, and so compiled once.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let whole = <&RawValue>::deserialize(deserializer)?;
-        cut(whole.get()).and_then(|text| serde_json::from_str(&text)).map(Lean).map_err(D::Error::custom)
+        cut(whole.get()).and_then(|text| serde_json::from_str(&text)).map(Trimmed).map_err(D::Error::custom)
     }
 }
 
@@ -104,12 +104,12 @@ mod tests {
         let claim = claim_with;
         let whole: PersistentVolumeClaim = serde_json::from_value(claim(json!(null))).unwrap();
         for text in [claim(managed()).to_string(), format!("{:#}", claim(managed()))] {
-            let lean: Lean<PersistentVolumeClaim> = serde_json::from_str(&text).unwrap();
+            let lean: Trimmed<PersistentVolumeClaim> = serde_json::from_str(&text).unwrap();
             assert_eq!(lean.0, whole);
             assert_eq!(serde_json::to_value(&lean).unwrap(), serde_json::to_value(&whole).unwrap());
         }
         let text = claim(managed()).to_string();
-        let lean: Lean<PersistentVolumeClaim> = serde_json::from_str(&text).unwrap();
+        let lean: Trimmed<PersistentVolumeClaim> = serde_json::from_str(&text).unwrap();
         assert_eq!((lean.name_any(), lean.0), ("a".into(), whole));
     }
 
@@ -120,14 +120,14 @@ mod tests {
             "metadata": { "name": "s", "managedFields": managed() },
             "spec": { "source": { "persistentVolumeClaimName": "c" } },
         });
-        let lean: Lean<VolumeSnapshot> = serde_json::from_str(&snapshot.to_string()).unwrap();
+        let lean: Trimmed<VolumeSnapshot> = serde_json::from_str(&snapshot.to_string()).unwrap();
         assert_eq!((lean.name_any().as_str(), lean.managed_fields()), ("s", &[][..]));
         let list = json!({ "apiVersion": "v1", "kind": "VolumeSnapshotList", "metadata": {}, "items": [snapshot] });
-        let list: kube::core::ObjectList<Lean<VolumeSnapshot>> = serde_json::from_str(&list.to_string()).unwrap();
+        let list: kube::core::ObjectList<Trimmed<VolumeSnapshot>> = serde_json::from_str(&list.to_string()).unwrap();
         assert_eq!((list.items.len(), list.items[0].name_any()), (1, lean.name_any()));
         let event = format!(r#"{{"type":"ADDED","object":{}}}"#, claim_with(managed()));
-        let event: WatchEvent<Lean<PersistentVolumeClaim>> = serde_json::from_slice(event.as_bytes()).unwrap();
-        let WatchEvent::Added(Lean(claim)) = event else { panic!("{event:?}") };
+        let event: WatchEvent<Trimmed<PersistentVolumeClaim>> = serde_json::from_slice(event.as_bytes()).unwrap();
+        let WatchEvent::Added(Trimmed(claim)) = event else { panic!("{event:?}") };
         assert_eq!((claim.name_any().as_str(), claim.managed_fields()), ("a", &[][..]));
     }
 
@@ -148,7 +148,7 @@ mod tests {
             "{",
         ] {
             let (whole, lean) =
-                (serde_json::from_str::<ConfigMap>(text), serde_json::from_str::<Lean<ConfigMap>>(text));
+                (serde_json::from_str::<ConfigMap>(text), serde_json::from_str::<Trimmed<ConfigMap>>(text));
             assert_eq!(lean.map(|lean| lean.0).ok(), whole.ok(), "{text}");
         }
     }
