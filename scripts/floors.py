@@ -20,7 +20,7 @@ FLOORS = {
         claim
         volume
         capacity policies
-        orphans
+        findings
     """,
     "src": """
         clock

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::capacity::{CAPABILITY, Published};
 use crate::config::classes::Verdict;
-use crate::orphans::Kind;
+use crate::findings::FindingKind;
 
 mod spec;
 
@@ -181,10 +181,10 @@ impl Metrics {
     }
 
     /// Sets the numbers of findings of the last sweep, by kind.
-    pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a Kind>) {
-        let mut counts: BTreeMap<Kind, i64> = BTreeMap::new();
+    pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a FindingKind>) {
+        let mut counts: BTreeMap<FindingKind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
-        for kind in Kind::ALL {
+        for kind in FindingKind::ALL {
             let count = counts.get(kind).copied().unwrap_or(0);
             self.orphans.get_or_create(&OrphanKind { kind: kind.as_str() }).set(count);
         }
@@ -198,7 +198,7 @@ impl Metrics {
     }
 
     /// Counts an orphaned object that was deleted.
-    pub fn orphan_removed(&self, kind: Kind) {
+    pub fn orphan_removed(&self, kind: FindingKind) {
         self.orphans_removed.get_or_create(&OrphanKind { kind: kind.as_str() }).inc();
     }
 
@@ -245,8 +245,8 @@ mod tests {
         metrics.ready([(("c".to_owned(), 1), 1)].into());
         metrics.batch("c", 2);
         metrics.errors("conflict");
-        metrics.orphans([Kind::NodeGone].iter());
-        metrics.orphan_removed(Kind::JobFinished);
+        metrics.orphans([FindingKind::NodeGone].iter());
+        metrics.orphan_removed(FindingKind::JobFinished);
         metrics.configs(std::iter::empty());
         type Counts = fn(&Metrics, &str);
         let by_class: [Counts; 9] = [

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use contract::exit::Failure;
 use contract::names;
 use contract::request::Operation;
-use flex_provisioner::api::events::note;
+use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};
 use flex_provisioner::claim::nodes::NodeChoice;
@@ -139,7 +139,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     }
     if let Err(why) = admit(&claim, &recipe, false) {
         assert!(!why.is_empty());
-        tellable(&note(&why), 1024);
+        tellable(&event_note(&why), 1024);
     }
     let class = Class {
         name: "silver".into(),
@@ -206,7 +206,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
 fn check_said(decision: &Decision) {
     if let Some(tell) = &decision.event {
         assert!(!tell.message.is_empty() && tell.reason.allows(tell.warning), "nothing is said: {decision:?}");
-        tellable(&note(&tell.message), 1024);
+        tellable(&event_note(&tell.message), 1024);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::request::Operation;
-use flex_provisioner::api::events::note;
+use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
 use flex_provisioner::config::document::{self, Document};
@@ -148,7 +148,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
     }
     let told = annotation(verdict);
     tellable(&told, VERDICT);
-    tellable(&note(&told), 1024);
+    tellable(&event_note(&told), 1024);
     let ClassLookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
     match &class.recipe {
         Ok(recipe) => {
@@ -158,7 +158,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
         }
         Err(why) => {
             assert!(!verdict.problems.is_empty() || object.is_some(), "no reason is told");
-            tellable(&note(why), 1024);
+            tellable(&event_note(why), 1024);
         }
     }
 }

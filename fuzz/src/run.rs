@@ -1,7 +1,7 @@
 //! The data of nodes and images: statuses of pods and Jobs, exit codes, last words, warnings.
 
 use contract::exit::{self, Failure};
-use flex_provisioner::api::events::note;
+use flex_provisioner::api::events::event_note;
 use flex_provisioner::run::failure::LastFailure;
 use flex_provisioner::run::state::{Cause, RunState, state};
 use flex_provisioner::run::view::{Job, Pod, WarningEvent};
@@ -68,7 +68,7 @@ fn told(cause: &Cause) {
     assert!(!cause.message.is_empty());
     tellable(&cause.reason, REASON);
     tellable(&cause.message, MESSAGE);
-    let event = note(&format!("attempt 1 failed: {}; next try in 2 s", cause.message));
+    let event = event_note(&format!("attempt 1 failed: {}; next try in 2 s", cause.message));
     tellable(&event, 1024);
     let failure = LastFailure::of_delete(1, 0, cause, None);
     let kept = json!(failure).to_string();
@@ -135,7 +135,7 @@ fn pod(draw: &mut Draw<'_>) -> Pod {
 fn warning_events(draw: &mut Draw<'_>) -> Vec<WarningEvent> {
     let count = draw.below(3);
     let event = |draw: &mut Draw<'_>| WarningEvent {
-        about: draw.pick(&["job", "pod", "x"]).to_owned(),
+        object_uid: draw.pick(&["job", "pod", "x"]).to_owned(),
         reason: draw.text_or(REASONS),
         message: draw.text(),
         at: draw.number(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use contract::names;
-use flex_provisioner::api::events::note;
+use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
@@ -187,7 +187,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         NOW,
     );
     if let Some(tell) = &decision.event {
-        tellable(&note(&tell.message), 1024);
+        tellable(&event_note(&tell.message), 1024);
     }
     match &decision.step {
         Step::Adopt { provenance, .. } => {
@@ -260,7 +260,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
-        volume.mark = Some(flex_provisioner::model::volume::mark(&text));
+        volume.adoption_mark = Some(flex_provisioner::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
@@ -299,7 +299,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     };
     let decision = of_volume::decide(&observed, NOW);
     if let Some(tell) = &decision.event {
-        tellable(&note(&tell.message), 1024);
+        tellable(&event_note(&tell.message), 1024);
     }
     if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "storage is deleted by what an image says");

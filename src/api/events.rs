@@ -23,22 +23,22 @@ use crate::object::{ObjectName, hash};
 use crate::text;
 
 /// The time within which the same text on the same object is not repeated.
-const QUIET: Duration = Duration::from_secs(600);
+const REPEAT_AFTER: Duration = Duration::from_secs(600);
 /// The time between two clean-ups of old entries.
 const SWEEP: Duration = Duration::from_secs(60);
 const MAX_REMEMBERED: usize = 20_000;
 /// The largest note of an event that the API server accepts, in bytes.
 const MAX_NOTE: usize = 1024;
 /// The number of events that are written at one time. Events on one object are written one after another.
-const LANES: usize = 8;
+const WRITERS: usize = 8;
 /// The longest time for an answer. Then the connection counts as dead, and another is tried.
 const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delays between tries to write one event, in seconds: two and a half minutes in all.
-const PAUSES: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
+const RETRY_DELAYS: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
 
 /// The object of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct ObjectRef {
     /// The kind of the object.
     pub kind: &'static str,
     /// The name of the object; the namespace is empty for volumes.
@@ -47,7 +47,7 @@ pub struct About {
     pub uid: String,
 }
 
-impl About {
+impl ObjectRef {
     /// Names a claim as the object of an event.
     pub fn claim(claim: &Claim) -> Self {
         Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
@@ -77,16 +77,16 @@ impl About {
 }
 
 /// Prepares a message: cuts it to the API's limit, and escapes everything on which a terminal would act.
-pub fn note(message: &str) -> String {
+pub fn event_note(message: &str) -> String {
     text::printable(message, MAX_NOTE)
 }
 
 #[derive(Debug)]
-struct Note {
+struct QueuedEvent {
     key: String,
     count: i32,
     at: jiff::Timestamp,
-    about: About,
+    object: ObjectRef,
     warning: bool,
     reason: &'static Reason,
     message: String,
@@ -94,7 +94,7 @@ struct Note {
 
 /// The events that were emitted lately.
 #[derive(Debug, Default)]
-struct Told {
+struct Dedup {
     /// The hash of each object, and of each text with its object. The values are the time of the last event and the
     /// number of events.
     hashes: HashMap<u64, (Duration, i32)>,
@@ -102,11 +102,11 @@ struct Told {
     swept: Duration,
 }
 
-impl Told {
+impl Dedup {
     /// Records a text on an object. Returns how often it was emitted, this time included; `None` if it was emitted a
     /// moment ago.
-    fn tell(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
-        let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
+    fn record(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
+        let is_new = |at: Duration| now.saturating_sub(at) < REPEAT_AFTER;
         if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MAX_REMEMBERED {
             self.swept = now;
             self.hashes.retain(|_, (at, _)| is_new(*at));
@@ -132,55 +132,56 @@ impl Told {
     }
 }
 
-fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().expect("no code panics while it holds what was told")
+fn locked(dedup: &Mutex<Dedup>) -> MutexGuard<'_, Dedup> {
+    dedup.lock().expect("no code panics while it holds what was told")
 }
 
 /// The recorder of events. It never blocks: events are written in the background, in order for each object.
 #[derive(Debug)]
-pub struct Events {
-    lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
-    told: Arc<Mutex<Told>>,
+pub struct EventRecorder {
+    writers: Vec<mpsc::UnboundedSender<Option<QueuedEvent>>>,
+    dedup: Arc<Mutex<Dedup>>,
     clock: Clock,
 }
 
-impl Events {
-    /// Starts the writers. After [`Events::close`], await the handle until all events are written.
+impl EventRecorder {
+    /// Starts the writers. After [`EventRecorder::close`], await the handle until all events are written.
     pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
-        let told = Arc::<Mutex<Told>>::default();
-        let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
+        let dedup = Arc::<Mutex<Dedup>>::default();
+        let (lanes, receivers): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::unbounded_channel()).unzip();
         let writers = receivers
             .into_iter()
-            .map(|notes| drain(notes, client.clone(), component.clone(), told.clone(), clock.clone()));
+            .map(|notes| drain(notes, client.clone(), component.clone(), dedup.clone(), clock.clone()));
         let writers = futures::future::join_all(writers.collect::<Vec<_>>());
-        (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
+        (EventRecorder { writers: lanes, dedup, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
 
     /// Emits an event on an object.
-    pub fn tell(&self, about: About, warning: bool, reason: &'static Reason, message: impl Into<String>) {
+    pub fn emit(&self, about: ObjectRef, warning: bool, reason: &'static Reason, message: impl Into<String>) {
         debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
         debug_assert!(reason.is_on(about.kind), "no event {reason} is on a {}", about.kind);
-        let message = note(&message.into());
+        let message = event_note(&message.into());
         let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
         let object = short(&hash(about.uid.as_bytes()));
-        let Some(count) = locked(&self.told).tell(short(&key), object, self.clock.passed()) else { return };
+        let Some(count) = locked(&self.dedup).record(short(&key), object, self.clock.passed()) else { return };
         match warning {
             true => tracing::warn!(kind = about.kind, name = %about.name, reason = reason.name, message),
             false => tracing::info!(kind = about.kind, name = %about.name, reason = reason.name, message),
         }
-        let lane = object as usize % LANES;
+        let writer = object as usize % WRITERS;
         let at = self.clock.wall();
-        let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
+        let _ =
+            self.writers[writer].send(Some(QueuedEvent { key, count, at, object: about, warning, reason, message }));
     }
 
     /// Checks whether this process has emitted an event on an object lately.
-    pub fn has_told(&self, uid: &str) -> bool {
-        locked(&self.told).has(short(&hash(uid.as_bytes())))
+    pub fn has_emitted(&self, uid: &str) -> bool {
+        locked(&self.dedup).has(short(&hash(uid.as_bytes())))
     }
 
     /// Stops the recorder: the writers end when all earlier events are written.
     pub fn close(&self) {
-        self.lanes.iter().for_each(|lane| drop(lane.send(None)));
+        self.writers.iter().for_each(|writer| drop(writer.send(None)));
     }
 }
 
@@ -201,16 +202,16 @@ fn short(hash: &str) -> u64 {
 
 /// Writes events one after another, and waits while the API server does not answer.
 async fn drain(
-    mut notes: mpsc::UnboundedReceiver<Option<Note>>,
+    mut notes: mpsc::UnboundedReceiver<Option<QueuedEvent>>,
     client: Client,
     component: String,
-    told: Arc<Mutex<Told>>,
+    dedup: Arc<Mutex<Dedup>>,
     clock: Clock,
 ) {
-    while let Some(Some(note)) = notes.recv().await {
-        let mut pauses = PAUSES.iter();
+    while let Some(Some(event_note)) = notes.recv().await {
+        let mut pauses = RETRY_DELAYS.iter();
         loop {
-            let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &component, &note)).await;
+            let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &component, &event_note)).await;
             let error = match written {
                 Some(Ok(())) => break,
                 Some(Err(error)) if !passes(&error) => error.to_string(),
@@ -226,9 +227,9 @@ async fn drain(
                     None => format!("no answer within {EVENT_WRITE_TIMEOUT:?}"),
                 },
             };
-            tracing::warn!(about = %note.about.name, reason = note.reason.name, message = note.message, error, "an event was not written");
+            tracing::warn!(about = %event_note.object.name, reason = event_note.reason.name, message = event_note.message, error, "an event was not written");
             // Forgotten, the event is emitted again when the object is reconciled.
-            locked(&told).forget(short(&note.key), short(&hash(note.about.uid.as_bytes())));
+            locked(&dedup).forget(short(&event_note.key), short(&hash(event_note.object.uid.as_bytes())));
             break;
         }
     }
@@ -242,10 +243,10 @@ fn passes(error: &kube::Error) -> bool {
     }
 }
 
-async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube::Error> {
-    let Note { key, count, about: About { kind, name, uid }, .. } = note;
+async fn write(client: &Client, component: &str, event_note: &QueuedEvent) -> Result<(), kube::Error> {
+    let QueuedEvent { key, count, object: ObjectRef { kind, name, uid }, .. } = event_note;
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
-    let now = Time(note.at);
+    let now = Time(event_note.at);
     let mut short = name.name.clone();
     short.truncate(200);
     let event_name = format!("{}.{key}", short.trim_end_matches('.'));
@@ -263,9 +264,9 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
             uid: Some(uid.clone()),
             ..ObjectReference::default()
         },
-        type_: Some(if note.warning { "Warning".into() } else { "Normal".into() }),
-        reason: Some(note.reason.name.into()),
-        message: Some(note.message.clone()),
+        type_: Some(if event_note.warning { "Warning".into() } else { "Normal".into() }),
+        reason: Some(event_note.reason.name.into()),
+        message: Some(event_note.message.clone()),
         count: Some(*count),
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now.clone()),
@@ -326,28 +327,28 @@ mod tests {
     #[test]
     fn what_was_told_long_ago_is_told_again_and_forgotten_where_there_is_much() {
         let (text, object) = (1, 2);
-        let mut told = Told::default();
-        assert_eq!(told.tell(text, object, QUIET), Some(1));
-        assert_eq!((told.tell(text, object, QUIET * 2 - SWEEP), told.has(object)), (None, true));
-        assert_eq!(told.tell(text, object, QUIET * 2), Some(2));
+        let mut dedup = Dedup::default();
+        assert_eq!(dedup.record(text, object, REPEAT_AFTER), Some(1));
+        assert_eq!((dedup.record(text, object, REPEAT_AFTER * 2 - SWEEP), dedup.has(object)), (None, true));
+        assert_eq!(dedup.record(text, object, REPEAT_AFTER * 2), Some(2));
         for many in 0..MAX_REMEMBERED as u64 {
-            told.tell(3 + many, object, QUIET * 3);
+            dedup.record(3 + many, object, REPEAT_AFTER * 3);
         }
-        assert_eq!(told.tell(text, object, QUIET * 3), Some(1), "the texts before are forgotten");
-        told.forget(text, object);
-        assert_eq!((told.tell(text, object, QUIET * 3), told.has(text)), (Some(1), true));
+        assert_eq!(dedup.record(text, object, REPEAT_AFTER * 3), Some(1), "the texts before are forgotten");
+        dedup.forget(text, object);
+        assert_eq!((dedup.record(text, object, REPEAT_AFTER * 3), dedup.has(text)), (Some(1), true));
     }
 
-    fn claim() -> About {
-        About { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
+    fn claim() -> ObjectRef {
+        ObjectRef { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
     }
 
     #[tokio::test]
     async fn what_cannot_be_written_now_is_written_later_and_in_order() {
         let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
-        let (events, end) = Events::start(client, "test".into(), Clock::default());
-        events.tell(claim(), true, reason::WAITING, "one");
-        events.tell(claim(), true, reason::PROVISIONING_FAILED, "two");
+        let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
+        events.emit(claim(), true, reason::WAITING, "one");
+        events.emit(claim(), true, reason::PROVISIONING_FAILED, "two");
         events.close();
         end.await.unwrap();
         let reasons: Vec<_> = written.lock().unwrap().iter().map(|event| event["reason"].clone()).collect();
@@ -357,13 +358,13 @@ mod tests {
     #[tokio::test]
     async fn what_was_refused_is_told_again_and_what_was_written_is_not() {
         let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
-        let (events, end) = Events::start(client, "test".into(), Clock::default());
-        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
-        while !events.told.lock().unwrap().hashes.is_empty() {
+        let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
+        events.emit(claim(), true, reason::PROVISIONING_FAILED, "one");
+        while !events.dedup.lock().unwrap().hashes.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
-        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
+        events.emit(claim(), true, reason::PROVISIONING_FAILED, "one");
+        events.emit(claim(), true, reason::PROVISIONING_FAILED, "one");
         events.close();
         end.await.unwrap();
         assert_eq!(written.lock().unwrap().len(), 1);

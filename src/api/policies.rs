@@ -5,7 +5,7 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::policies::Kind;
+use crate::policies::PolicyKind;
 
 /// Returns all admission policies and bindings of the cluster. A kind that the cluster does not serve has none.
 ///
@@ -13,7 +13,7 @@ use crate::policies::Kind;
 /// If they cannot be read. The message says which, and why.
 pub async fn read(client: &Client) -> Result<Vec<Value>, String> {
     let mut found = Vec::new();
-    for kind in [Kind::Mutating, Kind::Validating] {
+    for kind in [PolicyKind::Mutating, PolicyKind::Validating] {
         for kind in [kind.policy().to_owned(), format!("{}Binding", kind.policy())] {
             found.extend(list(client, &kind).await?);
         }

@@ -256,7 +256,7 @@ fn warning_event(event: Event) -> Option<WarningEvent> {
     };
     let last = event.last_timestamp.as_ref().or(event.metadata.creation_timestamp.as_ref());
     relevant.then(|| WarningEvent {
-        about: event.involved_object.uid.clone().unwrap_or_default(),
+        object_uid: event.involved_object.uid.clone().unwrap_or_default(),
         reason,
         message: event.message.clone().unwrap_or_default(),
         at: seconds(last),

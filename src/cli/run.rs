@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use super::{Names, Namespaces};
-use crate::api::events::Events;
+use crate::api::events::EventRecorder;
 use crate::api::fence::Fence;
 use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
@@ -98,7 +98,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let shared = ClusterState::new(identity.clone(), clock.clone());
         shared.queue.pause(true);
         let metrics = Metrics::default();
-        let (events, told) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
+        let (events, told) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let fence = Fence::default();
         let writes = Writes::new(fence.client(&client), identity.clone(), binding).seen_by(&shared);
         let kube_api = kube_api.unwrap_or(address);

@@ -26,7 +26,7 @@ use crate::config::external_provisioner::replaced_drivers;
 use crate::config::pool::Watermarks;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::policies::{self, Policy, State};
+use crate::policies::{self, Policy, PolicyState};
 use crate::run::failure::LastFailure;
 use crate::text::line;
 
@@ -59,7 +59,7 @@ struct Row {
 
 impl Row {
     /// Returns the last words of the image, or the reason why there are none.
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
     }
 
@@ -180,7 +180,7 @@ fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let failed = rows.iter().filter(|row| row.class == class);
     let failed: Vec<_> = failed.filter_map(|row| Some((row.failed_at().filter(|at| Some(*at) > made)?, row))).collect();
     let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
-    let last = line(&format!("{}: {}", last.claim, last.words()), MAX_FAILURE_TEXT);
+    let last = line(&format!("{}: {}", last.claim, last.describe()), MAX_FAILURE_TEXT);
     Some(Failing { claims: failed.len(), last })
 }
 
@@ -253,7 +253,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
         for row in open {
             let Row { claim, class, state, attempt, age, .. } = row;
-            let words = if row.failure.is_some() { row.words() } else { "-".into() };
+            let words = if row.failure.is_some() { row.describe() } else { "-".into() };
             say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
         }
     }
@@ -308,7 +308,7 @@ fn print_capacities(capacities: &Capacities) {
 }
 
 /// The admission policies, or the reason why they are not known.
-type Policies = Result<Vec<(&'static Policy, State)>, String>;
+type Policies = Result<Vec<(&'static Policy, PolicyState)>, String>;
 
 fn print_policies(policies: &Policies) {
     let states = match policies {
@@ -317,7 +317,7 @@ fn print_policies(policies: &Policies) {
     };
     say!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
     for (policy, state) in states {
-        say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
+        say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.describe());
     }
     let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
     if !off.is_empty() {
@@ -357,7 +357,7 @@ fn to_json(
         .collect();
     let claims: Vec<_> = rows
         .iter()
-        .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.words() }))
+        .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.describe() }))
         .collect();
     let configs: Vec<_> = table
         .verdicts
@@ -429,10 +429,10 @@ mod tests {
     /// Returns an adopted volume of a class that was made at that time.
     pub(super) fn made(class: &str, created: i64) -> Volume {
         let provenance = "{}";
-        let mark = Some(crate::model::volume::mark(provenance));
+        let adoption_mark = Some(crate::model::volume::adoption_mark(provenance));
         let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
         let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
-        Volume { created, provenance: Some(provenance.into()), mark, ..volume }
+        Volume { created, provenance: Some(provenance.into()), adoption_mark, ..volume }
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
             row
         };
         let deleting = || Row { state: "Deleting", ..retry("a", 100, 200) };
-        let unadopted = || Volume { mark: None, ..made("c", 300) };
+        let unadopted = || Volume { adoption_mark: None, ..made("c", 300) };
         for (what, rows, volumes, expected) in [
             ("nothing is known", vec![], vec![], None),
             ("all is well", vec![bound("b")], vec![made("c", 100)], None),

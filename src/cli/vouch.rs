@@ -12,7 +12,7 @@ use crate::api::client;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::keys;
-use crate::volume::vouch::{Known, Vouchable, vouchable};
+use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {
@@ -45,7 +45,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         let index = collect::index(&client, &identity, &Clock::default()).await?;
         let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
-        let known = Known { identity: &identity, classes: &classes, recipes: &recipes };
+        let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
         let restored = index.volumes().filter(|volume| volume.is_restored() && volume.is_of(&identity));
         let names = match args.all {
             true => restored.map(|volume| volume.name.clone()).collect(),
@@ -57,7 +57,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             let held = volume.id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
             let checked = match held {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
-                None => vouchable(&volume, &known, args.also_released),
+                None => vouchable(&volume, &configs, args.also_released),
             };
             let Vouchable { provenance, unfamiliar } = match checked {
                 Ok(vouchable) => vouchable,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
@@ -27,7 +27,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
     let now = context.clock.now();
     let Plan { steps, events, requeue_at } = planned(context, now);
     for (config, tell) in events {
-        told(context, &config, tell);
+        emit_on_config(context, &config, tell);
     }
     for step in steps {
         tracing::debug!(?step, "decided about capacity");
@@ -97,7 +97,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
                     let (publish, tell) = refused(&segment, &source, &run, &cause.message, seen.as_deref(), now);
-                    told(context, &source.recipe.config, tell);
+                    emit_on_config(context, &source.recipe.config, tell);
                     Box::pin(execute(context, publish, now)).await?;
                 }
             }
@@ -124,10 +124,10 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
 }
 
 /// Emits an event on the config, where the admin who can act looks.
-fn told(context: &Context, config: &ObjectName, tell: NewEvent) {
+fn emit_on_config(context: &Context, config: &ObjectName, tell: NewEvent) {
     let uid = context.shared.index().config(config).map(|config| config.uid.clone());
     match uid {
-        Some(uid) => context.emit(About { kind: "ConfigMap", name: config.clone(), uid }, tell),
+        Some(uid) => context.emit(ObjectRef { kind: "ConfigMap", name: config.clone(), uid }, tell),
         None => {
             tracing::warn!(%config, reason = tell.reason.name, message = tell.message, "about a config that is gone")
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::names::reason;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
@@ -30,7 +30,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         }
     }
     for (name, verdict) in &classes.verdicts {
-        if let Err(error) = told(context, name, verdict).await {
+        if let Err(error) = emit_on_config(context, name, verdict).await {
             failed = Some(error);
         }
     }
@@ -104,10 +104,10 @@ fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteE
         "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
     );
     let tell = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
-    context.emit(About { kind: "ConfigMap", name: name.clone(), uid }, tell);
+    context.emit(ObjectRef { kind: "ConfigMap", name: name.clone(), uid }, tell);
 }
 
-async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
+async fn emit_on_config(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
     let text = annotation(verdict);
     let (before, uid) = {
         let index = context.shared.index();
@@ -117,7 +117,7 @@ async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result
     if before.as_ref() == Some(&text) {
         return Ok(());
     }
-    let about = About { kind: "ConfigMap", name: name.clone(), uid };
+    let about = ObjectRef { kind: "ConfigMap", name: name.clone(), uid };
     let refused = !verdict.problems.is_empty();
     let message = match (refused, verdict.classes.is_empty()) {
         (true, _) => text.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::exit::Failure;
 use contract::request::Operation;
 
-use crate::api::events::{About, Events};
+use crate::api::events::{EventRecorder, ObjectRef};
 use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
 use crate::config::Recipe;
@@ -32,7 +32,7 @@ pub struct Context {
     /// The writes to the cluster.
     pub writes: Writes,
     /// The recorder of events.
-    pub events: Events,
+    pub events: EventRecorder,
     /// The metrics.
     pub metrics: Metrics,
     /// The address that images get as `KUBE_API`.
@@ -66,7 +66,7 @@ impl Context {
         identity: Identity,
         shared: ClusterState,
         writes: Writes,
-        events: Events,
+        events: EventRecorder,
         metrics: Metrics,
         kube_api: String,
         clock: Clock,
@@ -75,9 +75,9 @@ impl Context {
         Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
-    pub(super) fn emit(&self, about: About, event: crate::decision::NewEvent) {
+    pub(super) fn emit(&self, about: ObjectRef, event: crate::decision::NewEvent) {
         let crate::decision::NewEvent { warning, reason, message } = event;
-        self.events.tell(about, warning, reason, message);
+        self.events.emit(about, warning, reason, message);
     }
 
     /// Returns the state of a volume id's run, by the name of its Job.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use contract::names::reason;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::{WriteError, Writes};
 use crate::decision::NewEvent;
-use crate::orphans::{Finding, Removal, Severity, find};
+use crate::findings::{Finding, Removal, Severity, find};
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::WorkItem;
 
@@ -25,16 +25,16 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let snapshot = context.shared.index().whole(&context.identity, now, false);
     let again = AGAIN.min(interval);
     let sightings = {
-        let mut sightings = context.sweep.sightings.lock().expect("no code panics while it holds the sightings");
-        sightings.look(find(&snapshot, now), context.clock.passed(), again)
+        let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
+        sightings.track(find(&snapshot, now), context.clock.passed(), again)
     };
-    context.metrics.orphans(sightings.iter().filter(|s| s.settled).map(|s| &s.finding.kind));
+    context.metrics.orphans(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
     tracing::debug!(found = sightings.len(), "looked for what is left over");
     let mut claims = None;
-    for sighting in sightings.iter().filter(|sighting| sighting.settled) {
+    for sighting in sightings.iter().filter(|sighting| sighting.confirmed) {
         let finding = &sighting.finding;
         if sighting.new {
-            told(context, finding);
+            emit_finding(context, finding);
         }
         // The reconciler of configs deletes revisions, because it knows which attempts begin with them. Only an admin
         // can vouch for a volume.
@@ -52,7 +52,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             };
             let message = format!("{}; {why}", finding.detail);
             let tell = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };
-            context.emit(about(finding), tell);
+            context.emit(object_ref(finding), tell);
         }
     }
     // If another claim has the name now, the run is not found by the name of its claim.
@@ -69,18 +69,18 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     if !waits {
         context.shared.change(|index| index.dequeue(&WorkItem::Findings));
     }
-    let unsettled = sightings.iter().any(|sighting| !sighting.settled);
+    let unsettled = sightings.iter().any(|sighting| !sighting.confirmed);
     Ok(match waits {
         true => Requeue::WaitingForSlot,
         false => Requeue::After(if unsettled { again } else { interval }),
     })
 }
 
-fn about(finding: &Finding) -> About {
-    About { kind: finding.object.kind, name: finding.object.name.clone(), uid: finding.object.uid.clone() }
+fn object_ref(finding: &Finding) -> ObjectRef {
+    ObjectRef { kind: finding.object.kind, name: finding.object.name.clone(), uid: finding.object.uid.clone() }
 }
 
-fn told(context: &Context, finding: &Finding) {
+fn emit_finding(context: &Context, finding: &Finding) {
     let Finding { kind, severity, object, detail, remedy, .. } = finding;
     if kind.is_told() || object.uid.is_empty() {
         tracing::warn!(%kind, %object, detail, remedy, "something is left over, or does not get on");
@@ -88,7 +88,7 @@ fn told(context: &Context, finding: &Finding) {
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
     let tell = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
-    context.emit(about(finding), tell);
+    context.emit(object_ref(finding), tell);
 }
 
 /// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read

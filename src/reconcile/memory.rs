@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::orphans::Sightings;
+use crate::findings::FindingTracker;
 
 /// The shortest time between two reconciles. Each looks at everything, so that it must not follow each of many changes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,12 +32,12 @@ const INTERVAL: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct Sweep {
     interval: Mutex<Option<Duration>>,
-    pub(super) sightings: Mutex<Sightings>,
+    pub(super) findings: Mutex<FindingTracker>,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Sweep { interval: Mutex::new(Some(INTERVAL)), sightings: Mutex::default() }
+        Sweep { interval: Mutex::new(Some(INTERVAL)), findings: Mutex::default() }
     }
 }
 
@@ -49,7 +49,7 @@ impl Sweep {
 
     /// Forgets all findings, because another replica leads now.
     pub fn forget(&self) {
-        self.sightings.lock().expect("no code panics while it holds the sightings").forget();
+        self.findings.lock().expect("no code panics while it holds the sightings").forget();
     }
 
     pub(super) fn interval(&self) -> Option<Duration> {

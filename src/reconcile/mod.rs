@@ -25,7 +25,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 pub use self::context::{Context, Requeue};
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::state::index::{CACHE_LAG_MAX, EXPECTATION_TIMEOUT, WorkItem};
 
@@ -59,21 +59,21 @@ pub fn reconcile<'a>(context: &'a Context, key: &'a WorkItem) -> BoxFuture<'a, R
 /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
 fn emit_refused(context: &Context, key: &WorkItem, error: &WriteError) {
     let index = context.shared.index();
-    let (about, reason) = match key {
+    let (object, reason) = match key {
         WorkItem::Claim(name) => match index.claim(name) {
-            Some(claim) => (About::claim(&claim), contract::names::reason::PROVISIONING_FAILED),
+            Some(claim) => (ObjectRef::claim(&claim), contract::names::reason::PROVISIONING_FAILED),
             None => return,
         },
         WorkItem::Volume(name) => match index.volume(name) {
-            Some(volume) => (About::volume(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
+            Some(volume) => (ObjectRef::volume(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
             None => return,
         },
         WorkItem::Snapshot(name) => match index.snapshot(name) {
-            Some(snapshot) => (About::snapshot(&snapshot), contract::names::reason::SNAPSHOT_FAILED),
+            Some(snapshot) => (ObjectRef::snapshot(&snapshot), contract::names::reason::SNAPSHOT_FAILED),
             None => return,
         },
         WorkItem::Content(name) => match index.content(name) {
-            Some(content) => (About::content(&content), contract::names::reason::SNAPSHOT_FAILED),
+            Some(content) => (ObjectRef::content(&content), contract::names::reason::SNAPSHOT_FAILED),
             None => return,
         },
         WorkItem::Configs
@@ -83,7 +83,7 @@ fn emit_refused(context: &Context, key: &WorkItem, error: &WriteError) {
         | WorkItem::Findings
         | WorkItem::Capacity => return,
     };
-    context.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
+    context.events.emit(object, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
 }
 
 /// Returns the latest time of the next reconcile after one of an item. `None` as its outcome means that it timed

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::names::reason;
 use contract::quantity::quantity;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
@@ -102,6 +102,6 @@ fn emit_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
         sizes.collect::<Vec<_>>().join(", "),
         REFUSED_RETRY.as_secs()
     );
-    let about = About { kind: "ConfigMap", name: recipe.config.clone(), uid };
-    context.emit(about, NewEvent { warning: true, reason: reason::POOL_FAILED, message });
+    let object = ObjectRef { kind: "ConfigMap", name: recipe.config.clone(), uid };
+    context.emit(object, NewEvent { warning: true, reason: reason::POOL_FAILED, message });
 }

@@ -1,6 +1,6 @@
 //! Reconciles sync probes: creates them, and deletes them after use.
 
-use contract::names::MARKER_PREFIX;
+use contract::names::PROBE_PREFIX;
 
 use crate::api::writes::WriteError;
 use crate::model::claim::Binding;
@@ -15,7 +15,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
     }
     loop {
         let name = format!(
-            "{MARKER_PREFIX}{}",
+            "{PROBE_PREFIX}{}",
             hash(format!("{}/{}", context.identity.instance, context.timestamp()).as_bytes())
         );
         let step = context.shared.index().next_probe(&name);

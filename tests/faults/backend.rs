@@ -94,7 +94,7 @@ impl Backend {
     /// Makes a volume for a claim, unless it is there. If a node is named, the volume is on it.
     pub fn make(&self, id: &str, node: &str, claim: &str) {
         // What a pool asks for has the names of what it asked for before.
-        let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::REQUEST_PREFIX));
+        let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::POOL_REQUEST_PREFIX));
         let mut volumes = self.volumes().into_iter().filter(|_| !is_request);
         let of_claim = volumes.find(|(other, owner)| owner == claim && other != id);
         if let Some((other, _)) = of_claim {

@@ -158,9 +158,9 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
         let number = |key: &str| limits[key].as_u64().unwrap();
         (number("maxTotalVolumeGigabytes") - number("totalGigabytesUsed")) << 30
     };
-    let told = |bytes: u64| format!("{bytes}/{bytes}");
+    let emit_finding = |bytes: u64| format!("{bytes}/{bytes}");
     assert_eq!(room(), 40 << 30);
-    ring.tells(&[("delayed@", &told(40 << 30))]).await;
+    ring.tells(&[("delayed@", &emit_finding(40 << 30))]).await;
 
     // A volume without a file system grows.
     let block = json!({ "spec": { "volumeMode": "Block" } });
@@ -209,7 +209,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     assert_eq!(project.volumes().len(), 4, "one volume for each claim");
     // What all of this takes is told, too.
     assert_eq!(room() >> 30, 40 - (3 + 1 + 3 + 4 + 3));
-    ring.tells(&[("delayed@", &told(room()))]).await;
+    ring.tells(&[("delayed@", &emit_finding(room()))]).await;
 
     ring.delete_snapshot("monday").await;
     ring.snapshot_gone("monday").await;
@@ -244,8 +244,11 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
     ring.config("ceph", "ceph", &data).await;
     ring.claim("old", "ceph").await;
     let old = uid(&ring.stamped("old").await);
-    let told = ring.event("team", "old", names::reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
-    assert!(told.contains("this cluster is Kubernetes 1.36") && told.contains("use is rbd-form: csi"), "{told}");
+    let emit_finding = ring.event("team", "old", names::reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
+    assert!(
+        emit_finding.contains("this cluster is Kubernetes 1.36") && emit_finding.contains("use is rbd-form: csi"),
+        "{emit_finding}"
+    );
     assert_eq!(proxy.calls().len(), 0, "Cinder was not even asked");
 
     // The same run where the API server is of a version that still can.
@@ -324,8 +327,9 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     }
     let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
     assert_eq!(of.as_deref(), Some("team/source"));
-    let told = ring.event("team", "from-elsewhere", names::reason::PROVISIONING_FAILED, "clone-namespaces").await;
-    assert!(told.contains("admin"), "{told}");
+    let emit_finding =
+        ring.event("team", "from-elsewhere", names::reason::PROVISIONING_FAILED, "clone-namespaces").await;
+    assert!(emit_finding.contains("admin"), "{emit_finding}");
     assert_eq!(project.volumes().len(), 3, "and no empty volume for the one that may not");
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     for name in ["source", "by-annotation", "by-data-source", "from-elsewhere"] {
@@ -503,8 +507,8 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
 
     // What is wrong is told on the claim, and tried again: nobody tells when the Secret is mended.
     let reason = names::reason::PROVISIONING_FAILED;
-    let told = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
-    assert!(told.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{told}");
+    let emit_finding = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
+    assert!(emit_finding.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{emit_finding}");
     assert_eq!(project.volumes(), Vec::<Value>::new());
     let right = with_password(Keystone::PASSWORD);
     kubectl(ring.cluster(), &["apply", "-f", &right]);

@@ -33,7 +33,8 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
     ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
 
     // The robbed claim gets one of its own, under a fresh id.
-    let again = ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
+    let again =
+        ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
     let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);

@@ -1,7 +1,7 @@
 //! The tables of `docs/troubleshooting.md`.
 
 use contract::reason::{self, Level, Object, Reason};
-use flex_provisioner::orphans::{Kind, Severity};
+use flex_provisioner::findings::{FindingKind, Severity};
 
 use crate::{Part, code, in_one_line, table};
 
@@ -16,7 +16,7 @@ pub fn parts() -> Vec<Part> {
         }),
         Part {
             file: "docs/troubleshooting.md",
-            source: "crates/core/src/orphans/kind.rs",
+            source: "crates/core/src/findings/kind.rs",
             name: "",
             print: |_, _| findings(),
         },
@@ -50,7 +50,7 @@ fn level(level: Level) -> &'static str {
 fn findings() -> String {
     let sections = [("Errors", Severity::Error), ("Warnings", Severity::Warning), ("Worth knowing", Severity::Info)];
     let section = |(title, severity): (&str, Severity)| {
-        let kinds = Kind::ALL.iter().map(|kind| kind.spec()).filter(|spec| spec.severity == severity);
+        let kinds = FindingKind::ALL.iter().map(|kind| kind.spec()).filter(|spec| spec.severity == severity);
         let rows = kinds.map(|spec| vec![code(spec.name), in_one_line(spec.doc), spec.remedy.to_owned()]);
         format!("\n### {title}\n\n{}", table(&["kind", "meaning", "what to do"], rows))
     };

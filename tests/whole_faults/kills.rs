@@ -73,13 +73,13 @@ async fn kill_orchestrators(ring: &Ring, runs: Runs) {
 #[tokio::test]
 async fn processes_of_images_are_killed_at_any_moment() {
     let (_turn, ring) = alone("kill-images").await;
-    let (seed, mark) = (seed(), mark("kill-images"));
+    let (seed, adoption_mark) = (seed(), mark("kill-images"));
     let before = orchestrator(&ring).await;
     let disturb = |mut log: Log| async move {
         let (mut dice, began) = (Dice::of(seed, 0, "images"), Instant::now());
         while began.elapsed() < WHILE {
             tokio::time::sleep(dice.time(Duration::from_millis(1200))).await;
-            let running = of_script(&mark);
+            let running = of_script(&adoption_mark);
             if running.is_empty() {
                 continue;
             }
@@ -97,7 +97,7 @@ async fn processes_of_images_are_killed_at_any_moment() {
 #[tokio::test]
 async fn shims_sandboxes_and_the_kubelet_are_killed() {
     let (_turn, ring) = alone("kill-node").await;
-    let (seed, mark) = (seed(), mark("kill-node"));
+    let (seed, adoption_mark) = (seed(), mark("kill-node"));
     let before = orchestrator(&ring).await;
     let disturb = |mut log: Log| {
         let ring = &ring;
@@ -114,7 +114,7 @@ async fn shims_sandboxes_and_the_kubelet_are_killed() {
                     log.note("the kubelet is back");
                     kubelets += 1;
                 }
-                let running = of_script(&mark);
+                let running = of_script(&adoption_mark);
                 let Some(image) = running.first() else { continue };
                 if shims <= sandboxes {
                     kill_if_there(image.parent);

@@ -40,7 +40,7 @@ impl Who {
         [Who::Orchestrator, Who::Image, Who::ControllerManager, Who::Scheduler, Who::Kubelet, Who::Other];
 
     /// In words.
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Who::Orchestrator => "orchestrator",
             Who::Image => "image",

@@ -63,7 +63,7 @@ fn lines(value: &Value, depth: usize, text: &mut String) -> Result<()> {
 pub fn requests<'a>(bursts: impl Iterator<Item = (String, &'a [Each])>) -> String {
     let mut text = String::from("| requests for each |");
     for who in Who::ALL {
-        let _ = write!(text, " {} |", who.words());
+        let _ = write!(text, " {} |", who.describe());
     }
     let _ = writeln!(text, "\n|---|{}", "---|".repeat(Who::ALL.len()));
     for (name, each) in bursts {
@@ -81,7 +81,7 @@ pub fn each_request(name: &str, each: &[Each]) -> String {
     let mut text = format!("| {name} | for each |\n|---|---|\n");
     for each in each.iter().filter(|each| each.who != Who::Other) {
         for (what, number) in each.of.iter().filter(|(_, number)| *number >= 0.05) {
-            let _ = writeln!(text, "| {}: {what} | {number:.2} |", each.who.words());
+            let _ = writeln!(text, "| {}: {what} | {number:.2} |", each.who.describe());
         }
     }
     text

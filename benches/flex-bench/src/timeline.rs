@@ -51,7 +51,7 @@ impl Step {
     ];
 
     /// In words.
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Step::Stamped => "claim stamped",
             Step::Job => "Job created",

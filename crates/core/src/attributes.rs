@@ -95,7 +95,7 @@ impl Attributes {
     }
 
     /// Names the attributes for people.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.class.as_str() {
             "" => "no VolumeAttributesClass".to_owned(),
             class => format!("VolumeAttributesClass {class}"),
@@ -112,7 +112,7 @@ impl Attributes {
         if self.parameters.is_empty() {
             return Ok(recipe.parameters.clone());
         }
-        let words = || format!("{} cannot be given with class {}: ", self.words(), recipe.class);
+        let words = || format!("{} cannot be given with class {}: ", self.describe(), recipe.class);
         // A class that was written for another provisioner has parameters, but no keys of this project.
         let own = recipe.record.stands_for.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {

@@ -42,7 +42,7 @@ pub const ENTRY: usize = 64;
 pub const FINALIZERS: usize = 16 * 1024;
 /// The labels, annotations and creator of a claim that the cache keeps as long as the claim exists. Longer ones are
 /// read when they are needed.
-pub const WORDS: usize = 2048;
+pub const CLAIM_METADATA: usize = 2048;
 /// The name of an object, with its namespace. No existing object has a longer name.
 pub const NAME: usize = 330;
 /// A time as the orchestrator writes it.

@@ -3,12 +3,12 @@
 pub mod affinity;
 pub mod claim;
 pub mod data_source;
+pub mod foreign_metadata;
 pub mod grant;
-pub mod keep;
 pub mod manifest;
+pub mod metadata;
 pub mod modification;
 pub mod resize;
 pub mod snapshot;
 pub mod volume;
 pub mod volume_notes;
-pub mod written;

@@ -12,7 +12,7 @@ const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../d
 
 /// The effect that a policy has on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PolicyKind {
     /// The policy changes them.
     Mutating,
     /// The policy refuses some.
@@ -21,12 +21,12 @@ pub enum Kind {
     Warning,
 }
 
-impl Kind {
+impl PolicyKind {
     /// Returns the kind of such policies in the API.
     pub fn policy(self) -> &'static str {
         match self {
-            Kind::Mutating => "MutatingAdmissionPolicy",
-            Kind::Validating | Kind::Warning => "ValidatingAdmissionPolicy",
+            PolicyKind::Mutating => "MutatingAdmissionPolicy",
+            PolicyKind::Validating | PolicyKind::Warning => "ValidatingAdmissionPolicy",
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Policy {
     /// The value of its label [`names::LABEL_POLICY`].
     pub name: &'static str,
     /// The effect of the policy.
-    pub kind: Kind,
+    pub kind: PolicyKind,
     /// The feature that is off without the policy.
     pub without: &'static str,
 }
@@ -46,49 +46,49 @@ pub struct Policy {
 pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "creators",
-        kind: Kind::Mutating,
+        kind: PolicyKind::Mutating,
         without: "who created a claim is not known: USERNAME and USER_GROUPS are empty",
     },
     Policy {
         name: "reservations",
-        kind: Kind::Mutating,
+        kind: PolicyKind::Mutating,
         without: "a volume that a plain script makes can be taken by another claim, or bound before it is checked",
     },
     Policy {
         name: "copies",
-        kind: Kind::Mutating,
+        kind: PolicyKind::Mutating,
         without: "copied claims bear the stamp of the original until it is replaced",
     },
     Policy {
         name: "claims",
-        kind: Kind::Validating,
+        kind: PolicyKind::Validating,
         without: "users can change and remove what the provisioner wrote on their claims, and forge the creator",
     },
     Policy {
         name: "volumes",
-        kind: Kind::Validating,
+        kind: PolicyKind::Validating,
         without: "who may change volumes can change what the provisioner wrote on them",
     },
     Policy {
         name: "images",
-        kind: Kind::Validating,
+        kind: PolicyKind::Validating,
         without: "an image can make volumes of any name, claim and class",
     },
     Policy {
         name: "configs",
-        kind: Kind::Warning,
+        kind: PolicyKind::Warning,
         without: "who applies a provisioner config with a slip in its labels or keys is not told so at once",
     },
     Policy {
         name: "provisioners",
-        kind: Kind::Mutating,
+        kind: PolicyKind::Mutating,
         without: "claims can get the warning `Error saving claim` of the PV controller, which is harmless",
     },
 ];
 
 /// The state of a policy in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PolicyState {
     /// The policy is as shipped.
     Installed,
     /// The binding selects only some objects.
@@ -101,26 +101,26 @@ pub enum State {
     Differs(String),
 }
 
-impl State {
+impl PolicyState {
     /// Checks whether the policy works as shipped.
     pub fn is_installed(&self) -> bool {
-        matches!(self, State::Installed | State::Limited)
+        matches!(self, PolicyState::Installed | PolicyState::Limited)
     }
 
     /// Describes the state.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
-            State::Installed => "installed".into(),
-            State::Limited => "installed, its binding selects some objects only".into(),
-            State::Missing => "not installed".into(),
-            State::Unbound => "without a binding that acts".into(),
-            State::Differs(at) => format!("not as shipped with this version, at {at}"),
+            PolicyState::Installed => "installed".into(),
+            PolicyState::Limited => "installed, its binding selects some objects only".into(),
+            PolicyState::Missing => "not installed".into(),
+            PolicyState::Unbound => "without a binding that acts".into(),
+            PolicyState::Differs(at) => format!("not as shipped with this version, at {at}"),
         }
     }
 }
 
 /// Returns the state of each shipped policy, from all policies and bindings of the cluster.
-pub fn states(live: &[Value]) -> Vec<(&'static Policy, State)> {
+pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
     let shipped: Vec<Value> = shipped();
     POLICIES
         .iter()
@@ -130,19 +130,21 @@ pub fn states(live: &[Value]) -> Vec<(&'static Policy, State)> {
             let there = live.iter().filter(|object| is_of(object, policy));
             // A second instance in the cluster may have installed its own copy.
             let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
-            (policy, best.unwrap_or(State::Missing))
+            (policy, best.unwrap_or(PolicyState::Missing))
         })
         .collect()
 }
 
 /// Summarises the states in one line, for the log and the end of `status`.
-pub fn summary(states: &[(&Policy, State)]) -> String {
+pub fn summary(states: &[(&Policy, PolicyState)]) -> String {
     let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
     if off.is_empty() {
         return "the admission policies are installed".into();
     }
-    let each: Vec<_> =
-        off.iter().map(|(policy, state)| format!("{} ({}): {}", policy.name, state.words(), policy.without)).collect();
+    let each: Vec<_> = off
+        .iter()
+        .map(|(policy, state)| format!("{} ({}): {}", policy.name, state.describe(), policy.without))
+        .collect();
     format!(
         "{} of {} admission policies do not act: {}; install them: {INSTALL}",
         off.len(),
@@ -152,12 +154,12 @@ pub fn summary(states: &[(&Policy, State)]) -> String {
 }
 
 /// Writes the states as JSON, for scripts.
-pub fn to_json(states: &[(&Policy, State)]) -> Value {
+pub fn to_json(states: &[(&Policy, PolicyState)]) -> Value {
     let each: Vec<_> = states
         .iter()
         .map(|(policy, state)| {
             let without = (!state.is_installed()).then_some(policy.without);
-            json!({ "policy": policy.name, "kind": policy.kind.policy(), "installed": state.is_installed(), "state": state.words(), "without": without })
+            json!({ "policy": policy.name, "kind": policy.kind.policy(), "installed": state.is_installed(), "state": state.describe(), "without": without })
         })
         .collect();
     json!(each)
@@ -174,26 +176,26 @@ fn is_of(object: &Value, policy: &Policy) -> bool {
     object["kind"] == policy.kind.policy() && object["metadata"]["labels"][names::LABEL_POLICY] == policy.name
 }
 
-fn rank(state: &State) -> usize {
+fn rank(state: &PolicyState) -> usize {
     match state {
-        State::Installed => 0,
-        State::Limited => 1,
-        State::Differs(_) => 2,
-        State::Unbound => 3,
-        State::Missing => 4,
+        PolicyState::Installed => 0,
+        PolicyState::Limited => 1,
+        PolicyState::Differs(_) => 2,
+        PolicyState::Unbound => 3,
+        PolicyState::Missing => 4,
     }
 }
 
-fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> State {
+fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> PolicyState {
     if let Some(at) = difference(spec, &object["spec"], "spec") {
-        return State::Differs(at);
+        return PolicyState::Differs(at);
     }
     let binding = format!("{}Binding", policy.kind.policy());
     let acts = |object: &&Value| {
         let wanted: &[&str] = match policy.kind {
-            Kind::Mutating => return true,
-            Kind::Validating => &["Deny"],
-            Kind::Warning => &["Deny", "Warn"],
+            PolicyKind::Mutating => return true,
+            PolicyKind::Validating => &["Deny"],
+            PolicyKind::Warning => &["Deny", "Warn"],
         };
         let actions = object["spec"]["validationActions"].as_array();
         actions.is_some_and(|actions| actions.iter().any(|action| wanted.iter().any(|wanted| action == wanted)))
@@ -202,9 +204,9 @@ fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> State
         candidate["kind"] == binding && candidate["spec"]["policyName"] == object["metadata"]["name"]
     });
     match bound.filter(acts).map(|binding| is_limited(&binding["spec"]["matchResources"])).min() {
-        None => State::Unbound,
-        Some(true) => State::Limited,
-        Some(false) => State::Installed,
+        None => PolicyState::Unbound,
+        Some(true) => PolicyState::Limited,
+        Some(false) => PolicyState::Installed,
     }
 }
 
@@ -237,7 +239,7 @@ mod tests {
     use crate::config::keys;
     use crate::config::slips::{SECRETS, letters, near_key};
 
-    fn all(live: &[Value]) -> Vec<State> {
+    fn all(live: &[Value]) -> Vec<PolicyState> {
         states(live).into_iter().map(|(_, state)| state).collect()
     }
 
@@ -252,7 +254,7 @@ mod tests {
     fn what_is_shipped_is_complete() {
         let shipped = shipped();
         assert_eq!(shipped.len(), POLICIES.len() * 2, "each policy has its binding, and each is described here");
-        assert_eq!(all(&shipped), vec![State::Installed; POLICIES.len()]);
+        assert_eq!(all(&shipped), vec![PolicyState::Installed; POLICIES.len()]);
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
@@ -337,12 +339,12 @@ mod tests {
         let mut live = shipped();
         object(&mut live, "ValidatingAdmissionPolicy", "claims")["spec"]["matchConstraints"]["matchPolicy"] =
             json!("Equivalent");
-        assert_eq!(all(&live), vec![State::Installed; POLICIES.len()]);
+        assert_eq!(all(&live), vec![PolicyState::Installed; POLICIES.len()]);
         object(&mut live, "ValidatingAdmissionPolicy", "claims")["spec"]["validations"][1]["expression"] =
             json!("true");
         object(&mut live, "MutatingAdmissionPolicy", "copies")["spec"]["mutations"].as_array_mut().unwrap().pop();
-        assert_eq!(all(&live)[3], State::Differs("spec.validations[1].expression".into()));
-        assert_eq!(all(&live)[2], State::Differs("spec.mutations".into()));
+        assert_eq!(all(&live)[3], PolicyState::Differs("spec.validations[1].expression".into()));
+        assert_eq!(all(&live)[2], PolicyState::Differs("spec.mutations".into()));
     }
 
     #[test]
@@ -353,8 +355,11 @@ mod tests {
         object(&mut live, "ValidatingAdmissionPolicyBinding", "claims")["spec"]["matchResources"] =
             json!({ "objectSelector": {}, "namespaceSelector": { "matchLabels": { "team": "green" } } });
         let states = all(&live);
-        assert_eq!((&states[5], &states[0], &states[3]), (&State::Unbound, &State::Unbound, &State::Limited));
-        assert_eq!(states[6], State::Installed, "a warning is what it is for");
+        assert_eq!(
+            (&states[5], &states[0], &states[3]),
+            (&PolicyState::Unbound, &PolicyState::Unbound, &PolicyState::Limited)
+        );
+        assert_eq!(states[6], PolicyState::Installed, "a warning is what it is for");
     }
 
     #[test]

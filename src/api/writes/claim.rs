@@ -131,7 +131,7 @@ impl Writes {
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,
             names::BATCH: stamp.batch,
-            names::TAKEN: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
+            names::VOLUME_GENERATION: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })
     }
 

@@ -18,7 +18,7 @@ use crate::config::keys;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::model::volume::mark;
+use crate::model::volume::adoption_mark;
 use crate::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
@@ -158,7 +158,7 @@ impl Writes {
             _ => Owner::Claim(&claim.uid),
         };
         let made_ours = self.make_ours(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
-        self.mark(&made_ours).await
+        self.write_adoption_mark(&made_ours).await
     }
 
     /// Assigns a pooled volume to the claim.
@@ -177,7 +177,7 @@ impl Writes {
             "labels": { names::LABEL_POOL: null },
             "annotations": { names::POOL_SIZE: null },
         });
-        let reference = self.nobody(volume.id().unwrap_or_default(), Some(names::NOBODY));
+        let reference = self.nobody(volume.id().unwrap_or_default(), Some(names::NO_CLAIM_UID));
         self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
     }
 
@@ -206,7 +206,7 @@ impl Writes {
         let rest = (json!({}), &Attributes::default());
         let id = claim.id();
         let made_ours = self.make_ours(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
-        self.mark(&made_ours).await
+        self.write_adoption_mark(&made_ours).await
     }
 
     async fn make_ours(
@@ -265,9 +265,9 @@ impl Writes {
 
     /// Writes the adoption mark into the status, where no image can write. Never writes the phase: it shows that the PV
     /// controller has seen the volume.
-    async fn mark(&self, volume: &Volume) -> Result<Volume> {
-        let mark = mark(volume.provenance.as_deref().unwrap_or_default());
-        self.patch_volume_status(volume, json!({ "reason": mark })).await
+    async fn write_adoption_mark(&self, volume: &Volume) -> Result<Volume> {
+        let adoption_mark = adoption_mark(volume.provenance.as_deref().unwrap_or_default());
+        self.patch_volume_status(volume, json!({ "reason": adoption_mark })).await
     }
 
     /// Writes on a volume why it is not bound.
@@ -304,10 +304,10 @@ impl Writes {
     /// adopted, any claim could take it.
     pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
         if volume.claim_ref.is_some() {
-            return self.mark(volume).await;
+            return self.write_adoption_mark(volume).await;
         }
         let reserved = self.reserve(volume, (&volume.reservation(&self.identity.namespace), None)).await?;
-        self.mark(&reserved).await
+        self.write_adoption_mark(&reserved).await
     }
 
     /// Records the batch of the volume's delete run; `None` for a run of its own.

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
-use crate::orphans::backend::{Listing, View};
+use crate::findings::backend::{Listing, View};
 use crate::run::job::CONTAINER;
 use crate::run::list::list;
 use crate::run::state::{RunState, state};

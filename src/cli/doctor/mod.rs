@@ -21,9 +21,9 @@ use crate::api::{client, policies};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::config::keys;
+use crate::findings::backend::{Listing, compare, views};
+use crate::findings::{ClusterObservation, Finding, Removal, Severity, find, sort};
 use crate::object::{ObjectName, is_dns_name};
-use crate::orphans::backend::{Listing, compare, views};
-use crate::orphans::{ClusterObservation, Finding, Removal, Severity, find, sort};
 use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
 
@@ -59,7 +59,7 @@ pub(super) struct DoctorArgs {
 }
 
 /// A finding, and the result of fixing it.
-struct Told {
+struct ReportedFinding {
     finding: Finding,
     removed: bool,
 }
@@ -68,29 +68,29 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let DoctorArgs { names, namespaces, output, fix, backend, confirm_after } = args;
     let identity = names.identity(&namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (told, listings) = runtime.block_on(async {
+    let (reported, listings) = runtime.block_on(async {
         let (client, kube_api) = client::connect().await?;
         let clock = Clock::default();
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
-        findings.extend(leaderless(&client, &identity, &clock).await?);
-        findings.extend(unprotected(&client).await?);
-        findings.extend(accountless(&client, &identity).await?);
+        findings.extend(leader_finding(&client, &identity, &clock).await?);
+        findings.extend(missing_policies(&client).await?);
+        findings.extend(missing_accounts(&client, &identity).await?);
         let mut listings = Vec::new();
         if backend {
-            let before = look(&client, &identity, &clock).await?;
+            let before = observe(&client, &identity, &clock).await?;
             listings = list::all(&client, &identity, &kube_api, &views(&before)).await?;
-            let after = look(&client, &identity, &clock).await?;
+            let after = observe(&client, &identity, &clock).await?;
             findings.extend(compare(&before, &after, &listings));
         }
         sort(&mut findings);
-        let told = if fix { fixed(&client, &identity, findings).await? } else { untouched(findings) };
-        anyhow::Ok((told, listings))
+        let reported = if fix { fixed(&client, &identity, findings).await? } else { without_fixes(findings) };
+        anyhow::Ok((reported, listings))
     })?;
     match output {
-        Output::Json => say!("{}", to_json(&told, &listings)),
-        Output::Table => print(&told, &listings, clock_now()),
+        Output::Json => say!("{}", to_json(&reported, &listings)),
+        Output::Table => print(&reported, &listings, clock_now()),
     }
-    let worst = told.iter().filter(|told| !told.removed).map(|told| told.finding.severity).max();
+    let worst = reported.iter().filter(|reported| !reported.removed).map(|reported| reported.finding.severity).max();
     Ok(ExitCode::from(match worst {
         None | Some(Severity::Info) => FOUND_NOTHING,
         Some(Severity::Warning) => FOUND,
@@ -102,7 +102,7 @@ fn clock_now() -> i64 {
     Clock::default().now()
 }
 
-async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {
+async fn observe(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {
     let index = collect::index(client, identity, clock).await?;
     Ok(index.whole(identity, clock.now(), true))
 }
@@ -114,19 +114,19 @@ async fn confirmed(
     clock: &Clock,
     after: Duration,
 ) -> anyhow::Result<Vec<Finding>> {
-    let first = find(&look(client, identity, clock).await?, clock.now());
+    let first = find(&observe(client, identity, clock).await?, clock.now());
     if first.is_empty() {
         return Ok(first);
     }
     tokio::time::sleep(after).await;
     let before: HashSet<_> = first.into_iter().map(|finding| (finding.kind, finding.object)).collect();
-    let mut second = find(&look(client, identity, clock).await?, clock.now());
+    let mut second = find(&observe(client, identity, clock).await?, clock.now());
     second.retain(|finding| before.contains(&(finding.kind, finding.object.clone())));
     Ok(second)
 }
 
 /// Returns a finding if no orchestrator leads.
-async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Option<Finding>> {
+async fn leader_finding(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Option<Finding>> {
     let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
@@ -137,7 +137,7 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
 }
 
 /// Returns configs whose ServiceAccount does not exist. Returns none if the accounts cannot be read.
-async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
+async fn missing_accounts(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
     for config in collect::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
         let named = config.data.get(keys::SERVICE_ACCOUNT_NAME.name).map(|name| name.trim());
@@ -156,30 +156,30 @@ async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec
 }
 
 /// Returns admission policies that have no effect, and the features that are off without them.
-async fn unprotected(client: &Client) -> anyhow::Result<Vec<Finding>> {
+async fn missing_policies(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let live = policies::read(client).await.map_err(anyhow::Error::msg)?;
     let states = crate::policies::states(&live);
     Ok(states.iter().filter_map(|(policy, state)| Finding::of_policy(policy, state)).collect())
 }
 
-fn untouched(findings: Vec<Finding>) -> Vec<Told> {
-    findings.into_iter().map(|finding| Told { finding, removed: false }).collect()
+fn without_fixes(findings: Vec<Finding>) -> Vec<ReportedFinding> {
+    findings.into_iter().map(|finding| ReportedFinding { finding, removed: false }).collect()
 }
 
 /// Fixes the findings that have a safe fix. Each fix asks the API once more before.
-async fn fixed(client: &Client, identity: &Identity, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
+async fn fixed(client: &Client, identity: &Identity, findings: Vec<Finding>) -> anyhow::Result<Vec<ReportedFinding>> {
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let claims = writes.claim_ids().await?;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for finding in findings {
         let removed =
             remove(&writes, &finding, &claims).await.with_context(|| format!("removing {}", finding.object))?;
-        told.push(Told { finding, removed });
+        reported.push(ReportedFinding { finding, removed });
     }
-    Ok(told)
+    Ok(reported)
 }
 
-fn print(told: &[Told], listings: &[Listing], now: i64) {
+fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
     for listing in listings {
         let on = listing.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
         match &listing.entries {
@@ -187,7 +187,7 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
             Err(_) => say!("class {}{on}: not listed", listing.class),
         }
     }
-    for Told { finding, removed } in told {
+    for ReportedFinding { finding, removed } in reported {
         let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
         let severity = format!("{severity:?}").to_lowercase();
         let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
@@ -202,21 +202,21 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
             (false, None) => say!("    what to do: {remedy}"),
         }
     }
-    let count = |severity| told.iter().filter(|told| told.finding.severity == severity).count();
+    let count = |severity| reported.iter().filter(|reported| reported.finding.severity == severity).count();
     say!(
         "{} found: {} errors, {} warnings, {} worth knowing; {} removed or vouched for",
-        told.len(),
+        reported.len(),
         count(Severity::Error),
         count(Severity::Warning),
         count(Severity::Info),
-        told.iter().filter(|told| told.removed).count()
+        reported.iter().filter(|reported| reported.removed).count()
     );
 }
 
-fn to_json(told: &[Told], listings: &[Listing]) -> serde_json::Value {
-    let findings: Vec<_> = told
+fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Value {
+    let findings: Vec<_> = reported
         .iter()
-        .map(|Told { finding, removed }| {
+        .map(|ReportedFinding { finding, removed }| {
             let mut value = json!(finding);
             value["meaning"] = json!(finding.kind.meaning());
             value["removed"] = json!(removed);

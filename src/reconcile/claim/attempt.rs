@@ -6,7 +6,7 @@ use contract::request::Operation;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, observed, provision_name, serving};
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
@@ -73,7 +73,7 @@ pub(super) async fn stamp(
         context.metrics.pool_miss(&class.name);
     }
     let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
-    context.emit(About::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
+    context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
     Ok(StepOutcome::With(Box::new(stamped)))
 }
 
@@ -154,7 +154,7 @@ async fn fail(
         failed_start(observed, class, cause, kind, context.clock.now())
     });
     if let Some(tell) = decision.event {
-        context.emit(About::claim(claim), tell);
+        context.emit(ObjectRef::claim(claim), tell);
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());

@@ -15,7 +15,7 @@ use self::attempt::{stamp, start_run};
 use self::observe::{Confirmed, Observation, observe};
 use self::pooled::{assign, stamp_of_ready, waited};
 use self::unstarted::has_never_run;
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
 use crate::claim::decide::{Candidate, Decision, NewEvent, Observed, ServedClass, Step, cleanup_node, decide};
@@ -51,7 +51,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         return Ok(next);
     }
     let mut confirmed = Confirmed::default();
-    if lacks_words(context, &claim) {
+    if lacks_metadata(context, &claim) {
         match context.writes.read_claim(name).await? {
             Some(whole) if whole.uid == claim.uid => claim = whole,
             _ => return Ok(Requeue::Done),
@@ -72,16 +72,16 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
             true => (None, decision.event),
             false => (decision.event, None),
         };
-        before.into_iter().for_each(|tell| context.emit(About::claim(&claim), tell));
+        before.into_iter().for_each(|tell| context.emit(ObjectRef::claim(&claim), tell));
         // The event was emitted with the assignment of the volume, unless by a process that is gone.
         let given =
             claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::BackfillStamp { .. });
         let next = execute(context, &claim, &observation, decision.step, &mut confirmed).await?;
         // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
-        let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
+        let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_emitted(&claim.uid);
         let is_enough = matches!(&next, StepOutcome::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
-        after.into_iter().for_each(|tell| context.emit(About::claim(&claim), tell));
+        after.into_iter().for_each(|tell| context.emit(ObjectRef::claim(&claim), tell));
         match next {
             StepOutcome::Later => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
@@ -126,18 +126,20 @@ fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requ
     {
         return Some(Requeue::After(Duration::from_secs(rest)));
     }
-    context.emit(About::claim(claim), NewEvent { warning: false, reason: reason::WAITING, message: why.to_owned() });
+    context
+        .emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::WAITING, message: why.to_owned() });
     Some(Requeue::Done)
 }
 
 /// Checks whether an image may get more of a claim than the cache keeps. A claim with too much text is refused, and no
 /// image gets it.
-fn lacks_words(context: &Context, claim: &Claim) -> bool {
-    if claim.is_bound() || claim.burden > limits::METADATA {
+fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
+    if claim.is_bound() || claim.foreign_metadata_bytes > limits::METADATA {
         return false;
     }
     let index = context.shared.index();
-    matches!(serving(claim, &index.classes()), ServedClass::Ours(_)) && !claim.has_words_of(&index.keys_of_words(claim))
+    matches!(serving(claim, &index.classes()), ServedClass::Ours(_))
+        && !claim.has_metadata_of(&index.metadata_keys(claim))
 }
 
 enum StepOutcome {
@@ -350,8 +352,11 @@ async fn execute(
         Step::Quarantine { volume: name, why } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             confirmed.volume = Some(writes.quarantine(&volume, &why).await?);
-            let about =
-                About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+            let about = ObjectRef {
+                kind: "PersistentVolume",
+                name: ObjectName::new("", &volume.name),
+                uid: volume.uid.clone(),
+            };
             context.emit(
                 about,
                 NewEvent {
@@ -497,8 +502,10 @@ async fn start_delete(
         Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
-            context
-                .emit(About::claim(claim), NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context.emit(
+                ObjectRef::claim(claim),
+                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
+            );
             Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
         }
     }

@@ -6,7 +6,7 @@ use contract::names::reason;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, serving};
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
 use crate::decision::NewEvent;
@@ -45,7 +45,7 @@ pub(super) async fn assign(
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", taken.name);
             context.emit(
-                About::claim(claim),
+                ObjectRef::claim(claim),
                 NewEvent { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message },
             );
             confirmed.volume = Some(taken);

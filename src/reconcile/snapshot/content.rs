@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::names;
 use contract::request::{ClaimRef, Operation};
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::ClassLookup;
 use crate::config::{NodeGone, Recipe, joined};
@@ -81,7 +81,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
         let decision = decide_now(context, &content, &observed, &confirmed, (run, delete_run));
         let Decision { step, event, requeue_at } = decision;
         tracing::debug!(content = content.name, ?step, "decided");
-        event.into_iter().for_each(|tell| context.emit(About::content(&content), tell));
+        event.into_iter().for_each(|tell| context.emit(ObjectRef::content(&content), tell));
         match execute(context, &content, &observed, step, &mut confirmed).await? {
             StepOutcome::WaitingForSlot if requeue_at.is_none() => return Ok(Requeue::WaitingForSlot),
             StepOutcome::WaitingForSlot => return Ok(context.wait(requeue_at, &[])),
@@ -406,7 +406,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
             context.emit(
-                About::content(content),
+                ObjectRef::content(content),
                 NewEvent { warning: false, reason: names::reason::SNAPSHOTTING, message },
             );
             return Ok(StepOutcome::JobCreated);
@@ -414,7 +414,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
         Err(error) => refused_job(error)?,
     };
     let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
-    decision.event.into_iter().for_each(|tell| context.emit(About::content(content), tell));
+    decision.event.into_iter().for_each(|tell| context.emit(ObjectRef::content(content), tell));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
     Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
@@ -475,7 +475,7 @@ async fn start_delete(
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
             let reason = names::reason::SNAPSHOT_DELETE_FAILED;
-            context.emit(About::content(content), NewEvent { warning: true, reason, message });
+            context.emit(ObjectRef::content(content), NewEvent { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);

@@ -5,7 +5,7 @@ pub(super) mod content;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
@@ -44,7 +44,7 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
             true => (None, event),
             false => (event, None),
         };
-        before.into_iter().for_each(|tell| context.emit(About::snapshot(&snapshot), tell));
+        before.into_iter().for_each(|tell| context.emit(ObjectRef::snapshot(&snapshot), tell));
         let now = context.time_in_status();
         match step {
             Step::Nothing => return Ok(Requeue::Done),
@@ -76,7 +76,7 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
                 return Ok(Requeue::Done);
             }
         }
-        after.into_iter().for_each(|tell| context.emit(About::snapshot(&snapshot), tell));
+        after.into_iter().for_each(|tell| context.emit(ObjectRef::snapshot(&snapshot), tell));
     }
     Ok(Requeue::After(Duration::from_secs(1)))
 }

@@ -11,7 +11,7 @@ use contract::names::reason;
 use contract::request::Operation;
 
 use self::runs::{Confirmed, StepOutcome};
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
@@ -104,7 +104,7 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
         let Decision { step, event, requeue_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
         if let Some(tell) = event.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
-            context.emit(About::volume(&volume), tell);
+            context.emit(ObjectRef::volume(&volume), tell);
         }
         let mut next = StepOutcome::Again;
         match step {
@@ -379,8 +379,10 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         }
         Some(cause) => {
             let message = format!("delete run {attempt}: {}", cause.message);
-            context
-                .emit(About::volume(volume), NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context.emit(
+                ObjectRef::volume(volume),
+                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
+            );
             context.metrics.delete_failed(&volume.class);
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
             context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)

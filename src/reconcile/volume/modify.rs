@@ -130,7 +130,7 @@ async fn start(
     }
     let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
-            let message = format!("run {attempt} to {}: image {}", attributes.words(), recipe.image);
+            let message = format!("run {attempt} to {}: image {}", attributes.describe(), recipe.image);
             runs::emit_on_claim(
                 context,
                 Some(claim),

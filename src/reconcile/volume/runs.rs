@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::names::reason;
 use contract::request::Operation;
 
-use crate::api::events::About;
+use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
@@ -145,7 +145,7 @@ pub(super) fn before_and_after(tell: Option<NewEvent>) -> (Option<NewEvent>, Opt
 /// Emits an event on the claim of a volume, if it has one.
 pub(super) fn emit_on_claim(context: &Context, claim: Option<&Claim>, tell: Option<NewEvent>) {
     if let (Some(claim), Some(tell)) = (claim, tell) {
-        context.emit(About::claim(claim), tell);
+        context.emit(ObjectRef::claim(claim), tell);
     }
 }
 

@@ -305,7 +305,7 @@ fn what_is_told_of_a_batch_is_told_to_all() {
     let keys = index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Pending")));
     assert_eq!(keys, [key("a"), key("b")]);
     let event = |about: &str| crate::run::view::WarningEvent {
-        about: about.into(),
+        object_uid: about.into(),
         reason: "FailedMount".into(),
         message: "no such Secret".into(),
         at: 1,

@@ -43,7 +43,7 @@ impl Index {
                 keys
             }
             Change::Apply(claim) => {
-                let keys = self.keys_of_words(&claim);
+                let keys = self.metadata_keys(&claim);
                 let claim = claim.kept(keys);
                 let name = claim.name.clone();
                 self.unseen_writes.shows(&WorkItem::Claim(name.clone()), &claim.resource_version);
@@ -126,7 +126,7 @@ impl Index {
 
     /// Returns the keys of a claim's labels and annotations that an image may get. The configs of its class and of its
     /// attempt name them.
-    pub fn keys_of_words(&self, claim: &Claim) -> Vec<String> {
+    pub fn metadata_keys(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = match self.classes.lookup(class) {
             ClassLookup::Ours(class) => class.recipe.as_ref().ok(),

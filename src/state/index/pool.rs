@@ -45,7 +45,7 @@ pub(super) struct Pools {
 
 /// Checks whether a claim counts against the pool's slots, by its name alone, because the claim may be gone.
 pub(super) fn is_pool_request_name(name: &ObjectName, namespace: &str) -> bool {
-    name.namespace == namespace && name.name.starts_with(names::REQUEST_PREFIX)
+    name.namespace == namespace && name.name.starts_with(names::POOL_REQUEST_PREFIX)
 }
 
 /// Returns the position of a ready volume among those of its class. It is sorted by the requested size, which may be
@@ -397,7 +397,7 @@ impl Index {
 
     /// Returns the names of requests that are about to be created.
     pub fn expect_pool_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
-        let prefix = format!("{}{}-", names::REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
+        let prefix = format!("{}{}-", names::POOL_REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
         let name = |n: usize| ObjectName::new(&self.identity.namespace, format!("{prefix}{n}"));
         let free = |name: &ObjectName| !self.claims.contains_key(name) && !self.pools.expected.contains_key(name);
         let names: Vec<_> = (0..).map(name).filter(free).take(count).collect();

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::classes::Config;
-use crate::model::volume::mark;
+use crate::model::volume::adoption_mark;
 use crate::state::index::{Change, SlotRequest};
 
 const CLASS: &str = "c";
@@ -56,7 +56,7 @@ fn volume(index: &Index, id: &str) -> PersistentVolume {
             "persistentVolumeReclaimPolicy": "Delete", "nfs": { "server": "s", "path": "/x" },
             "claimRef": { "namespace": "own", "name": id },
         },
-        "status": { "reason": mark(&provenance) },
+        "status": { "reason": adoption_mark(&provenance) },
     }))
     .unwrap()
 }
@@ -125,7 +125,7 @@ fn what_is_wrong_is_offered_to_nobody() {
         |v| v.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap()),
         |v| v.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".into()),
         |v| v.status.as_mut().unwrap().reason = Some("forged".into()),
-        |v| v.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NOBODY.into()),
+        |v| v.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NO_CLAIM_UID.into()),
     ];
     let mut larger = right.clone();
     larger.spec.as_mut().unwrap().capacity = Some(serde_json::from_value(json!({ "storage": "2Gi" })).unwrap());
@@ -226,7 +226,7 @@ fn it_gives_way_to_claims_that_have_no_room() {
     assert_eq!(steps(&mut index), [Step::Drain("pvc-b".into())]);
     let mut drained = volume(&index, "b");
     drained.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
-    drained.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NOBODY.into());
+    drained.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NO_CLAIM_UID.into());
     index.change_volume(Change::Apply((&drained).into()));
     assert_eq!(steps(&mut index), [], "its room is coming");
     drained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".into());

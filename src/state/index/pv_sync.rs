@@ -66,7 +66,7 @@ impl PvSync {
 impl Index {
     /// Checks whether the volume is a sync probe of this orchestrator.
     pub(super) fn is_probe(&self, volume: &Volume) -> bool {
-        volume.name.starts_with(names::MARKER_PREFIX) && volume.instance.as_ref() == Some(&self.identity.instance)
+        volume.name.starts_with(names::PROBE_PREFIX) && volume.instance.as_ref() == Some(&self.identity.instance)
     }
 
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.

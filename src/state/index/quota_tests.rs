@@ -129,7 +129,7 @@ impl Deed {
                 let uid = uid(claim, again);
                 let taken = u32::from(stamp == 2);
                 let mut stamped =
-                    json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::TAKEN: taken.to_string() });
+                    json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
                 if failed > 0 {
                     stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
                 }

@@ -166,10 +166,10 @@ impl Index {
 
     /// Records a warning of Kubernetes about a Job or pod.
     pub fn add_warning_event(&mut self, event: WarningEvent) -> Vec<WorkItem> {
-        let job = self.jobs.values().find(|job| job.uid == event.about);
+        let job = self.jobs.values().find(|job| job.uid == event.object_uid);
         let keys = match job {
             Some(job) => job_keys(job),
-            None => match self.pods.values().find(|pod| pod.uid == event.about) {
+            None => match self.pods.values().find(|pod| pod.uid == event.object_uid) {
                 Some(pod) => self.pod_keys(pod),
                 // The object is gone, or not visible yet. Its next event decides.
                 None => Vec::new(),
@@ -179,7 +179,7 @@ impl Index {
         if self.warning_events.len() > 10_000 {
             self.warning_events.clear();
         }
-        self.warning_events.insert(event.about.clone(), Arc::new(event));
+        self.warning_events.insert(event.object_uid.clone(), Arc::new(event));
         keys
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Index;
 use crate::config::classes::Identity;
-use crate::orphans::ClusterObservation;
+use crate::findings::ClusterObservation;
 
 impl Index {
     /// Returns the cache at this time, in seconds since 1970; `deep` as in [`ClusterObservation`].

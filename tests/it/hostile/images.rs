@@ -60,7 +60,7 @@ async fn without_policies_a_stolen_volume_is_noticed_and_another_is_made() {
     ring.bound("thief").await;
     ring.run().await;
     ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
-    ring.claim_when("a", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
+    ring.claim_when("a", "begins anew", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
     let id = flex_provisioner::model::claim::volume_id(&uid(&claim), 1);
     let second = ring.job(ADMIN, "provision", &id, 2).await;
     // From now on with the policies: they know a run by its id, whichever of the claim's it is.

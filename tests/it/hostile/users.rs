@@ -38,7 +38,7 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
             says(&said, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
         }
     }
-    for key in [names::NODES, names::FAILURE, names::TAKEN, names::BATCH] {
+    for key in [names::NODES, names::FAILURE, names::VOLUME_GENERATION, names::BATCH] {
         let said = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
         says(&said, &["only the provisioner writes the annotation", key]);
     }

@@ -27,7 +27,7 @@ impl Ring {
     /// The volumes of claims and of pools.
     pub async fn all_volumes(&self) -> Vec<PersistentVolume> {
         let all = self.volumes().list(&ListParams::default()).await.unwrap().items;
-        all.into_iter().filter(|volume| !volume.name_any().starts_with(names::MARKER_PREFIX)).collect()
+        all.into_iter().filter(|volume| !volume.name_any().starts_with(names::PROBE_PREFIX)).collect()
     }
 
     /// The names of the volumes that a class has ready: nobody will do anything about them any more, but for a claim.

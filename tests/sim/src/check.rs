@@ -224,7 +224,7 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
 /// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
 /// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
 fn waits_for_thief(store: &Store, claim: &Value) -> bool {
-    let claimed_by_other = annotation(claim, names::TAKEN).parse().unwrap_or(0);
+    let claimed_by_other = annotation(claim, names::VOLUME_GENERATION).parse().unwrap_or(0);
     let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
     let mut volumes = volume_ids(uid(claim), claimed_by_other).filter_map(volume);
     volumes.any(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))

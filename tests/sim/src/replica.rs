@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flex_provisioner::api::events::Events;
+use flex_provisioner::api::events::EventRecorder;
 use flex_provisioner::api::writes::{Binding, WriteError, Writes};
 use flex_provisioner::attributes;
 use flex_provisioner::clock::Clock;
@@ -78,7 +78,7 @@ impl Replica {
         for class in snapshot_classes {
             shared.index().change_snapshot_class(Change::Apply(class.clone()));
         }
-        let (events, writer) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
+        let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client, identity.clone(), binding).seen_by(&shared);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());

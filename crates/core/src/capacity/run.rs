@@ -66,7 +66,10 @@ pub fn capacity(
         labels.get_or_insert_default().extend(marks.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     };
     marked(&mut job.metadata.labels);
-    job.metadata.annotations.get_or_insert_default().insert(names::JOB_SAW.into(), ask.fingerprint.clone());
+    job.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(names::CAPACITY_FINGERPRINT.into(), ask.fingerprint.clone());
     let spec = job.spec.get_or_insert_default();
     spec.ttl_seconds_after_finished = Some(JOB_TTL);
     marked(&mut spec.template.metadata.get_or_insert_default().labels);

@@ -54,10 +54,10 @@ pub fn admit(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), Str
                 .into(),
         );
     }
-    if claim.burden > limits::METADATA {
+    if claim.foreign_metadata_bytes > limits::METADATA {
         return Err(format!(
             "the labels, annotations and finalizers of the claim have {} bytes, with {} more for each; the provisioner accepts {}: remove those that nobody needs",
-            claim.burden,
+            claim.foreign_metadata_bytes,
             limits::ENTRY,
             limits::METADATA
         ));

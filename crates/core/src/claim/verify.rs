@@ -10,8 +10,8 @@ use crate::config::{Recipe, SourceRule};
 use crate::limits;
 use crate::model::affinity;
 use crate::model::claim::Claim;
+use crate::model::foreign_metadata::{FINALIZERS, said_namespaces};
 use crate::model::volume::Volume;
-use crate::model::written::{FINALIZERS, said_namespaces};
 use crate::text::line;
 
 /// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node with its
@@ -72,7 +72,7 @@ pub fn mismatches(
     if let Err(misfit) = verify_volume_source(volume, recipe) {
         refuse(misfit);
     }
-    written_fits(volume, claim, recipe).into_iter().for_each(&mut refuse);
+    verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
     if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
         && !affinity::matches(selector, labels)
@@ -82,10 +82,10 @@ pub fn mismatches(
     if volume.attributes_class.as_deref().is_some_and(|class| !asks_for_class(claim, class)) {
         refuse("it names a VolumeAttributesClass that the claim does not ask for".into());
     }
-    if volume.burden > limits::VOLUME {
+    if volume.foreign_metadata_bytes > limits::VOLUME {
         refuse(format!(
             "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the orchestrator writes on it",
-            volume.burden,
+            volume.foreign_metadata_bytes,
             limits::VOLUME
         ));
     }
@@ -97,7 +97,7 @@ pub fn mismatches(
 const SURPLUS: u64 = 10 << 30;
 
 /// Returns the fields of a volume that other programs would act upon and that the config does not allow.
-fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
+fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
     let mut mismatches = Vec::new();
     let mut refuse = |misfit: String| mismatches.push(misfit);
     if let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) {
@@ -121,7 +121,7 @@ fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> 
             "it has the finalizer {finalizer}, which would keep it from being deleted; `volume-finalizers` of the provisioner config allows it"
         ));
     }
-    let Some(written) = volume.written.as_deref() else { return mismatches };
+    let Some(written) = volume.foreign_metadata.as_deref() else { return mismatches };
     if let Some(owner) = written.owners.first() {
         refuse(format!(
             "it is owned by {owner} (ownerReferences): Kubernetes would delete it together with that; the image must not write owners"
@@ -237,7 +237,7 @@ fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(),
         return Err(format!("its path `{path}` is not absolute and clean"));
     }
     let by_driver = matches!(kind, "csi" | "flexVolume");
-    let driver = volume.written.as_ref().and_then(|written| written.driver.as_deref()).unwrap_or_default();
+    let driver = volume.foreign_metadata.as_ref().and_then(|written| written.driver.as_deref()).unwrap_or_default();
     let own = kind == "csi" && !stands_for.is_empty() && driver == stands_for;
     let any = |rule: &SourceRule| rule.driver.is_none() && (kind != "csi" || stands_for.is_empty());
     let allowed = |rule: &SourceRule| {

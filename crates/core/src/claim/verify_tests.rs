@@ -343,7 +343,7 @@ fn what_usual_images_write_fits() {
     assert!(sized("12Gi", 1).len() == 1 && sized("201Gi", 100).len() == 1);
     // An adopted volume was checked before.
     assert_eq!(
-        with(json!({ "spec": { "mountOptions": ["suid"] }, "status": { "reason": "Adopted-x" } })).written,
+        with(json!({ "spec": { "mountOptions": ["suid"] }, "status": { "reason": "Adopted-x" } })).foreign_metadata,
         None
     );
 }

@@ -133,17 +133,17 @@ fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<
     };
     let options = || serde_saphyr::options! { with_snippet: false };
     let kind: Kind = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
-    let object = || serde_saphyr::from_str_with_options::<Object>(text, options()).map_err(at);
+    let object_ref = || serde_saphyr::from_str_with_options::<Object>(text, options()).map_err(at);
     match kind.kind.as_deref() {
         Some("ConfigMap") => {
-            let object = object()?;
-            let (lines, odd) = (Lines::of_keys(offset, &object.data), object.no_texts(text, offset));
+            let object_ref = object_ref()?;
+            let (lines, odd) = (Lines::of_keys(offset, &object_ref.data), object_ref.no_texts(text, offset));
             let map = ConfigMap::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
             Ok((Document::Config(Box::new(map), lines), odd))
         }
         Some("StorageClass") => {
-            let object = object()?;
-            let (lines, odd) = (Lines::of_keys(offset, &object.parameters), object.no_texts(text, offset));
+            let object_ref = object_ref()?;
+            let (lines, odd) = (Lines::of_keys(offset, &object_ref.parameters), object_ref.no_texts(text, offset));
             let class = StorageClass::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
             Ok((Document::Class(Box::new(class), lines), odd))
         }
@@ -152,7 +152,7 @@ fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<
             Ok((Document::Claim(Box::new(claim)), Vec::new()))
         }
         Some("ServiceAccount") => {
-            let Metadata { name, namespace, .. } = object()?.metadata;
+            let Metadata { name, namespace, .. } = object_ref()?.metadata;
             let name = ObjectName::new(namespace.unwrap_or_default(), name.unwrap_or_default());
             Ok((Document::Account(name), Vec::new()))
         }

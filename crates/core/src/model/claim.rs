@@ -8,7 +8,7 @@ use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::data_source::DataSource;
-use super::keep::{self, Kept};
+use super::metadata::{self, ClaimMetadata};
 use super::modification::ModifyStatus;
 use super::resize::ResizeStatus;
 use super::volume::Volume;
@@ -43,7 +43,7 @@ pub fn volume_ids(uid: &str, claimed_by_other: u32) -> impl DoubleEndedIterator<
 
 /// Reads the volume generation from a claim's annotations.
 pub fn volume_generation(annotations: Option<&BTreeMap<String, String>>) -> u32 {
-    let number = annotations.and_then(|all| all.get(names::TAKEN)?.parse().ok());
+    let number = annotations.and_then(|all| all.get(names::VOLUME_GENERATION)?.parse().ok());
     number.unwrap_or(0).min(MAX_VOLUME_GENERATIONS)
 }
 
@@ -141,9 +141,9 @@ pub struct Claim {
     /// The labels and annotations, only while the claim is not bound.
     pub metadata: BTreeMap<String, String>,
     /// The part of the labels, annotations and creator that the cache keeps.
-    pub words: Kept,
+    pub kept_metadata: ClaimMetadata,
     /// The memory for the labels, annotations and finalizers of the whole claim, in bytes.
-    pub burden: usize,
+    pub foreign_metadata_bytes: usize,
 }
 
 impl Claim {
@@ -235,10 +235,10 @@ impl From<&PersistentVolumeClaim> for Claim {
             false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
         };
         // A claim with so much text is not served, so that no image gets its words.
-        let burden = keep::burden(metadata);
-        let heavy = burden > limits::METADATA;
-        let words = if phase == "Bound" || heavy { BTreeMap::new() } else { keep::words(metadata) };
-        let (finalizers, finalizers_whole) = keep::finalizers(metadata);
+        let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
+        let heavy = foreign_metadata_bytes > limits::METADATA;
+        let words = if phase == "Bound" || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
+        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
         let name = |text: String| cut(&text, limits::NAME).into_owned();
         let claim = Claim {
             name: ObjectName::of(metadata),
@@ -292,9 +292,9 @@ impl From<&PersistentVolumeClaim> for Claim {
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),
             created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),
             metadata: words,
-            words: Kept::Whole,
-            burden,
+            kept_metadata: ClaimMetadata::Whole,
+            foreign_metadata_bytes,
         };
-        if heavy { claim.without_words() } else { claim }
+        if heavy { claim.without_metadata() } else { claim }
     }
 }

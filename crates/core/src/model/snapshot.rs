@@ -9,7 +9,7 @@ use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
 use crate::config::record::EffectiveConfig;
 use crate::limits;
-use crate::model::keep;
+use crate::model::metadata;
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
@@ -230,7 +230,7 @@ impl From<&VolumeSnapshot> for Snapshot {
         let metadata = &snapshot.metadata;
         let source = &snapshot.spec.source;
         let status = snapshot.status.clone().unwrap_or_default();
-        let (finalizers, finalizers_whole) = keep::finalizers(metadata);
+        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
         let name = |text: &String| cut(text, limits::NAME).into_owned();
         Snapshot {
             name: ObjectName::of(metadata),

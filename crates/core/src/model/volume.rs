@@ -65,7 +65,7 @@ pub struct Volume {
     /// The provenance, as the annotation holds it. Only the orchestrator writes it.
     pub provenance: Option<String>,
     /// The adoption mark, in the status, where only the orchestrator can write.
-    pub mark: Option<String>,
+    pub adoption_mark: Option<String>,
     /// The hash of a pooled volume, which counts only with the adoption mark
     /// ([`names::LABEL_POOL`](contract::names::LABEL_POOL)).
     pub pool: Option<String>,
@@ -113,9 +113,9 @@ pub struct Volume {
     /// The selector of the nodes that reach the volume.
     pub affinity: Option<Box<NodeSelector>>,
     /// The bytes of the fields that the image wrote and the orchestrator does not overwrite.
-    pub burden: usize,
+    pub foreign_metadata_bytes: usize,
     /// The fields on which other programs would act, until the volume is adopted.
-    pub written: Option<Box<super::written::Written>>,
+    pub foreign_metadata: Option<Box<super::foreign_metadata::ForeignMetadata>>,
 }
 
 impl Volume {
@@ -139,7 +139,9 @@ impl Volume {
     /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who
     /// may create volumes can write one. Only the orchestrator can write the status.
     pub fn is_adopted(&self) -> bool {
-        self.provenance.as_deref().is_some_and(|provenance| self.mark.as_deref() == Some(&mark(provenance)))
+        self.provenance
+            .as_deref()
+            .is_some_and(|provenance| self.adoption_mark.as_deref() == Some(&adoption_mark(provenance)))
     }
 
     /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.
@@ -157,7 +159,7 @@ impl Volume {
 
     /// Checks whether the volume was pooled and is drained.
     pub fn is_drained(&self) -> bool {
-        self.claim_ref.as_ref().is_some_and(|reference| reference.uid == names::NOBODY)
+        self.claim_ref.as_ref().is_some_and(|reference| reference.uid == names::NO_CLAIM_UID)
     }
 
     /// Checks whether somebody has removed the claimRef: an adopted volume had one, with a UID.
@@ -198,7 +200,7 @@ pub fn is_run_id(id: &str) -> bool {
 }
 
 /// Returns the adoption mark of a provenance.
-pub fn mark(provenance: &str) -> String {
+pub fn adoption_mark(provenance: &str) -> String {
     format!("{MARK}{}", crate::object::hash(provenance.as_bytes()))
 }
 
@@ -221,7 +223,7 @@ const OWN: &[&str] = &[
     names::ABANDON,
 ];
 
-fn burden(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) -> usize {
+fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(key, value)| key.len() + value.len());
     let finalizers = metadata.finalizers.iter().flatten().map(String::len);
@@ -254,9 +256,9 @@ impl From<&PersistentVolume> for Volume {
             Some(size) => quantity::bytes(&size.0).map_err(|error| error.to_string()),
             None => Err("the volume has no size".into()),
         };
-        let burden = burden(metadata, &spec);
-        let mark = volume.status.as_ref().and_then(|status| status.reason.clone());
-        let adopted = mark.as_deref().is_some_and(|mark| mark.starts_with(MARK));
+        let foreign_metadata_bytes = foreign_metadata_bytes(metadata, &spec);
+        let adoption_mark = volume.status.as_ref().and_then(|status| status.reason.clone());
+        let adopted = adoption_mark.as_deref().is_some_and(|adoption_mark| adoption_mark.starts_with(MARK));
         let path =
             spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
         Volume {
@@ -273,7 +275,7 @@ impl From<&PersistentVolume> for Volume {
             volume_id: annotation(names::VOLUME_ID),
             nodes: crate::model::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
-            mark,
+            adoption_mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE),
@@ -306,9 +308,9 @@ impl From<&PersistentVolume> for Volume {
             ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
-            burden,
-            written: Some(super::written::Written::on(volume))
-                .filter(|written| !adopted && *written != super::written::Written::default())
+            foreign_metadata_bytes,
+            foreign_metadata: Some(super::foreign_metadata::ForeignMetadata::on(volume))
+                .filter(|written| !adopted && *written != super::foreign_metadata::ForeignMetadata::default())
                 .map(Box::new),
         }
     }

@@ -149,7 +149,7 @@ fn failed_container(end: &super::view::ContainerEnd, settled: bool) -> RunState 
 }
 
 fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Option<RunState> {
-    let newest = |about: &str| warning_events.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
+    let newest = |about: &str| warning_events.iter().filter(|c| c.object_uid == about).max_by_key(|c| c.at);
     let Some(pod) = pod else {
         let event = newest(&job.uid)?;
         let message = termination_message(&strip_random_suffix(&event.message, &job.real_name().name));

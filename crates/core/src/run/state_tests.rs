@@ -123,7 +123,7 @@ fn the_name_that_a_pod_would_have_had_is_not_told() {
     let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
     let told = |message: &str| {
         let refused =
-            WarningEvent { about: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
+            WarningEvent { object_uid: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
         let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
         cause.message
     };
@@ -159,14 +159,18 @@ fn what_keeps_a_pod_from_starting_is_told() {
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };
     assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
 
-    let quota =
-        WarningEvent { about: "job".into(), reason: "FailedCreate".into(), message: "exceeded quota".into(), at: 1 };
+    let quota = WarningEvent {
+        object_uid: "job".into(),
+        reason: "FailedCreate".into(),
+        message: "exceeded quota".into(),
+        at: 1,
+    };
     let RunState::Stuck { cause, since } = state(Some(&job()), &[], &[&quota]) else { panic!() };
     assert!(cause.message.contains("exceeded quota"), "{cause:?}");
     assert_eq!(since, 100);
 
     let mount = WarningEvent {
-        about: "pod".into(),
+        object_uid: "pod".into(),
         reason: "FailedMount".into(),
         message: "secret \"x\" not found".into(),
         at: 1,

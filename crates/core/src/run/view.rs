@@ -139,7 +139,7 @@ impl From<&batch::Job> for Job {
             view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
-            view.fingerprint = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
+            view.fingerprint = annotations.get(names::CAPACITY_FINGERPRINT).cloned().unwrap_or_default();
             view.content = annotations.get(names::JOB_CONTENT).cloned();
             view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
@@ -333,7 +333,7 @@ fn has_not_run(container: &core::ContainerStatus) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarningEvent {
     /// The UID of the Job or pod.
-    pub about: String,
+    pub object_uid: String,
     /// The reason, such as `FailedCreate` or `FailedMount`.
     pub reason: String,
     /// The message.

@@ -28,7 +28,7 @@ fn volume(policy: &str) -> Volume {
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
     text.push_str(&format!("spec: {{persistentVolumeReclaimPolicy: {policy}}}\n"));
-    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::mark("x")));
+    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::adoption_mark("x")));
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 
@@ -185,7 +185,7 @@ fn row_2_a_volume_that_is_to_go_is_held() {
     let unheld = unheld("Delete");
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::AddFinalizer);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests();
-    world(Volume { mark: None, ..unheld.clone() }, ClaimState::Alive).rests();
+    world(Volume { adoption_mark: None, ..unheld.clone() }, ClaimState::Alive).rests();
     world(Volume { deleting: true, ..unheld }, ClaimState::Alive).waits("came too late");
 }
 
@@ -196,7 +196,7 @@ fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
 /// Returns a volume as a backup tool restores it: without status and UIDs.
 fn restored(policy: &str, reserved: Option<&str>) -> Volume {
     let claim_ref = reserved.map(|name| reference("", name));
-    Volume { mark: None, phase: "Available".into(), claim_ref, ..volume(policy) }
+    Volume { adoption_mark: None, phase: "Available".into(), claim_ref, ..volume(policy) }
 }
 
 #[test]
@@ -234,14 +234,14 @@ fn row_5a_what_was_restored_can_be_let_go_of() {
 
 #[test]
 fn row_6_half_adopted_it_is_its_claims() {
-    let half = Volume { mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
+    let half = Volume { adoption_mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
     world(half.clone(), ClaimState::Alive).rests();
     assert_eq!(world(half, ClaimState::Missing).step(), Step::ConfirmClaimGone);
 }
 
 #[test]
 fn row_10_what_no_run_made_is_not_deleted() {
-    let unadopted = Volume { provenance: None, mark: None, ..volume("Delete") };
+    let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::Gone).waits("no run is known to have made it");
     let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::Gone) };
     assert_eq!(made.step(), begin(1, ""));
@@ -315,7 +315,7 @@ fn row_7_an_admin_lets_go() {
 
 #[test]
 fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
-    let refused = Volume { quarantine: Some("why".into()), mark: None, deleting: true, ..volume("Delete") };
+    let refused = Volume { quarantine: Some("why".into()), adoption_mark: None, deleting: true, ..volume("Delete") };
     assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::RemoveFinalizer);
     world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests();
     // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
@@ -438,7 +438,7 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
     };
     assert_eq!(settled(&["b", "c"]).step(), begin(1, "b"));
     settled(&["c"]).rests();
-    let unmarked = Volume { mark: None, ..alive.volume.clone() };
+    let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests();
     // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
     World { home_node: "", ..alive.clone() }.rests();
@@ -534,7 +534,7 @@ prop_compose! {
         volume.name = name;
         volume.volume_id = id.map(str::to_owned);
         volume.provenance = recorded.then(|| "x".to_owned());
-        volume.mark = volume.mark.filter(|_| marked);
+        volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
         volume.phase = phase.to_owned();
         volume.deleting = deleting;

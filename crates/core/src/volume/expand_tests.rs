@@ -24,7 +24,7 @@ fn volume(source: &str) -> Volume {
              status: {{reason: {}}}\n",
             annotations.join(", "),
             names::VOLUME_FINALIZER,
-            crate::model::volume::mark("x")
+            crate::model::volume::adoption_mark("x")
         ))
         .unwrap(),
     )
@@ -158,7 +158,7 @@ fn row_1_only_what_is_bound_grows() {
     claim(|claim| claim.volume_name = Some("another".into()));
     claim(|claim| claim.finalizers = vec![names::CLAIM_FINALIZER.into()]);
     World { claim: None, ..wanting.clone() }.rests();
-    World { volume: Volume { mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
+    World { volume: Volume { adoption_mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
     World { volume: Volume { deleting: true, ..wanting.volume.clone() }, ..wanting }.rests();
 }
 

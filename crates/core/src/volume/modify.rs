@@ -162,7 +162,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         if stale || !wanted {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
-        let message = format!("the run to {} does not progress: {}", target.words(), cause.message);
+        let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
         let report = StatusUpdate::Modifying { class, error: Some(cause.message.clone()) };
         return Some(reporting(claim, report).with_warning(reason::MODIFY_FAILED, message));
     }
@@ -248,7 +248,7 @@ fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe
     let told = format!(
         "run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
-        target.words(),
+        target.describe(),
         note.message
     );
     Decision::from(Step::Record(note)).with_warning(reason::MODIFY_FAILED, told)
@@ -259,7 +259,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
     let attributes = volume.attributes();
     let report = StatusUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
-        let message = format!("the volume has the attributes of {}", attributes.words());
+        let message = format!("the volume has the attributes of {}", attributes.describe());
         return Decision::from(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message);
     }
     match volume.modification.is_some() && o.runs.all.is_empty() {

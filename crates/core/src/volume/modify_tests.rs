@@ -35,7 +35,7 @@ fn volume(class: &str, note: Option<PendingModification>) -> Volume {
             },
         },
         "spec": { "capacity": { "storage": "1Gi" }, "nfs": { "server": "s", "path": "/p" } },
-        "status": { "reason": crate::model::volume::mark("x") },
+        "status": { "reason": crate::model::volume::adoption_mark("x") },
     }))
     .unwrap();
     Volume::from(&volume)
@@ -193,7 +193,7 @@ fn row_1_what_is_not_bound_to_its_claim_is_left() {
     elsewhere.claim.as_mut().unwrap().volume_name = Some("other".into());
     elsewhere.rests();
     let mut never_adopted = world("", "gold");
-    never_adopted.volume.mark = None;
+    never_adopted.volume.adoption_mark = None;
     never_adopted.rests();
 }
 
@@ -386,7 +386,7 @@ fn what_only_we_could_have_written_is_read() {
     let applied = AppliedAttributes { attributes: attributes("gold"), run: 1 };
     assert_eq!(AppliedAttributes::read(&json!(applied).to_string()), Some(applied.clone()));
     assert_eq!(AppliedAttributes::read(&json!(AppliedAttributes { run: u32::MAX, ..applied }).to_string()), None);
-    let forged = Volume { mark: None, ..volume("gold", None) };
+    let forged = Volume { adoption_mark: None, ..volume("gold", None) };
     assert_eq!(forged.attributes(), &Attributes::default());
 }
 

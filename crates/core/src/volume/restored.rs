@@ -56,12 +56,12 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         return Some(Decision::from(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
     if reserved.is_none() && !volume.deleting {
-        return Some(told(volume, Step::Reserve));
+        return Some(restored_event(volume, Step::Reserve));
     }
     let deletes = volume.reclaim_policy == "Delete";
     // A Bound volume would vanish under its claim.
     let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
-    Some(told(volume, if goes { Step::RemoveFinalizer } else { Step::Nothing }))
+    Some(restored_event(volume, if goes { Step::RemoveFinalizer } else { Step::Nothing }))
 }
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
@@ -69,7 +69,7 @@ pub fn adopts(claim: &Claim) -> bool {
     claim.has_finalizer() || !claim.is_bound()
 }
 
-fn told(volume: &Volume, step: Step) -> Decision {
+fn restored_event(volume: &Volume, step: Step) -> Decision {
     let message = format!(
         "the volume has the record of its adoption but not the orchestrator's mark, as after a restore from a backup; the orchestrator neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
         volume.name,

@@ -18,7 +18,7 @@ use contract::names;
 
 /// The data with which provenance is compared.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct ClassConfigs<'a> {
     /// The names of this orchestrator.
     pub identity: &'a Identity,
     /// The present classes.
@@ -40,8 +40,8 @@ pub struct Vouchable {
 ///
 /// # Errors
 /// If an admin cannot vouch for it. The text is for the admin.
-pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Result<Vouchable, String> {
-    if !volume.is_of(known.identity) {
+pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: bool) -> Result<Vouchable, String> {
+    if !volume.is_of(configs.identity) {
         return Err("it belongs to another orchestrator".to_owned());
     }
     let Some(text) = volume.provenance.as_ref() else {
@@ -68,7 +68,7 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
     if record.class != volume.class {
         return Err(format!("its record is of class {}, the volume of class {}", record.class, volume.class));
     }
-    if !known.identity.config_namespaces.contains(&record.config.namespace) {
+    if !configs.identity.config_namespaces.contains(&record.config.namespace) {
         return Err(format!(
             "its record names the config {}, and {} is no config namespace of this orchestrator",
             record.config, record.config.namespace
@@ -81,7 +81,7 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
             reserve(&volume.name)
         ));
     }
-    Ok(Vouchable { unfamiliar: unfamiliar(record, known), provenance })
+    Ok(Vouchable { unfamiliar: unfamiliar(record, configs), provenance })
 }
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
@@ -96,11 +96,11 @@ pub fn reserve(volume: &str) -> String {
 
 /// Returns the difference between a record and those that are known of its class. Settings that only the image
 /// interprets do not count.
-fn unfamiliar(record: &EffectiveConfig, known: &Known<'_>) -> Option<String> {
-    if known.recipes.contains(&record.hash()) {
+fn unfamiliar(record: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
+    if configs.recipes.contains(&record.hash()) {
         return None;
     }
-    let now = match known.classes.lookup(&record.class) {
+    let now = match configs.classes.lookup(&record.class) {
         ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
         _ => None,
     };

@@ -72,7 +72,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
     });
     let (identity, recipes) = (identity(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
-    let known = Known { identity: &identity, classes: &classes, recipes: &recipes };
+    let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
     vouchable(volume, &known, false).map(|vouchable| vouchable.unfamiliar)
 }
 
@@ -117,7 +117,8 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     assert!(why.contains("no config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");
     let marked = restored(&record(&[]), |o| {
-        let mark = crate::model::volume::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
+        let mark =
+            crate::model::volume::adoption_mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
         o["status"]["reason"] = json!(mark);
     });
     assert!(said(&marked, Some(&[]), &[]).unwrap_err().contains("already"));

@@ -1,7 +1,7 @@
 //! Backup tools: a claim and its volume are lost, the storage is not, and both are restored as they were saved.
 
 use contract::names;
-use flex_provisioner::model::volume::mark;
+use flex_provisioner::model::volume::adoption_mark;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
@@ -181,8 +181,8 @@ impl People {
                 if let Some(reference) = reference.filter(|_| volume["spec"]["claimRef"].is_null()) {
                     store.update(Kind::Volume, &name, |volume| volume["spec"]["claimRef"] = reference);
                 }
-                let mark = mark(annotation(&volume, names::PROVENANCE));
-                store.update(Kind::Volume, &name, |volume| volume["status"]["reason"] = json!(mark));
+                let adoption_mark = adoption_mark(annotation(&volume, names::PROVENANCE));
+                store.update(Kind::Volume, &name, |volume| volume["status"]["reason"] = json!(adoption_mark));
             }
         }
     }

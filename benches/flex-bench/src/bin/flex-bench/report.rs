@@ -166,7 +166,7 @@ fn steps(case: &Case) -> String {
     let mut text = format!("### {}\n\n| step | p50 | after the one before |\n|---|---|---|\n", case.what);
     let mut before = 0.0;
     for (step, at) in medians {
-        let _ = writeln!(text, "| {} | {at:.0} ms | {:.0} ms |", step.words(), at - before);
+        let _ = writeln!(text, "| {} | {at:.0} ms | {:.0} ms |", step.describe(), at - before);
         before = at;
     }
     text

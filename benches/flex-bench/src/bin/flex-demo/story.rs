@@ -207,7 +207,7 @@ impl Story<'_> {
         seen.sort_by_key(|seen| seen.at);
         for seen in &seen {
             let detail = if seen.step == Step::Bound { String::new() } else { format!("  {}", seen.detail) };
-            line(began, seen.at, &format!("{}{detail}", seen.step.words()));
+            line(began, seen.at, &format!("{}{detail}", seen.step.describe()));
         }
         all?;
         let directory = Path::new(base).join(&uid);

@@ -47,7 +47,7 @@ pub enum How {
 
 impl How {
     /// In words.
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             How::Each => "a pod each",
             How::Wide => "a pod each, 1,000 at one time",

@@ -47,7 +47,7 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
     }
     let series = |value: &dyn Fn(&Burst) -> f64| -> Vec<Series> {
         let of = |how: How| Series {
-            name: how.words().to_owned(),
+            name: how.describe().to_owned(),
             points: of_kind(results, how).map(|burst| (burst.claims as f64, value(burst))).collect(),
         };
         [of(How::Batches), of(How::Each)].into_iter().filter(|series| !series.points.is_empty()).collect()
@@ -87,7 +87,7 @@ fn targets(results: &Results) -> Vec<Target> {
     for (how, most) in [(How::Batches, 7.0), (How::Each, 11.0)] {
         let burst = typical(results, how);
         let size = burst.map_or_else(String::new, |burst| format!(", of {}", show::number(burst.claims)));
-        let words = how.words();
+        let words = how.describe();
         let what = format!("requests by orchestrator and image for a claim, {words}{size}");
         target(what, most, burst.map(ours), "");
         if how == How::Batches {
@@ -103,7 +103,7 @@ fn targets(results: &Results) -> Vec<Target> {
     for how in [How::Batches, How::Wide] {
         let found = results.in_flight.iter().find(|found| found.how == how);
         let many = show::number(found.map_or(1_000, |found| found.claims));
-        let what = format!("peak memory with {many} under way, {}", how.words());
+        let what = format!("peak memory with {many} under way, {}", how.describe());
         target(what, 25.0, found.map(|found| found.peak_mib.max(found.peak_when_bound_mib)), " MiB");
     }
     let standing = results.standing.as_ref();
@@ -135,7 +135,7 @@ fn bursts(results: &Results) -> String {
             text,
             "| {} | {} | {:.1} s | {:.1} | {:.1} s | {:.1} s | {:.2} ms | {:.2} ms | {:.1} MiB |",
             show::number(burst.claims),
-            burst.how.words(),
+            burst.how.describe(),
             burst.seconds,
             burst.claims as f64 / burst.seconds,
             burst.latency.p50 / 1000.0,
@@ -155,7 +155,7 @@ fn memory(results: &Results) -> String {
             text,
             "With {} claims under way, {}: {:.1} MiB at most; {:.1} MiB until all are bound.\n",
             show::number(found.claims),
-            found.how.words(),
+            found.how.describe(),
             found.peak_mib,
             found.peak_when_bound_mib
         );
@@ -174,7 +174,7 @@ fn memory(results: &Results) -> String {
 }
 
 fn heading(burst: &Burst) -> String {
-    format!("{}, {}", show::number(burst.claims), burst.how.words())
+    format!("{}, {}", show::number(burst.claims), burst.how.describe())
 }
 
 fn requests(results: &Results) -> String {

@@ -120,13 +120,13 @@ pub async fn measure(program: &Path, plan: &Plan) -> Result<Results> {
     let mut bursts = Vec::new();
     let sizes = |how, sizes: &[usize]| sizes.iter().map(move |size| (how, *size)).collect::<Vec<_>>();
     for (how, size) in [sizes(How::Batches, &plan.bursts), sizes(How::Each, &plan.each)].concat() {
-        eprintln!("a burst of {size}, {}", how.words());
+        eprintln!("a burst of {size}, {}", how.describe());
         bursts.push(burst(&plane, program, how, size).await.with_context(|| format!("a burst of {size}"))?);
     }
     let mut in_flight = Vec::new();
     for how in [How::Batches, How::Wide] {
         if plan.in_flight > 0 {
-            eprintln!("{} under way, {}", plan.in_flight, how.words());
+            eprintln!("{} under way, {}", plan.in_flight, how.describe());
             in_flight.push(under_way(&plane, &node, program, how, plan.in_flight).await.context("claims under way")?);
         }
     }

@@ -68,7 +68,7 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
         (
             |o| {
                 o.ours = false;
-                o.volume.as_mut().unwrap().mark = None;
+                o.volume.as_mut().unwrap().adoption_mark = None;
             },
             "which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch pvc-",
         ),

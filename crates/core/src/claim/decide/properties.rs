@@ -158,7 +158,7 @@ impl World {
                 volume.claim_uuid = Some(UID.into());
                 volume.volume_id = Some(UID.into());
                 let text = serde_json::to_string(&provenance).unwrap();
-                volume.mark = Some(crate::model::volume::mark(&text));
+                volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
                 volume.provenance = Some(text);
                 volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
                 volume.instance = Some("default".into());
@@ -174,7 +174,7 @@ impl World {
                 volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
                 volume.volume_id = Some(self.claim.id());
                 let text = serde_json::to_string(&provenance).unwrap();
-                volume.mark = Some(crate::model::volume::mark(&text));
+                volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
                 volume.provenance = Some(text);
             }
             Step::Bind { volume } => {

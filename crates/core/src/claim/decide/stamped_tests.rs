@@ -451,7 +451,8 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert!(matches!(half_way.step(), Step::TransferToOtherClaim { .. }), "{:?}", half_way.step());
 
     let text = serde_json::to_string(&provenance).unwrap();
-    let theirs = Volume { mark: Some(crate::model::volume::mark(&text)), provenance: Some(text), ..half };
+    let theirs =
+        Volume { adoption_mark: Some(crate::model::volume::adoption_mark(&text)), provenance: Some(text), ..half };
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { is_over: true, ..job(1) }];
@@ -480,7 +481,7 @@ fn row_21_what_was_taken_and_given_is_bound_by_the_pv_controller() {
     world.rests();
     world.volumes[0].0.deleting = true;
     assert_eq!(world.step(), Step::SetVolumeName { volume: "pvc-of-another".into() });
-    world.volumes[0].0.mark = None;
+    world.volumes[0].0.adoption_mark = None;
     assert!(matches!(world.step(), Step::Quarantine { .. }), "whose word it is nobody knows");
 }
 

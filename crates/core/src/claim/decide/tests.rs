@@ -325,7 +325,7 @@ fn adopted_volume() -> Volume {
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
         volume_id: Some(UID.into()),
-        mark: Some(crate::model::volume::mark(&serde_json::to_string(&provenance).unwrap())),
+        adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
         ..volume()
@@ -369,8 +369,8 @@ fn row_1_bound_to_a_volume_that_is_not_adopted() {
     for incomplete in [
         Volume { provenance: None, ..adopted_volume() },
         Volume { provenance: Some("{}".into()), ..adopted_volume() },
-        Volume { mark: None, ..adopted_volume() },
-        Volume { mark: Some("Adopted-0".into()), ..adopted_volume() },
+        Volume { adoption_mark: None, ..adopted_volume() },
+        Volume { adoption_mark: Some("Adopted-0".into()), ..adopted_volume() },
         Volume { claim_ref: None, ..adopted_volume() },
         Volume { finalizers: vec![], ..adopted_volume() },
         Volume { provisioned_by: None, ..adopted_volume() },

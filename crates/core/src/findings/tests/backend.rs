@@ -3,7 +3,7 @@
 use contract::listing::{Entry, State};
 
 use super::*;
-use crate::orphans::backend::{Listing, compare, views};
+use crate::findings::backend::{Listing, compare, views};
 
 fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> Listing {
     let entry =
@@ -16,7 +16,7 @@ fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> 
     }
 }
 
-fn kinds(findings: &[Finding]) -> Vec<Kind> {
+fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
     findings.iter().map(|finding| finding.kind).collect()
 }
 
@@ -27,7 +27,7 @@ fn networked() -> Cluster {
 
 fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
     let provenance = json!(Provenance { record: record(data), node: node.into() }).to_string();
-    (volume.mark, volume.provenance) = (Some(mark(&provenance)), Some(provenance));
+    (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn storage_that_nobody_knows() {
     let compare = |entries: &[(State, &str)]| compare(&cluster.0, &cluster.0, &[listing(None, entries, &cluster)]);
     assert_eq!(kinds(&compare(&[(State::Volume, UID)])), []);
     let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
-    assert_eq!(kinds(&found), [Kind::BackendUnknown, Kind::BackendRubbish]);
+    assert_eq!(kinds(&found), [FindingKind::BackendUnknown, FindingKind::BackendRubbish]);
     assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
     // A claim, run or volume of anybody has the id, before or after.
     let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
@@ -53,12 +53,12 @@ fn storage_that_is_missing() {
     let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
         kinds(&compare(&cluster.0, &cluster.0, &[listing(None, entries, cluster)]))
     };
-    assert_eq!(whole(&cluster, &[]), [Kind::BackendMissing]);
-    assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [Kind::BackendMissing], "rubbish is no volume");
+    assert_eq!(whole(&cluster, &[]), [FindingKind::BackendMissing]);
+    assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [FindingKind::BackendMissing], "rubbish is no volume");
     assert_eq!(whole(&cluster, &[(State::Kept, UID)]), []);
     // An incomplete list is reported, and says nothing else.
     let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
-    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [Kind::BackendNotListed]);
+    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [FindingKind::BackendNotListed]);
     // A list of another place says nothing. Nor does a list about a volume that appeared or vanished meanwhile.
     assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
     let empty = Cluster::with(&[("placement", "any")]).bound();
@@ -78,7 +78,7 @@ fn volumes_of_a_node_are_looked_for_there() {
         kinds(&compare(&cluster.0, &cluster.0, &[listing(Some(node), entries, &cluster)]))
     };
     assert_eq!(on("a", &[(State::Volume, UID)]), []);
-    assert_eq!(on("a", &[]), [Kind::BackendMissing]);
+    assert_eq!(on("a", &[]), [FindingKind::BackendMissing]);
     assert_eq!(on("b", &[]), []);
 }
 
@@ -89,7 +89,7 @@ fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
         .bound()
         .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], ""));
     assert_eq!(views(&same.0).len(), 1);
-    assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [Kind::BackendMissing]);
+    assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [FindingKind::BackendMissing]);
     // The volume was made when the config led elsewhere. If it is missing here, it may exist there.
     let moved = Cluster::with(&[("placement", "any")])
         .bound()

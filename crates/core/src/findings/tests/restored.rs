@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns the only finding of that kind.
 #[track_caller]
-fn only(cluster: &Cluster, kind: Kind) -> Finding {
+fn only(cluster: &Cluster, kind: FindingKind) -> Finding {
     let found: Vec<_> = cluster.found().into_iter().filter(|finding| finding.kind == kind).collect();
     let [finding] = found.as_slice() else { panic!("{found:#?}") };
     finding.clone()
@@ -16,7 +16,7 @@ const PATCH: &str = r#"--type json -p '[{"op":"remove","path":"/spec/claimRef/ui
 fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
     let former = |v: &mut Volume| {
         gone(v);
-        (v.mark, v.source_kind) = (None, Some("nfs"));
+        (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
         v.claim_ref.as_mut().unwrap().uid = OTHER.into();
     };
     let lost = || {
@@ -24,10 +24,10 @@ fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
         Cluster::new().claim(json!({ "spec": spec, "status": { "phase": "Lost" } }))
     };
     let patch = format!("kubectl patch pv {} {PATCH}", names::pv_name(UID));
-    let claim = only(&lost().volume(former), Kind::ClaimLost);
+    let claim = only(&lost().volume(former), FindingKind::ClaimLost);
     assert!(claim.detail.contains("exists, and is reserved for another UID of the claim"), "{claim:#?}");
     assert!(claim.detail.contains(OTHER) && claim.remedy.contains(&patch), "{claim:#?}");
-    let volume = only(&lost().volume(former), Kind::VolumeRestored);
+    let volume = only(&lost().volume(former), FindingKind::VolumeRestored);
     let keep = format!("to keep it for a claim of the same name: {patch}; once it is bound: flex-provisioner vouch");
     assert!(volume.remedy.starts_with(&keep) && !volume.remedy.contains("by hand"), "{volume:#?}");
     assert_eq!(volume.removal, None, "nobody confirms by an option of doctor that storage is deleted");
@@ -35,10 +35,10 @@ fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
         former(v);
         v.claim_ref.as_mut().unwrap().name = ObjectName::new("team", "other");
     };
-    let claim = only(&lost().volume(others), Kind::ClaimLost);
+    let claim = only(&lost().volume(others), FindingKind::ClaimLost);
     assert!(claim.detail.contains("another claim, team/other") && !claim.remedy.contains("patch"), "{claim:#?}");
     let mended = |v: &mut Volume| v.claim_ref.as_mut().unwrap().uid.clear();
-    let claim = only(&lost().volume(mended), Kind::ClaimLost);
+    let claim = only(&lost().volume(mended), FindingKind::ClaimLost);
     assert!(claim.detail.contains("has not bound the claim again yet"), "{claim:#?}");
 }
 
@@ -49,21 +49,21 @@ fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_nobody_needs_i
     let strange = |phase: &'static str| {
         let selector: k8s_openapi::api::core::v1::NodeSelector = crate::config::values::yaml(&text).unwrap();
         move |v: &mut Volume| {
-            (v.mark, v.class, v.phase) = (None, "gold".into(), phase.into());
+            (v.adoption_mark, v.class, v.phase) = (None, "gold".into(), phase.into());
             (v.affinity, v.path) = (Some(Box::new(selector)), Some("/srv/a".into()));
         }
     };
     let place = "clean up by hand on node a in /srv/a, then: kubectl annotate pv";
-    let bound = only(&Cluster::new().bound().volume(strange("Bound")), Kind::VolumeRestored);
+    let bound = only(&Cluster::new().bound().volume(strange("Bound")), FindingKind::VolumeRestored);
     assert!(bound.remedy.starts_with("pods can use it as it is, and nothing has to be cleaned up"), "{bound:#?}");
     assert!(bound.remedy.contains("only when its claim is gone") && bound.remedy.contains(place), "{bound:#?}");
-    let released = only(&Cluster::new().volume(strange("Released")), Kind::VolumeRestored);
+    let released = only(&Cluster::new().volume(strange("Released")), FindingKind::VolumeRestored);
     assert!(released.remedy.starts_with("to keep it for a claim of the same name: kubectl patch"), "{released:#?}");
     assert!(released.remedy.contains(&format!("; to delete it: {place}")), "{released:#?}");
     let unrecorded = |v: &mut Volume| {
         gone(v);
-        (v.mark, v.provenance) = (None, None);
+        (v.adoption_mark, v.provenance) = (None, None);
     };
-    let found = only(&Cluster::new().volume(unrecorded), Kind::VolumeNotAdopted);
+    let found = only(&Cluster::new().volume(unrecorded), FindingKind::VolumeNotAdopted);
     assert!(found.remedy.starts_with("to keep it for") && found.remedy.contains(PATCH), "{found:#?}");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::policies::{POLICIES, State};
+use crate::policies::{POLICIES, PolicyState};
 
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-000000000005";
 
@@ -64,14 +64,14 @@ fn snapshots_that_are_well_are_no_findings() {
 #[test]
 fn contents_whose_snapshot_is_gone() {
     let says = "its VolumeSnapshot team/monday does not exist";
-    Cluster::new().content(json!({})).finds(Kind::ContentWithoutSnapshot, says, false);
+    Cluster::new().content(json!({})).finds(FindingKind::ContentWithoutSnapshot, says, false);
     let another = json!({ "metadata": { "uid": "another" } });
-    Cluster::new().snapshot(another).content(json!({})).finds(Kind::ContentWithoutSnapshot, says, false);
+    Cluster::new().snapshot(another).content(json!({})).finds(FindingKind::ContentWithoutSnapshot, says, false);
     let retained = json!({ "spec": { "deletionPolicy": "Retain" } });
-    Cluster::new().content(retained.clone()).finds(Kind::ContentRetained, says, false);
+    Cluster::new().content(retained.clone()).finds(FindingKind::ContentRetained, says, false);
     let mut unready = retained;
     merge(&mut unready, not_ready());
-    Cluster::new().content(unready).finds(Kind::ContentWithoutSnapshot, says, false);
+    Cluster::new().content(unready).finds(FindingKind::ContentWithoutSnapshot, says, false);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn snapshots_that_cannot_be_made_or_deleted() {
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
     let mut stuck = failed("snapshot");
     merge(&mut stuck, json!({ "status": { "readyToUse": false, "error": { "message": "the array is on fire" } } }));
-    Cluster::new().snapshot(json!({})).content(stuck.clone()).finds(Kind::SnapshotStuck, "on fire", false);
+    Cluster::new().snapshot(json!({})).content(stuck.clone()).finds(FindingKind::SnapshotStuck, "on fire", false);
     merge(&mut stuck, json!({ "metadata": { "creationTimestamp": at(NOW - 300) } }));
     Cluster::new().snapshot(json!({})).content(stuck).clean();
     let mut held = failed("delete-snapshot");
@@ -88,7 +88,7 @@ fn snapshots_that_cannot_be_made_or_deleted() {
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } }),
     );
     let of = |content: &Value| Cluster::new().content(content.clone());
-    of(&held).finds(Kind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
+    of(&held).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
     merge(&mut held, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
     of(&held).clean();
 }
@@ -97,7 +97,7 @@ fn snapshots_that_cannot_be_made_or_deleted() {
 fn runs_whose_content_is_gone() {
     let of = |job: &mut Job| (job.content, job.is_over) = (Some("snapcontent-gone".into()), true);
     let says = "its VolumeSnapshotContent snapcontent-gone does not exist";
-    Cluster::new().job("delete-snapshot", of).finds(Kind::JobWithoutOwner, says, false);
+    Cluster::new().job("delete-snapshot", of).finds(FindingKind::JobWithoutOwner, says, false);
     Cluster::new()
         .job("snapshot", |job| {
             of(job);
@@ -110,19 +110,19 @@ fn runs_whose_content_is_gone() {
 fn finalizers_that_nothing_needs() {
     let source = names::source_finalizer(SNAPSHOT);
     let gone = Cluster::new().kept_claim("source", &source);
-    gone.finds(Kind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
+    gone.finds(FindingKind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
     let ready = Cluster::new().snapshot(json!({})).content(json!({})).kept_claim("source", &source);
-    ready.finds(Kind::FinalizerLeft, "is ready", false);
+    ready.finds(FindingKind::FinalizerLeft, "is ready", false);
     let copy = names::clone_finalizer(UID);
-    Cluster::new().kept_claim("original", &copy).finds(Kind::FinalizerLeft, "does not exist", false);
+    Cluster::new().kept_claim("original", &copy).finds(FindingKind::FinalizerLeft, "does not exist", false);
     let volume = |volume: &mut Volume| volume.finalizers.clear();
     let copied = Cluster::new().bound().volume(volume).kept_claim("original", &copy);
-    copied.finds(Kind::FinalizerLeft, "claim team/data, which was made from it, is bound", false);
+    copied.finds(FindingKind::FinalizerLeft, "claim team/data, which was made from it, is bound", false);
     let read = json!({ "metadata": { "finalizers": [copy] } });
     let read = Cluster::new().snapshot(json!({})).content(read);
-    read.finds(Kind::FinalizerLeft, "does not exist", false);
+    read.finds(FindingKind::FinalizerLeft, "does not exist", false);
     let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(going).finds(Kind::FinalizerLeft, "it has no content any more", false);
+    Cluster::new().snapshot(going).finds(FindingKind::FinalizerLeft, "it has no content any more", false);
     let under_way = stamped(&recipe().version());
     Cluster::new()
         .claim(under_way)
@@ -138,13 +138,13 @@ fn finalizers_that_nothing_needs() {
 
 #[test]
 fn policies_that_do_not_act_say_what_is_off() {
-    let found = |state: State| Finding::of_policy(&POLICIES[0], &state);
-    assert!(found(State::Installed).is_none() && found(State::Limited).is_none());
-    let missing = found(State::Missing).unwrap();
-    assert_eq!((missing.kind, missing.severity), (Kind::PolicyMissing, Severity::Info), "all works without it");
+    let found = |state: PolicyState| Finding::of_policy(&POLICIES[0], &state);
+    assert!(found(PolicyState::Installed).is_none() && found(PolicyState::Limited).is_none());
+    let missing = found(PolicyState::Missing).unwrap();
+    assert_eq!((missing.kind, missing.severity), (FindingKind::PolicyMissing, Severity::Info), "all works without it");
     assert!(missing.detail.contains("not installed: who created a claim is not known"), "{}", missing.detail);
-    let outdated = found(State::Differs("spec.mutations".into())).unwrap();
-    assert_eq!((outdated.kind, outdated.severity), (Kind::PolicyOutdated, Severity::Warning));
+    let outdated = found(PolicyState::Differs("spec.mutations".into())).unwrap();
+    assert_eq!((outdated.kind, outdated.severity), (FindingKind::PolicyOutdated, Severity::Warning));
     assert!(outdated.detail.contains("at spec.mutations") && outdated.remedy.contains("deploy/kustomize"));
-    assert_eq!(found(State::Unbound).unwrap().kind, Kind::PolicyOutdated);
+    assert_eq!(found(PolicyState::Unbound).unwrap().kind, FindingKind::PolicyOutdated);
 }

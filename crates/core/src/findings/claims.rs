@@ -2,7 +2,7 @@
 
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, STUCK_AFTER, World, without_protection};
+use super::{Finding, FindingKind, FindingObject, Lookups, STUCK_AFTER, without_protection};
 use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;
@@ -10,8 +10,8 @@ use crate::model::claim::Claim;
 use crate::volume::vouch::reserve;
 
 /// Returns the finding about a claim, if any.
-pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
-    let object = Object { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
+pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
+    let object = FindingObject { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     let class = claim.class.as_deref().unwrap_or_default();
     let lookup = w.s.classes.lookup(class);
@@ -25,7 +25,7 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     }
     if claim.phase == "Lost" {
         let (detail, remedy) = lost(w, claim);
-        return finding(Kind::ClaimLost, detail, remedy);
+        return finding(FindingKind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
     if claim.has_finalizer() && !claim.abandoned {
@@ -34,13 +34,13 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
                 true => without_protection("pvc", &claim.name.namespace, &claim.name.name),
                 false => format!("bring class and config back, or delete the claim; {}", look()),
             };
-            return finding(Kind::ClaimHeld, why, remedy);
+            return finding(FindingKind::ClaimHeld, why, remedy);
         }
         let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
         if let Some(failure) = failure.filter(|_| claim.deleting) {
             let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
             let found = finding(
-                Kind::ClaimUndeleted,
+                FindingKind::ClaimUndeleted,
                 detail,
                 without_protection("pvc", &claim.name.namespace, &claim.name.name),
             )?;
@@ -52,11 +52,11 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
         return None;
     }
     let (why, since) = stuck(w, claim, class)?;
-    finding(Kind::ClaimStuck, why, look()).map(|found| found.since(since))
+    finding(FindingKind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
 /// Returns the reason why Kubernetes calls a claim `Lost`, and the remedy.
-fn lost(w: &World<'_>, claim: &Claim) -> (String, String) {
+fn lost(w: &Lookups<'_>, claim: &Claim) -> (String, String) {
     let name = claim.volume_name.as_deref().unwrap_or_default();
     let Some(volume) = w.volumes.get(name) else {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
@@ -83,13 +83,13 @@ fn lost(w: &World<'_>, claim: &Claim) -> (String, String) {
 
 /// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its
 /// instance, this distinguishes the claim from those of another orchestrator, which have the same finalizer.
-fn is_of_our_config(w: &World<'_>, claim: &Claim) -> bool {
+fn is_of_our_config(w: &Lookups<'_>, claim: &Claim) -> bool {
     let config = claim.stamp.as_ref().and_then(|stamp| stamp.config.split_once('/'));
     config.is_some_and(|(namespace, _)| w.s.identity.config_namespaces.iter().any(|ours| ours == namespace))
 }
 
 /// Returns the reason why no orchestrator can continue the claim's attempt.
-fn unguided(w: &World<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
+fn unguided(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
     let class = claim.class.as_deref().unwrap_or_default();
     let stamp = claim.own_stamp()?;
     let known = hash_of(&stamp.config).is_some_and(|hash| w.s.recipes.contains(hash));
@@ -109,7 +109,7 @@ fn unguided(w: &World<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<Str
 }
 
 /// Returns the reason why a claim gets no volume, and the time since when.
-fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
+fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
     if w.now - claim.created < STUCK_AFTER {
         return None;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::listing::{Entry, State};
 use contract::names;
 
-use super::{ClusterObservation, Finding, Kind, Object, sort};
+use super::{ClusterObservation, Finding, FindingKind, FindingObject, sort};
 use crate::claim::nodes::can_accept_run;
 use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
@@ -116,7 +116,7 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
 /// Compares lists with the cluster, as it was before the first run and after the last.
 pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
-    let mut findings: BTreeMap<(Kind, Object), Finding> = BTreeMap::new();
+    let mut findings: BTreeMap<(FindingKind, FindingObject), Finding> = BTreeMap::new();
     let mut add = |finding: Finding| {
         findings.entry((finding.kind, finding.object.clone())).or_insert(finding);
     };
@@ -124,8 +124,8 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
         let at = listing.node.clone().unwrap_or_default();
         match &listing.entries {
             Err(why) => add(Finding::new(
-                Kind::BackendNotListed,
-                Object { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
+                FindingKind::BackendNotListed,
+                FindingObject { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
                 format!("class {}: {why}", listing.class),
                 "correct what the message names, and run the doctor again".to_owned(),
             )),
@@ -146,8 +146,8 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     let Entry { state, id, bytes, place } = entry;
     let node = listing.node.as_deref().unwrap_or_default();
     let kind = match state {
-        State::Volume => Kind::BackendUnknown,
-        State::Rubbish => Kind::BackendRubbish,
+        State::Volume => FindingKind::BackendUnknown,
+        State::Rubbish => FindingKind::BackendRubbish,
         State::Kept => return None,
     };
     let size = bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
@@ -155,7 +155,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     let place = if place.is_empty() { id } else { place };
     Some(Finding::new(
         kind,
-        Object { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
+        FindingObject { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
         format!("{place}{on}{size}, listed for class {}", listing.class),
         "see that no other cluster uses it, then delete it on the backend by hand; the doctor never does",
     ))
@@ -194,8 +194,12 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
             let claim = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
             let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
             Some(Finding::new(
-                Kind::BackendMissing,
-                Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() },
+                FindingKind::BackendMissing,
+                FindingObject {
+                    kind: "PersistentVolume",
+                    name: ObjectName::new("", &volume.name),
+                    uid: volume.uid.clone(),
+                },
                 format!(
                     "its class {}{on} has no storage with the id {}; claim {claim} is bound to it",
                     record.class,

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Finding, Kind, Object};
+use super::{Finding, FindingKind, FindingObject};
 
 /// One finding over several looks.
 #[derive(Clone, Debug)]
-pub struct Sighting {
+pub struct TrackedFinding {
     /// The finding, as of the last look.
     pub finding: Finding,
     /// The finding was seen long enough without a break.
-    pub settled: bool,
+    pub confirmed: bool,
     /// The finding has become settled in this look.
     pub new: bool,
 }
@@ -19,38 +19,38 @@ pub struct Sighting {
 #[derive(Clone, Debug)]
 struct FirstSeen {
     first: Duration,
-    settled: bool,
+    confirmed: bool,
 }
 
 /// The findings of earlier looks.
 #[derive(Debug, Default)]
-pub struct Sightings {
-    seen: BTreeMap<(Kind, Object), FirstSeen>,
+pub struct FindingTracker {
+    first_seen: BTreeMap<(FindingKind, FindingObject), FirstSeen>,
 }
 
-impl Sightings {
+impl FindingTracker {
     /// Takes the findings of a look at a moment. `most` limits the time for which a finding must be seen, for callers
     /// that look more often. Findings that are missing in this look are forgotten.
-    pub fn look(&mut self, findings: Vec<Finding>, moment: Duration, most: Duration) -> Vec<Sighting> {
-        let before = std::mem::take(&mut self.seen);
+    pub fn track(&mut self, findings: Vec<Finding>, moment: Duration, most: Duration) -> Vec<TrackedFinding> {
+        let before = std::mem::take(&mut self.first_seen);
         let mut sightings = Vec::new();
         for finding in findings {
             let key = (finding.kind, finding.object.clone());
-            let mut seen = before.get(&key).cloned().unwrap_or(FirstSeen { first: moment, settled: false });
-            let settles = Duration::from_secs(finding.kind.settles().unsigned_abs());
+            let mut seen = before.get(&key).cloned().unwrap_or(FirstSeen { first: moment, confirmed: false });
+            let settles = Duration::from_secs(finding.kind.confirm_after().unsigned_abs());
             // A kind with a long time has its own reason for it.
             let settles = if settles > Duration::from_secs(60) { settles } else { settles.min(most) };
             let settled = before.contains_key(&key) && moment.saturating_sub(seen.first) >= settles;
-            let new = settled && !seen.settled;
-            seen.settled |= settled;
-            sightings.push(Sighting { finding, settled: seen.settled, new });
-            self.seen.insert(key, seen);
+            let new = settled && !seen.confirmed;
+            seen.confirmed |= settled;
+            sightings.push(TrackedFinding { finding, confirmed: seen.confirmed, new });
+            self.first_seen.insert(key, seen);
         }
         sightings
     }
 
     /// Forgets all earlier looks, because another process leads.
     pub fn forget(&mut self) {
-        self.seen.clear();
+        self.first_seen.clear();
     }
 }

@@ -3,7 +3,7 @@
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, MIN_AGE, Object, Removal, STUCK_AFTER, World, let_go_at};
+use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use crate::config::classes::ClassLookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
@@ -15,7 +15,7 @@ use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::adopts;
-use crate::volume::vouch::{Known, Vouchable, is_deleted_at_once, reserve, vouchable};
+use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve, vouchable};
 
 /// The relation of a volume to its claim.
 enum Owner<'a> {
@@ -29,7 +29,7 @@ enum Owner<'a> {
     Gone,
 }
 
-fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
+fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
     let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
@@ -47,8 +47,9 @@ fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
 }
 
 /// Returns the finding about a volume, if any.
-pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
-    let object = Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
+    let object =
+        FindingObject { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.is_of(&w.s.identity) {
         let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
@@ -62,7 +63,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
             names::VOLUME_FINALIZER
         );
         let detail = format!("it belongs to {whose}, which does nothing about its deletion");
-        return Some(finding(Kind::VolumeForeign, detail, remedy)?.since(since));
+        return Some(finding(FindingKind::VolumeForeign, detail, remedy)?.since(since));
     }
     if w.now - volume.created < MIN_AGE || volume.abandoned {
         return None;
@@ -77,19 +78,21 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
         Owner::Alive(claim) => living(w, volume, claim, finding),
-        Owner::None if volume.is_adopted() => {
-            finding(Kind::VolumeRetained, "somebody took its claim off it, and it can be bound again".into(), kept())
-        }
+        Owner::None if volume.is_adopted() => finding(
+            FindingKind::VolumeRetained,
+            "somebody took its claim off it, and it can be bound again".into(),
+            kept(),
+        ),
         Owner::None => finding(
-            Kind::VolumeNotAdopted,
+            FindingKind::VolumeNotAdopted,
             format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UUID),
             kept(),
         ),
         Owner::Gone if !deletes => {
-            finding(Kind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
+            finding(FindingKind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
         }
         Owner::Elsewhere(claim) if !deletes => finding(
-            Kind::VolumeElsewhere,
+            FindingKind::VolumeElsewhere,
             format!(
                 "claim {} is bound to {}, and the policy is {}",
                 claim.name,
@@ -102,7 +105,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
             let problem = undeletable(w, volume).or_else(|| held(w, volume));
             let (kind, detail, since) = problem?;
             let remedy = match kind {
-                Kind::VolumeHeld | Kind::NodeGone => by_hand(volume),
+                FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
                 _ => keep_or_let_go(volume),
             };
             let found = finding(kind, detail, remedy)?;
@@ -122,17 +125,17 @@ fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
 }
 
 /// Checks whether the volume's claim is adopting it now.
-fn is_being_adopted(w: &World<'_>, volume: &Volume) -> bool {
+fn is_being_adopted(w: &Lookups<'_>, volume: &Volume) -> bool {
     matches!(owner(w, volume), Owner::Alive(claim) if adopts(claim))
 }
 
 /// Returns the finding about a volume with provenance but without adoption mark.
 fn restored(
-    w: &World<'_>,
+    w: &Lookups<'_>,
     volume: &Volume,
-    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
 ) -> Option<Finding> {
-    let known = Known { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
+    let known = ClassConfigs { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
     let command = format!("flex-provisioner vouch {}", volume.name);
     match vouchable(volume, &known, true) {
         Ok(Vouchable { unfamiliar, .. }) if is_deleted_at_once(volume) => {
@@ -144,18 +147,18 @@ fn restored(
                 "to keep it for a claim of the same name: {}; once it is bound: {command}; to delete its storage: {command} --also-released",
                 reserve(&volume.name)
             );
-            finding(Kind::VolumeRestored, detail, remedy)
+            finding(FindingKind::VolumeRestored, detail, remedy)
         }
         Ok(Vouchable { unfamiliar: None, .. }) => {
-            let found = finding(Kind::VolumeRestored, "its record says what its class says".into(), command)?;
+            let found = finding(FindingKind::VolumeRestored, "its record says what its class says".into(), command)?;
             Some(found.removed_by(Removal::Vouch))
         }
         Ok(Vouchable { unfamiliar: Some(why), .. }) => {
             let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
-            finding(Kind::VolumeRestored, why, remedy)
+            finding(FindingKind::VolumeRestored, why, remedy)
         }
         Err(why) => finding(
-            Kind::VolumeRestored,
+            FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
             match volume.phase.as_str() {
                 "Released" | "Failed" => keep_or_let_go(volume),
@@ -188,10 +191,10 @@ fn keep_or_let_go(volume: &Volume) -> String {
 
 /// Returns the finding about a pooled volume.
 fn unasked(
-    w: &World<'_>,
+    w: &Lookups<'_>,
     volume: &Volume,
     kind: &str,
-    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
 ) -> Option<Finding> {
     let size = volume.pool_size.unwrap_or_default();
     let why = match w.s.classes.lookup(&volume.class) {
@@ -207,19 +210,19 @@ fn unasked(
     };
     let remedy =
         format!("see why it is not deleted in the log of the orchestrator, or: kubectl delete pv {}", volume.name);
-    finding(Kind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
+    finding(FindingKind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
 }
 
 /// Returns the finding about a volume whose claim exists.
 fn living(
-    w: &World<'_>,
+    w: &Lookups<'_>,
     volume: &Volume,
     claim: &Claim,
-    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
 ) -> Option<Finding> {
     if let Some(why) = volume.quarantine.as_ref().filter(|_| !volume.is_adopted()) {
         let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
-        return finding(Kind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
+        return finding(FindingKind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
     }
     let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.has_finalizer();
     if !bound {
@@ -232,7 +235,7 @@ fn living(
             claim.name
         );
         return finding(
-            Kind::VolumeNotAdopted,
+            FindingKind::VolumeNotAdopted,
             detail,
             format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
         );
@@ -243,7 +246,7 @@ fn living(
             claim.name.namespace, claim.name.name
         );
         return finding(
-            Kind::NodeGone,
+            FindingKind::NodeGone,
             format!("it is on node {host}, and claim {} is bound to it", claim.name),
             remedy,
         );
@@ -251,55 +254,59 @@ fn living(
     if w.s.deep
         && let Err(why) = provenance(volume)
     {
-        return finding(Kind::VolumeUnreadable, why, format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES));
+        return finding(
+            FindingKind::VolumeUnreadable,
+            why,
+            format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
+        );
     }
     None
 }
 
-type Problem = (Kind, String, Option<i64>);
+type Problem = (FindingKind, String, Option<i64>);
 
 /// Returns the problem that prevents each delete run.
-fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
+fn undeletable(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     match volume.id() {
-        None => return Some((Kind::VolumeMisnamed, "it bears no volume id".into(), None)),
+        None => return Some((FindingKind::VolumeMisnamed, "it bears no volume id".into(), None)),
         Some(id) if volume.name != names::pv_name(id) => {
             let detail = format!("its id is {id}, and the volume of that id is {}", names::pv_name(id));
-            return Some((Kind::VolumeMisnamed, detail, None));
+            return Some((FindingKind::VolumeMisnamed, detail, None));
         }
         Some(_) => {}
     }
     if volume.is_adopted() {
-        return provenance(volume).err().map(|why| (Kind::VolumeUnreadable, why, None));
+        return provenance(volume).err().map(|why| (FindingKind::VolumeUnreadable, why, None));
     }
     let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision.as_str();
     if !volume.is_half_made(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
-        return Some((Kind::VolumeNotAdopted, detail.to_owned(), None));
+        return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
     }
     let told =
         jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job of it is left that could tell how it was made";
-    (!told).then(|| (Kind::VolumeNotAdopted, detail.to_owned(), None))
+    (!told).then(|| (FindingKind::VolumeNotAdopted, detail.to_owned(), None))
 }
 
 /// Returns the problem of a stuck deletion.
-fn held(w: &World<'_>, volume: &Volume) -> Option<Problem> {
+fn held(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     if let Some(host) = home_gone(w, volume) {
         let detail =
             format!("its storage was on node {host}, which does not exist; the config's `node-gone` says what follows");
-        return Some((Kind::NodeGone, detail, None));
+        return Some((FindingKind::NodeGone, detail, None));
     }
     let failure = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     if let Some(failure) = failure {
         let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-        return Some((Kind::VolumeHeld, detail, Some(failure.at)));
+        return Some((FindingKind::VolumeHeld, detail, Some(failure.at)));
     }
     let jobs = w.jobs_by_id.get(volume.id()?)?;
     let slow = jobs
         .iter()
         .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;
-    Some((Kind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
+    Some((FindingKind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
 }
 
 fn provenance(volume: &Volume) -> Result<(), String> {
@@ -311,7 +318,7 @@ fn provenance(volume: &Volume) -> Result<(), String> {
 }
 
 /// Returns the only host that reaches a volume, if no node is that host.
-fn home_gone<'a>(w: &World<'_>, volume: &'a Volume) -> Option<&'a str> {
+fn home_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
     let host = volume.affinity.as_deref().and_then(only_host)?;
     let is =
         |node: &crate::node::Node| node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host);

@@ -45,18 +45,18 @@ macro_rules! kinds {
         /// The kind of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
         #[serde(rename_all = "kebab-case")]
-        pub enum Kind {
+        pub enum FindingKind {
             $($(#[doc = $doc])+ $kind,)*
         }
 
-        impl Kind {
+        impl FindingKind {
             /// All kinds, the most severe first.
-            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+            pub const ALL: &[FindingKind] = &[$(FindingKind::$kind),*];
 
             /// Returns the documentation and properties of the kind.
             pub const fn spec(self) -> &'static FindingSpec {
                 match self {
-                    $(Kind::$kind => &FindingSpec {
+                    $(FindingKind::$kind => &FindingSpec {
                         name: $name,
                         severity: Severity::$severity,
                         doc: &[$($doc),+],
@@ -307,7 +307,7 @@ kinds! {
     }
 }
 
-impl Kind {
+impl FindingKind {
     /// Returns the name of the kind in metrics and in the output of `doctor`.
     pub fn as_str(self) -> &'static str {
         self.spec().name
@@ -329,12 +329,12 @@ impl Kind {
     }
 
     /// Returns the time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
-    pub fn settles(self) -> i64 {
+    pub fn confirm_after(self) -> i64 {
         self.spec().confirm_after
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_name_of_its_own_and_is_documented() {
-        let names: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
-        assert_eq!(names.len(), Kind::ALL.len(), "a name stands there twice");
-        for kind in Kind::ALL {
+        let names: BTreeSet<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        assert_eq!(names.len(), FindingKind::ALL.len(), "a name stands there twice");
+        for kind in FindingKind::ALL {
             let FindingSpec { name, doc, meaning, remedy, confirm_after, .. } = kind.spec();
             assert_eq!(serde_json::json!(kind), *name);
             assert!(doc[0].ends_with('.') && doc[0].split(' ').count() <= 24, "{name}: {doc:?}");
@@ -360,6 +360,6 @@ mod tests {
 
     #[test]
     fn the_most_severe_come_first() {
-        assert!(Kind::ALL.is_sorted() && Kind::ALL.is_sorted_by(|a, b| a.severity() >= b.severity()));
+        assert!(FindingKind::ALL.is_sorted() && FindingKind::ALL.is_sorted_by(|a, b| a.severity() >= b.severity()));
     }
 }

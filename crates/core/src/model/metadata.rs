@@ -10,7 +10,7 @@ use crate::limits;
 
 /// The part of a claim's *words* that the cache keeps. Words are its labels, its annotations and its creator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum ClaimMetadata {
     /// All words.
     #[default]
     Whole,
@@ -22,7 +22,7 @@ pub enum Kept {
 
 /// Estimates the memory for the texts that users can write on an object. Counts the bytes of the texts, and the memory
 /// around them.
-pub fn burden(metadata: &ObjectMeta) -> usize {
+pub fn foreign_metadata_bytes(metadata: &ObjectMeta) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| key.len() + value.len());
     let finalizers = metadata.finalizers.iter().flatten().map(String::len);
@@ -48,7 +48,7 @@ pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
 }
 
 /// Returns the labels and annotations that an image could get.
-pub(super) fn words(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+pub(super) fn metadata(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let pairs = metadata.labels.iter().chain(&metadata.annotations).flatten();
     pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
@@ -57,37 +57,37 @@ impl Claim {
     /// Returns the claim as the cache keeps it. It has the labels and annotations of these keys, and no long texts of
     /// its user.
     pub fn kept(mut self, keys: Vec<String>) -> Self {
-        if self.words == Kept::Nothing {
+        if self.kept_metadata == ClaimMetadata::Nothing {
             return self;
         }
         self.metadata.retain(|key, _| keys.contains(key));
         let pairs = self.metadata.iter().map(|(key, value)| key.len() + value.len());
         let groups = self.created_by_groups.iter().map(String::len);
         let bytes: usize = pairs.chain(groups).map(|bytes| bytes + limits::ENTRY).sum();
-        self.words = Kept::Keys(keys);
-        match bytes + self.created_by.len() > limits::WORDS {
-            true => self.without_words(),
+        self.kept_metadata = ClaimMetadata::Keys(keys);
+        match bytes + self.created_by.len() > limits::CLAIM_METADATA {
+            true => self.without_metadata(),
             false => self,
         }
     }
 
     /// Removes the words from the claim.
-    pub(super) fn without_words(self) -> Self {
+    pub(super) fn without_metadata(self) -> Self {
         Claim {
             metadata: BTreeMap::new(),
             created_by: String::new(),
             created_by_groups: Vec::new(),
-            words: Kept::Nothing,
+            kept_metadata: ClaimMetadata::Nothing,
             ..self
         }
     }
 
     /// Checks whether the claim has kept all that an image gets of these keys, and its creator.
-    pub fn has_words_of(&self, keys: &[String]) -> bool {
-        match &self.words {
-            Kept::Whole => true,
-            Kept::Keys(kept) => keys.iter().all(|key| kept.contains(key)),
-            Kept::Nothing => false,
+    pub fn has_metadata_of(&self, keys: &[String]) -> bool {
+        match &self.kept_metadata {
+            ClaimMetadata::Whole => true,
+            ClaimMetadata::Keys(kept) => keys.iter().all(|key| kept.contains(key)),
+            ClaimMetadata::Nothing => false,
         }
     }
 }
@@ -115,25 +115,27 @@ mod tests {
     fn of_labels_and_annotations_those_are_kept_that_a_config_names() {
         let whole = claim(json!({ "labels": { "a": "1", "b": "2" }, "annotations": { "c": "3", "d": "4",
             names::CREATED_BY: "tom", names::CREATED_BY_GROUPS: "g,h" } }));
-        assert!(whole.has_words_of(&keys(&["a", "z"])), "of what comes from the API nothing is missing");
+        assert!(whole.has_metadata_of(&keys(&["a", "z"])), "of what comes from the API nothing is missing");
         let kept = whole.clone().kept(keys(&["a", "d", "z"]));
         assert_eq!(kept.metadata.keys().collect::<Vec<_>>(), ["a", "d"]);
         assert_eq!((kept.created_by.as_str(), kept.created_by_groups.len()), ("tom", 2));
-        assert!(kept.has_words_of(&keys(&["d"])) && kept.has_words_of(&[]) && !kept.has_words_of(&keys(&["b"])));
+        assert!(
+            kept.has_metadata_of(&keys(&["d"])) && kept.has_metadata_of(&[]) && !kept.has_metadata_of(&keys(&["b"]))
+        );
         let none = whole.kept(Vec::new());
-        assert!(none.metadata.is_empty() && none.has_words_of(&[]) && !none.has_words_of(&keys(&["a"])));
+        assert!(none.metadata.is_empty() && none.has_metadata_of(&[]) && !none.has_metadata_of(&keys(&["a"])));
     }
 
     #[test]
     fn long_words_are_not_kept_and_that_is_known() {
-        let long = "x".repeat(limits::WORDS + 1);
+        let long = "x".repeat(limits::CLAIM_METADATA + 1);
         for (key, of) in [("a", keys(&["a"])), (names::CREATED_BY, vec![]), (names::CREATED_BY_GROUPS, vec![])] {
             let kept = claim(json!({ "annotations": { key: long } })).kept(of.clone());
             assert!(kept.metadata.is_empty() && kept.created_by.is_empty() && kept.created_by_groups.is_empty());
-            assert!(!kept.has_words_of(&of), "{key}");
+            assert!(!kept.has_metadata_of(&of), "{key}");
         }
         let not_named = claim(json!({ "annotations": { "b": long } })).kept(keys(&["a"]));
-        assert!(not_named.has_words_of(&keys(&["a"])), "what no config names is as if it were not there");
+        assert!(not_named.has_metadata_of(&keys(&["a"])), "what no config names is as if it were not there");
     }
 
     /// Estimates the heap memory of a claim, in bytes.
@@ -162,7 +164,7 @@ mod tests {
             assert!(weight(&claim) < limits::FINALIZERS, "{}", weight(&claim));
             let why = admit(&claim, &recipe, false).unwrap_err();
             assert!(why.contains("labels, annotations and finalizers") && why.contains("remove"), "{why}");
-            assert!(!claim.has_words_of(&[]));
+            assert!(!claim.has_metadata_of(&[]));
         }
         let usual = claim(json!({ "annotations": { "a": "x".repeat(200_000) } }));
         assert_eq!(admit(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");

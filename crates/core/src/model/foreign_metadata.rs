@@ -9,7 +9,7 @@ use crate::text::cut;
 /// The fields of a volume on which Kubernetes and drivers of others act. The cache keeps them until the volume is
 /// adopted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct ForeignMetadata {
     /// The driver that mounts the volume, for `csi` and `flexVolume`.
     pub driver: Option<String>,
     /// The namespaces of the Secrets that the volume names; empty for that of its claim.
@@ -58,7 +58,7 @@ fn bounded(texts: impl IntoIterator<Item = String>) -> Vec<String> {
     all
 }
 
-impl Written {
+impl ForeignMetadata {
     /// Reads the fields of a volume.
     pub fn on(volume: &PersistentVolume) -> Self {
         let (metadata, spec) = (&volume.metadata, volume.spec.as_ref());
@@ -78,7 +78,7 @@ impl Written {
         let of_old = of_old.split(',').map(str::trim).filter(|option| !option.is_empty()).map(str::to_owned);
         let owners = metadata.owner_references.iter().flatten();
         let keys = metadata.labels.iter().chain(&metadata.annotations).flatten().map(|(key, _)| key);
-        Written {
+        ForeignMetadata {
             driver: driver.map(|driver| cut(driver, limits::NAME).into_owned()),
             secret_namespaces: bounded(referred.chain(named).chain(deletion)),
             mount_options: bounded(options.into_iter().chain(of_old)),
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn of_json(volume: serde_json::Value) -> Written {
-        Written::on(&serde_json::from_value(volume).unwrap())
+    fn of_json(volume: serde_json::Value) -> ForeignMetadata {
+        ForeignMetadata::on(&serde_json::from_value(volume).unwrap())
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(written.metadata, ["pv.beta.kubernetes.io/gid", "topology.kubernetes.io/zone"]);
         assert_eq!(written.driver.as_deref(), Some("example/d"));
         let nfs = json!({ "spec": { "nfs": { "server": "s", "path": "/p" } } });
-        assert_eq!(of_json(nfs), Written::default());
+        assert_eq!(of_json(nfs), ForeignMetadata::default());
     }
 
     #[test]

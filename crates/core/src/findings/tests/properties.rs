@@ -31,7 +31,7 @@ fn any() -> impl Strategy<Value = Cluster> {
                     gone(volume);
                 }
                 if v[1] {
-                    volume.mark = None;
+                    volume.adoption_mark = None;
                 }
                 if v[2] {
                     volume.reclaim_policy = "Retain".into();

@@ -1,6 +1,6 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use super::{Finding, Kind, MIN_AGE, Object, Removal, STUCK_AFTER, World};
+use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, Removal, STUCK_AFTER};
 use crate::config::record::{hash_of, revision_name};
 use crate::object::ObjectName;
 use crate::run::batch::Member;
@@ -13,12 +13,12 @@ const LATE: i64 = 120;
 /// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
 const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
-fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
-    Object { kind, name: name.clone(), uid: uid.to_owned() }
+fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> FindingObject {
+    FindingObject { kind, name: name.clone(), uid: uid.to_owned() }
 }
 
 /// Returns the finding about a Job that nobody needs.
-pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
+pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
     // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
     let of_no_volume = OF_NO_VOLUME.contains(&job.run_labels.operation.as_str());
@@ -27,19 +27,20 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         return None;
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
-    let finding = |kind, detail: String| Finding::new(kind, object("Job", &job.name, &job.uid), detail, remedy.clone());
+    let finding =
+        |kind, detail: String| Finding::new(kind, object_ref("Job", &job.name, &job.uid), detail, remedy.clone());
     // The Job controller of Kubernetes 1.36 works by names. It may forget for good a Job that was created again soon
     // after a Job of the same name was deleted.
     if is_stalled(w, job) {
         let detail = format!("{age} s after it was created it has no pod, and has not failed");
-        return Some(finding(Kind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
+        return Some(finding(FindingKind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
     }
     // The reconciler of contents deletes runs for snapshots. If the content is gone, the snapshot of the run is deleted
     // first.
     if let Some(content) = &job.content {
         let left = !w.contents.contains_key(content.as_str()) && age > STUCK_AFTER;
         let detail = || format!("its VolumeSnapshotContent {content} does not exist");
-        return left.then(|| finding(Kind::JobWithoutOwner, detail()).since(job.created));
+        return left.then(|| finding(FindingKind::JobWithoutOwner, detail()).since(job.created));
     }
     let id = job.run_labels.id.as_str();
     let claim = w.claims.get(id).copied();
@@ -62,7 +63,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
             None if batch => format!("nothing exists of the {} claims or volumes that it was for", job.runs()),
             None => format!("no claim has the id {id}"),
         };
-        let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
+        let found = finding(FindingKind::JobWithoutOwner, detail).since(job.created);
         // The storage that the run made is deleted first, and the Job says how.
         if job.volume.is_none() && (batch || is_known(w, job)) {
             return (age > STUCK_AFTER).then_some(found);
@@ -78,35 +79,35 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let over = w.now - at;
     if over > JOB_TTL + STUCK_AFTER {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
-        return Some(finding(Kind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
+        return Some(finding(FindingKind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }
     let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.has_finalizer() && !claim.deleting);
     if job.volume.is_none() && settled && over > STUCK_AFTER {
         let removal = Removal::Job { claim: id.to_owned(), volume: None };
-        return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
+        return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
     None
 }
 
 /// Checks whether a Job is past its deadline without a pod and without an end.
-fn is_stalled(w: &World<'_>, job: &Job) -> bool {
+fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
     let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
     late && !has_pod && !is_witness(w, job) && !job.is_over && !job.complete && job.failed.is_none()
 }
 
 /// Checks whether the Job may be the only record of how a volume was made.
-fn is_witness(w: &World<'_>, job: &Job) -> bool {
+fn is_witness(w: &Lookups<'_>, job: &Job) -> bool {
     job.ids().any(|id| w.unadopted.contains(id.as_str()))
 }
 
 /// Checks whether the recipe of the Job is stored.
-fn is_known(w: &World<'_>, job: &Job) -> bool {
+fn is_known(w: &Lookups<'_>, job: &Job) -> bool {
     hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash))
 }
 
 /// Returns the finding about a pod whose Job is gone.
-pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
+pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
     let ours = !pod.run_labels.operation.is_empty()
         && !pod.run_labels.id.is_empty()
@@ -124,8 +125,8 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     };
     let state = if pod.is_over() { "has ended" } else { "may still be at work; whatever is next for it waits" };
     let mut finding = Finding::new(
-        Kind::PodWithoutJob,
-        object("Pod", &pod.name, &pod.uid),
+        FindingKind::PodWithoutJob,
+        object_ref("Pod", &pod.name, &pod.uid),
         format!("a {} run for {whose}, which {state}", pod.run_labels.operation),
         format!("kubectl -n {} delete pod {}", pod.name.namespace, pod.name.name),
     )
@@ -137,10 +138,10 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
 }
 
 /// Returns the finding about a revision to which no object refers.
-pub(super) fn revision(w: &World<'_>, hash: &str) -> Finding {
+pub(super) fn revision(w: &Lookups<'_>, hash: &str) -> Finding {
     let name = ObjectName::new(&w.s.identity.namespace, revision_name(hash));
     let remedy = format!("kubectl -n {} delete controllerrevision {}", name.namespace, name.name);
-    let object = object("ControllerRevision", &name, "");
-    Finding::new(Kind::RevisionUnused, object, "no class, claim or Job uses it", remedy)
+    let object_ref = object_ref("ControllerRevision", &name, "");
+    Finding::new(FindingKind::RevisionUnused, object_ref, "no class, claim or Job uses it", remedy)
         .removed_by(Removal::Revision { hash: hash.to_owned() })
 }

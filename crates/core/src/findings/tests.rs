@@ -14,7 +14,7 @@ use crate::config::classes::{ClassObject, Config, Revision, classes};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
 use crate::model::volume::Provenance;
-use crate::model::volume::mark;
+use crate::model::volume::adoption_mark;
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -123,7 +123,7 @@ impl Cluster {
                 "storageClassName": "c", "persistentVolumeReclaimPolicy": "Delete", "capacity": { "storage": "1Gi" },
                 "claimRef": { "namespace": "team", "name": "data", "uid": UID },
             },
-            "status": { "phase": "Bound", "reason": mark(&provenance) },
+            "status": { "phase": "Bound", "reason": adoption_mark(&provenance) },
         });
         let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
         let mut volume = Volume::from(&volume);
@@ -181,7 +181,7 @@ impl Cluster {
 
     /// Checks that there is exactly this finding, with this text, and with or without a safe fix.
     #[track_caller]
-    fn finds(&self, kind: Kind, says: &str, removable: bool) {
+    fn finds(&self, kind: FindingKind, says: &str, removable: bool) {
         let found = self.found();
         let [finding] = found.as_slice() else { panic!("{found:#?}") };
         assert_eq!((finding.kind, finding.removal.is_some()), (kind, removable), "{finding:#?}");
@@ -243,7 +243,7 @@ fn a_healthy_cluster_has_no_findings() {
 fn what_is_young_is_under_way() {
     Cluster::new().job("provision", |job| job.created = NOW - 10).clean();
     Cluster::new().pod(|pod| pod.created = NOW - 10).clean();
-    Cluster::new().volume(|v| (v.created, v.mark) = (NOW - 10, None)).clean();
+    Cluster::new().volume(|v| (v.created, v.adoption_mark) = (NOW - 10, None)).clean();
     Cluster::new()
         .claim(json!({ "metadata": { "creationTimestamp": at(NOW - 10) }, "spec": { "accessModes": [] } }))
         .clean();
@@ -260,9 +260,9 @@ fn jobs_that_kubernetes_has_forgotten() {
             forgotten(job);
             job.volume = Some(names::pv_name(UID));
         })
-        .finds(Kind::JobStalled, "1620 s after it was created it has no pod", true);
+        .finds(FindingKind::JobStalled, "1620 s after it was created it has no pod", true);
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).finds(
-        Kind::JobStalled,
+        FindingKind::JobStalled,
         "no pod",
         true,
     );
@@ -284,19 +284,19 @@ fn jobs_that_kubernetes_has_forgotten() {
 
 #[test]
 fn jobs_that_nobody_needs() {
-    Cluster::new().job("provision", |_| ()).finds(Kind::JobWithoutOwner, UID, true);
+    Cluster::new().job("provision", |_| ()).finds(FindingKind::JobWithoutOwner, UID, true);
     Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
-        Kind::JobWithoutOwner,
+        FindingKind::JobWithoutOwner,
         "pvc-gone",
         true,
     );
     let over = |job: &mut Job| (job.is_over, job.complete) = (true, true);
-    Cluster::new().bound().volume(|_| ()).job("provision", over).finds(Kind::JobFinished, "after an hour", true);
+    Cluster::new().bound().volume(|_| ()).job("provision", over).finds(FindingKind::JobFinished, "after an hour", true);
     let recent = |job: &mut Job| {
         over(job);
         job.created = NOW - STUCK_AFTER - 1;
     };
-    Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(Kind::JobFinished, "is bound", true);
+    Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(FindingKind::JobFinished, "is bound", true);
     // A failed run of a pending claim is kept, so that people can read its log.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", recent).clean();
     // The run began long ago and has just ended.
@@ -312,7 +312,7 @@ fn jobs_that_nobody_needs() {
     // The only record of how a volume was made must stay.
     let unadopted = |v: &mut Volume| {
         gone(v);
-        (v.mark, v.provenance) = (None, None);
+        (v.adoption_mark, v.provenance) = (None, None);
     };
     Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
     // The label alone does not make a Job the orchestrator's.
@@ -323,9 +323,13 @@ fn jobs_that_nobody_needs() {
 
 #[test]
 fn pods_without_their_job() {
-    Cluster::new().pod(|_| ()).finds(Kind::PodWithoutJob, "a claim that is gone", true);
-    Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(Kind::PodWithoutJob, "may still be at work", false);
-    Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(Kind::PodWithoutJob, "claim team/data", false);
+    Cluster::new().pod(|_| ()).finds(FindingKind::PodWithoutJob, "a claim that is gone", true);
+    Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(
+        FindingKind::PodWithoutJob,
+        "may still be at work",
+        false,
+    );
+    Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(FindingKind::PodWithoutJob, "claim team/data", false);
     Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
     Cluster::new().pod(|pod| pod.deleting = true).clean();
 }
@@ -336,46 +340,50 @@ fn volumes_that_nothing_will_delete() {
         gone(v);
         v.reclaim_policy = "Retain".into();
     };
-    Cluster::new().volume(retained).finds(Kind::VolumeRetained, "policy is Retain", false);
+    Cluster::new().volume(retained).finds(FindingKind::VolumeRetained, "policy is Retain", false);
     let elsewhere =
         json!({ "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } }, "spec": { "volumeName": "b" } });
-    Cluster::new().claim(elsewhere.clone()).volume(retained).finds(Kind::VolumeElsewhere, "is bound to b", false);
+    Cluster::new().claim(elsewhere.clone()).volume(retained).finds(
+        FindingKind::VolumeElsewhere,
+        "is bound to b",
+        false,
+    );
     Cluster::new().claim(elsewhere).volume(gone).clean();
-    Cluster::new().volume(|v| v.claim_ref = None).finds(Kind::VolumeRetained, "took its claim off", false);
-    let unadopted = |v: &mut Volume| (v.phase, v.mark, v.provenance) = ("Released".into(), None, None);
-    Cluster::new().volume(unadopted).finds(Kind::VolumeNotAdopted, "never adopted", false);
-    let unrecorded = |v: &mut Volume| (v.mark, v.provenance) = (None, None);
-    Cluster::new().bound().volume(unrecorded).finds(Kind::VolumeNotAdopted, "bears no record", false);
-    let restored = |v: &mut Volume| (v.mark, v.source_kind) = (None, Some("nfs"));
-    Cluster::new().volume(restored).finds(Kind::VolumeRestored, "its record says what its class says", true);
-    Cluster::new().bound().volume(restored).finds(Kind::VolumeRestored, "its record says", true);
+    Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "took its claim off", false);
+    let unadopted = |v: &mut Volume| (v.phase, v.adoption_mark, v.provenance) = ("Released".into(), None, None);
+    Cluster::new().volume(unadopted).finds(FindingKind::VolumeNotAdopted, "never adopted", false);
+    let unrecorded = |v: &mut Volume| (v.adoption_mark, v.provenance) = (None, None);
+    Cluster::new().bound().volume(unrecorded).finds(FindingKind::VolumeNotAdopted, "bears no record", false);
+    let restored = |v: &mut Volume| (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
+    Cluster::new().volume(restored).finds(FindingKind::VolumeRestored, "its record says what its class says", true);
+    Cluster::new().bound().volume(restored).finds(FindingKind::VolumeRestored, "its record says", true);
     let mut other = Cluster::with(&[("secret-env", "s")]);
     other.0.recipes.clear();
-    other.volume(restored).finds(Kind::VolumeRestored, "secret-env", false);
-    let of_another = |v: &mut Volume| (v.mark, v.class) = (None, "gold".into());
-    Cluster::new().volume(of_another).finds(Kind::VolumeRestored, "nobody can vouch for it", false);
+    other.volume(restored).finds(FindingKind::VolumeRestored, "secret-env", false);
+    let of_another = |v: &mut Volume| (v.adoption_mark, v.class) = (None, "gold".into());
+    Cluster::new().volume(of_another).finds(FindingKind::VolumeRestored, "nobody can vouch for it", false);
     let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
     let ready = |v: &mut Volume| {
         (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
     };
     let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
     keeps("1Gi=1").clean();
-    keeps("2Gi=1").finds(Kind::VolumeUnasked, "keeps others ready by now", false);
-    Cluster::new().volume(ready).finds(Kind::VolumeUnasked, "keeps none ready any more", false);
+    keeps("2Gi=1").finds(FindingKind::VolumeUnasked, "keeps others ready by now", false);
+    Cluster::new().volume(ready).finds(FindingKind::VolumeUnasked, "keeps none ready any more", false);
     let anonymous = |v: &mut Volume| {
-        (v.mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
+        (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
     };
-    Cluster::new().volume(anonymous).finds(Kind::VolumeNotAdopted, "names no claim", false);
+    Cluster::new().volume(anonymous).finds(FindingKind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {
-        (v.provenance, v.mark) = (Some("x".into()), Some(mark("x")));
+        (v.provenance, v.adoption_mark) = (Some("x".into()), Some(adoption_mark("x")));
     };
-    Cluster::new().bound().volume(unreadable).finds(Kind::VolumeUnreadable, "cannot be read", false);
+    Cluster::new().bound().volume(unreadable).finds(FindingKind::VolumeUnreadable, "cannot be read", false);
     Cluster::new()
         .volume(|v| {
             unreadable(v);
             gone(v)
         })
-        .finds(Kind::VolumeUnreadable, "cannot be read", false);
+        .finds(FindingKind::VolumeUnreadable, "cannot be read", false);
     let shallow = |mut cluster: Cluster| {
         cluster.0.deep = false;
         cluster
@@ -386,15 +394,16 @@ fn volumes_that_nothing_will_delete() {
             gone(v);
             v.name = "pvc-x".into()
         })
-        .finds(Kind::VolumeMisnamed, "the volume of that id", false);
+        .finds(FindingKind::VolumeMisnamed, "the volume of that id", false);
     Cluster::new()
         .volume(|v| {
             gone(v);
             v.abandoned = true
         })
         .clean();
-    let refused = |v: &mut Volume| (v.mark, v.provenance, v.quarantine) = (None, None, Some("too small".into()));
-    Cluster::new().bound().volume(refused).finds(Kind::VolumeQuarantined, "too small", false);
+    let refused =
+        |v: &mut Volume| (v.adoption_mark, v.provenance, v.quarantine) = (None, None, Some("too small".into()));
+    Cluster::new().bound().volume(refused).finds(FindingKind::VolumeQuarantined, "too small", false);
 }
 
 #[test]
@@ -403,16 +412,16 @@ fn deletions_that_do_not_get_on() {
         gone(v);
         v.last_failure = crate::run::failure::LastFailure::read(&failure("delete"));
     };
-    Cluster::new().volume(failed).finds(Kind::VolumeHeld, "run 3 failed: the array is on fire", false);
+    Cluster::new().volume(failed).finds(FindingKind::VolumeHeld, "run 3 failed: the array is on fire", false);
     let job = |job: &mut Job| job.volume = Some(names::pv_name(UID));
-    Cluster::new().volume(gone).job("delete", job).finds(Kind::VolumeHeld, "does not end", false);
+    Cluster::new().volume(gone).job("delete", job).finds(FindingKind::VolumeHeld, "does not end", false);
 }
 
 #[test]
 fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
     let left = |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
     let found = |volume: &dyn Fn(&mut Volume)| {
-        Cluster::new().volume(volume).finds(Kind::VolumeForeign, "the instance other", false);
+        Cluster::new().volume(volume).finds(FindingKind::VolumeForeign, "the instance other", false);
     };
     Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
     // The volume is terminating or released, and the other orchestrator has had a moment for it.
@@ -465,14 +474,14 @@ fn a_volume_on_a_node_that_is_gone() {
         move |v: &mut Volume| v.affinity = Some(Box::new(selector))
     };
     Cluster::new().node("a").bound().volume(on("a")).clean();
-    Cluster::new().node("a").bound().volume(on("b")).finds(Kind::NodeGone, "on node b", false);
+    Cluster::new().node("a").bound().volume(on("b")).finds(FindingKind::NodeGone, "on node b", false);
     Cluster::new()
         .node("a")
         .volume(|v| {
             gone(v);
             on("b")(v)
         })
-        .finds(Kind::NodeGone, "node b", false);
+        .finds(FindingKind::NodeGone, "node b", false);
 }
 
 #[test]
@@ -486,29 +495,33 @@ fn claims_that_do_not_get_on() {
     let class = |name: &str| json!({ "spec": { "storageClassName": name } });
     let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
-    Cluster::new().claim(with(ours(), class("foreign"))).finds(Kind::ClaimHeld, "another provisioner", false);
-    Cluster::new().claim(with(unkept(), class("lost"))).finds(Kind::ClaimHeld, "does not exist", false);
+    Cluster::new().claim(with(ours(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
+    Cluster::new().claim(with(unkept(), class("lost"))).finds(FindingKind::ClaimHeld, "does not exist", false);
     Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
-        Kind::ClaimHeld,
+        FindingKind::ClaimHeld,
         "does not exist",
         false,
     );
     // The stored revision suffices to undo the attempt.
     Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
-    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(Kind::ClaimUndeleted, "on fire", false);
+    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(
+        FindingKind::ClaimUndeleted,
+        "on fire",
+        false,
+    );
     Cluster::new().claim(with(ours(), failed("provision"))).finds(
-        Kind::ClaimStuck,
+        FindingKind::ClaimStuck,
         "attempt 3 failed: the array",
         false,
     );
-    Cluster::new().claim(json!({ "spec": { "selector": {} } })).finds(Kind::ClaimStuck, "labels", false);
+    Cluster::new().claim(json!({ "spec": { "selector": {} } })).finds(FindingKind::ClaimStuck, "labels", false);
     Cluster::new().claim(json!({ "spec": { "volumeName": "x" }, "status": { "phase": "Lost" } })).finds(
-        Kind::ClaimLost,
+        FindingKind::ClaimLost,
         "volume x",
         false,
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(ours(), slow)).finds(Kind::ClaimStuck, "does not end", false);
+    Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "does not end", false);
     // These are claims of another orchestrator, and of nobody.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();
@@ -518,17 +531,17 @@ fn claims_that_do_not_get_on() {
 fn revisions_that_nothing_refers_to() {
     let mut cluster = Cluster::new();
     cluster.0.unused = vec!["0123".into()];
-    cluster.finds(Kind::RevisionUnused, "no class", true);
+    cluster.finds(FindingKind::RevisionUnused, "no class", true);
 }
 
 #[test]
 fn what_is_seen_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();
-    let mut sightings = Sightings::default();
+    let mut sightings = FindingTracker::default();
     let mut look = |findings, at| {
-        let seen = sightings.look(findings, secs(at), secs(60));
-        seen.first().map(|sighting| (sighting.settled, sighting.new))
+        let seen = sightings.track(findings, secs(at), secs(60));
+        seen.first().map(|sighting| (sighting.confirmed, sighting.new))
     };
     assert_eq!(look(findings(), 0), Some((false, false)));
     assert_eq!(look(findings(), 29), Some((false, false)));
@@ -536,7 +549,7 @@ fn what_is_seen_once_is_no_finding_yet() {
     assert_eq!(look(findings(), 600), Some((true, false)));
     assert_eq!(look(vec![], 700), None);
     assert_eq!(look(findings(), 800), Some((false, false)), "it went and came back");
-    let mut hasty = Sightings::default();
-    assert!(!hasty.look(findings(), secs(0), secs(0))[0].settled, "never at the first look");
-    assert!(hasty.look(findings(), secs(0), secs(0))[0].settled);
+    let mut hasty = FindingTracker::default();
+    assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first look");
+    assert!(hasty.track(findings(), secs(0), secs(0))[0].confirmed);
 }

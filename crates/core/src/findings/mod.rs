@@ -3,14 +3,14 @@
 //! [`find`] is a pure function from a [`ClusterObservation`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
 //! with lists of its backends.
 //!
-//! [`Kind`] says when each kind is found.
+//! [`FindingKind`] says when each kind is found.
 
 pub mod backend;
 mod claims;
 mod kind;
 mod runs;
-mod sightings;
 mod snapshots;
+mod tracker;
 mod volumes;
 
 use std::cmp::Reverse;
@@ -25,11 +25,11 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
-use crate::policies::{INSTALL, Policy, State};
+use crate::policies::{INSTALL, Policy, PolicyState};
 use crate::run::view::{Job, Pod};
 
-pub use self::kind::{Kind, Severity};
-pub use self::sightings::{Sighting, Sightings};
+pub use self::kind::{FindingKind, Severity};
+pub use self::tracker::{FindingTracker, TrackedFinding};
 
 /// The age below which an object may be in progress and not yet in each cache, in seconds.
 pub const MIN_AGE: i64 = 20;
@@ -38,7 +38,7 @@ pub const STUCK_AFTER: i64 = 600;
 
 /// The object of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-pub struct Object {
+pub struct FindingObject {
     /// The kind in the API; `Backend` for storage that is no object.
     pub kind: &'static str,
     /// The name of the object. For a backend the namespace is the node, if the node has storage of its own.
@@ -48,7 +48,7 @@ pub struct Object {
     pub uid: String,
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for FindingObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.namespace.as_str() {
             "" => write!(f, "{} {}", self.kind, self.name.name),
@@ -92,11 +92,11 @@ pub enum Removal {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// The kind of the finding.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The severity of the finding.
     pub severity: Severity,
     /// The object of the finding.
-    pub object: Object,
+    pub object: FindingObject,
     /// The time since when, in seconds since 1970, where it is known.
     pub since: Option<i64>,
     /// The problem.
@@ -108,7 +108,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(kind: Kind, object: Object, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn new(kind: FindingKind, object: FindingObject, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (detail, remedy) = (detail.into(), remedy.into());
         Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
     }
@@ -120,7 +120,12 @@ impl Finding {
             None => "there is no Lease: no orchestrator of this instance has ever led".to_owned(),
         };
         let remedy = format!("kubectl -n {} get pods,lease", lease.namespace);
-        Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
+        Finding::new(
+            FindingKind::NoLeader,
+            FindingObject { kind: "Lease", name: lease, uid: String::new() },
+            detail,
+            remedy,
+        )
     }
 
     /// Makes the finding that a config names a ServiceAccount that does not exist in its namespace.
@@ -132,22 +137,23 @@ impl Finding {
             "correct the key, or kubectl -n {namespace} create serviceaccount {account}, and bind it to the ClusterRole flex-provisioner-image"
         );
         Finding::new(
-            Kind::AccountMissing,
-            Object { kind: "ConfigMap", name: config, uid: String::new() },
+            FindingKind::AccountMissing,
+            FindingObject { kind: "ConfigMap", name: config, uid: String::new() },
             detail,
             remedy,
         )
     }
 
     /// Makes the finding about the state of an admission policy; `None` if the policy works as shipped.
-    pub fn of_policy(policy: &Policy, state: &State) -> Option<Self> {
+    pub fn of_policy(policy: &Policy, state: &PolicyState) -> Option<Self> {
         let kind = match state {
-            State::Installed | State::Limited => return None,
-            State::Missing => Kind::PolicyMissing,
-            State::Unbound | State::Differs(_) => Kind::PolicyOutdated,
+            PolicyState::Installed | PolicyState::Limited => return None,
+            PolicyState::Missing => FindingKind::PolicyMissing,
+            PolicyState::Unbound | PolicyState::Differs(_) => FindingKind::PolicyOutdated,
         };
-        let object = Object { kind: policy.kind.policy(), name: ObjectName::new("", policy.name), uid: String::new() };
-        Some(Finding::new(kind, object, format!("it is {}: {}", state.words(), policy.without), INSTALL))
+        let object =
+            FindingObject { kind: policy.kind.policy(), name: ObjectName::new("", policy.name), uid: String::new() };
+        Some(Finding::new(kind, object, format!("it is {}: {}", state.describe(), policy.without), INSTALL))
     }
 
     fn since(self, since: i64) -> Self {
@@ -189,7 +195,7 @@ pub struct ClusterObservation {
 }
 
 /// A snapshot, indexed for the checks.
-struct World<'a> {
+struct Lookups<'a> {
     s: &'a ClusterObservation,
     now: i64,
     /// The claims, by each id that a run for them may have.
@@ -205,7 +211,7 @@ struct World<'a> {
     unadopted: HashSet<&'a str>,
 }
 
-impl<'a> World<'a> {
+impl<'a> Lookups<'a> {
     fn new(s: &'a ClusterObservation, now: i64) -> Self {
         let mut jobs_by_id: HashMap<&str, Vec<&Job>> = HashMap::new();
         for job in &s.jobs {
@@ -221,7 +227,7 @@ impl<'a> World<'a> {
         let ids = |volume: &'a Arc<Volume>| {
             [volume.claim_uuid.as_deref(), volume.name.strip_prefix(names::PV_PREFIX)].into_iter().flatten()
         };
-        World {
+        Lookups {
             s,
             now,
             claims: s.claims.iter().flat_map(|claim| claim.ids().map(move |id| (id, claim.as_ref()))).collect(),
@@ -238,7 +244,7 @@ impl<'a> World<'a> {
 
 /// Finds all orphaned and stuck objects of the cluster. `now` is in seconds since 1970.
 pub fn find(snapshot: &ClusterObservation, now: i64) -> Vec<Finding> {
-    let world = World::new(snapshot, now);
+    let world = Lookups::new(snapshot, now);
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
     let mut findings: Vec<Finding> = revisions.collect();
     findings.extend(snapshot.jobs.iter().filter_map(|job| runs::job(&world, job)));
