@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
-use crate::world::{UID, identity, recipe, sound, tellable};
+use crate::world::{UID, check_request_size, identity, recipe, sound};
 
 /// As many nodes as are ever noted, and one more.
 static ANNOTATION_BYTES: LazyLock<String> =
@@ -121,7 +121,7 @@ fn run(draw: &mut Draw<'_>) -> RunState {
             cause: Cause::new(draw.text(), draw.text()),
             kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoRoom]),
             at: draw.number(),
-            settled: draw.chance(),
+            pods_ended: draw.chance(),
         },
     }
 }
@@ -139,7 +139,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     }
     if let Err(why) = admit(&claim, &recipe, false) {
         assert!(!why.is_empty());
-        tellable(&event_note(&why), 1024);
+        check_request_size(&event_note(&why), 1024);
     }
     let class = Class {
         name: "silver".into(),
@@ -184,7 +184,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_run: state,
             delete_job: None,
             delete_recipe: (draw.below(8) != 7).then_some(&*recipe),
-            never_ran: draw.below(8) == 7,
+            never_started: draw.below(8) == 7,
             reserved_volume: (draw.below(16) == 15).then_some("pvc-reserved"),
             has_slot: draw.below(8) != 7,
             quota_error: None,
@@ -206,7 +206,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
 fn check_said(decision: &Decision) {
     if let Some(tell) = &decision.event {
         assert!(!tell.message.is_empty() && tell.reason.allows(tell.warning), "nothing is said: {decision:?}");
-        tellable(&event_note(&tell.message), 1024);
+        check_request_size(&event_note(&tell.message), 1024);
     }
 }
 

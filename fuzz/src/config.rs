@@ -17,7 +17,7 @@ use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};
-use crate::world::{UID, identity, reads_back, sound, tellable};
+use crate::world::{UID, check_request_size, identity, reads_back, sound};
 
 /// The longest verdict on a ConfigMap.
 const VERDICT: usize = 20 * 1024;
@@ -144,11 +144,11 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
     for problem in &verdict.problems {
         let known = problem.key.is_empty() || config.data.contains_key(&problem.key) || keys::is_key(&problem.key);
         assert!(known && !problem.message.is_empty(), "{problem:?}");
-        tellable(&problem.to_string(), 2048);
+        check_request_size(&problem.to_string(), 2048);
     }
     let told = annotation(verdict);
-    tellable(&told, VERDICT);
-    tellable(&event_note(&told), 1024);
+    check_request_size(&told, VERDICT);
+    check_request_size(&event_note(&told), 1024);
     let ClassLookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
     match &class.recipe {
         Ok(recipe) => {
@@ -158,7 +158,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
         }
         Err(why) => {
             assert!(!verdict.problems.is_empty() || object.is_some(), "no reason is told");
-            tellable(&event_note(why), 1024);
+            check_request_size(&event_note(why), 1024);
         }
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::{batch, core};
 use serde_json::{Value, json};
 
 use crate::draw::Draw;
-use crate::world::tellable;
+use crate::world::check_request_size;
 
 /// The longest cause, with the reason, in bytes.
 const REASON: usize = 128;
@@ -54,22 +54,22 @@ pub fn check(data: &[u8]) {
             let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));
             assert!(job.as_ref().is_some_and(|job| job.complete) || done, "nobody said so");
         }
-        RunState::Failed { cause, kind, settled, .. } => {
+        RunState::Failed { cause, kind, pods_ended, .. } => {
             told(cause);
             let said =
                 pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::failure(end.code) == *kind);
             assert!(*kind == Failure::Retry || said, "{kind:?} of no exit code");
-            assert!(!settled || pods.iter().all(Pod::is_over), "a process may still run");
+            assert!(!pods_ended || pods.iter().all(Pod::is_over), "a process may still run");
         }
     }
 }
 
 fn told(cause: &Cause) {
     assert!(!cause.message.is_empty());
-    tellable(&cause.reason, REASON);
-    tellable(&cause.message, MESSAGE);
+    check_request_size(&cause.reason, REASON);
+    check_request_size(&cause.message, MESSAGE);
     let event = event_note(&format!("attempt 1 failed: {}; next try in 2 s", cause.message));
-    tellable(&event, 1024);
+    check_request_size(&event, 1024);
     let failure = LastFailure::of_delete(1, 0, cause, None);
     let kept = json!(failure).to_string();
     assert!(kept.len() <= 4 * MESSAGE, "{} bytes are kept", kept.len());

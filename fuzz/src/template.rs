@@ -9,7 +9,7 @@ use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
-use crate::world::{UID, identity, reads_back, sound, tellable};
+use crate::world::{UID, check_request_size, identity, reads_back, sound};
 
 /// Names that matter in a pod, so that random trees are sometimes pods.
 const FIELDS: &[&str] = &[
@@ -154,7 +154,7 @@ fn template(text: &str) {
         Err(problems) => {
             for problem in problems {
                 assert_eq!(problem.key, "pod-template", "{problem}");
-                tellable(&problem.to_string(), 2048);
+                check_request_size(&problem.to_string(), 2048);
             }
             return;
         }

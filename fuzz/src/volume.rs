@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use crate::draw::Draw;
-use crate::world::{ANNOTATIONS, UID, identity, recipe, sound, tellable};
+use crate::world::{ANNOTATIONS, UID, check_request_size, identity, recipe, sound};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -171,7 +171,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_run: RunState::Absent,
             delete_job: None,
             delete_recipe: Some(recipe),
-            never_ran: false,
+            never_started: false,
             reserved_volume: None,
             has_slot: true,
             quota_error: None,
@@ -187,7 +187,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         NOW,
     );
     if let Some(tell) = &decision.event {
-        tellable(&event_note(&tell.message), 1024);
+        check_request_size(&event_note(&tell.message), 1024);
     }
     match &decision.step {
         Step::Adopt { provenance, .. } => {
@@ -205,9 +205,9 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         }
         Step::Quarantine { why, .. } => {
             assert!(!mismatches.is_empty());
-            tellable(why, 8 * 1024);
+            check_request_size(why, 8 * 1024);
         }
-        Step::RecordFailure { failure, .. } => tellable(&failure.message, 4096),
+        Step::RecordFailure { failure, .. } => check_request_size(&failure.message, 4096),
         _ => {}
     }
 }
@@ -250,7 +250,7 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
 
 /// No Job is there, and maybe a pod of one.
 fn no_runs<'a>(has_running_pods: bool) -> Runs<'a> {
-    Runs { all: &[], starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
+    Runs { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
 }
 
 /// The volume after its claim is gone.
@@ -276,7 +276,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     };
     let observed = of_volume::Observed {
         volume: &volume,
-        ours: volume.is_of(&identity()),
+        ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
             ClaimState::Gone,
             ClaimState::Elsewhere,
@@ -299,7 +299,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     };
     let decision = of_volume::decide(&observed, NOW);
     if let Some(tell) = &decision.event {
-        tellable(&event_note(&tell.message), 1024);
+        check_request_size(&event_note(&tell.message), 1024);
     }
     if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "storage is deleted by what an image says");

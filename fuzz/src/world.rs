@@ -216,7 +216,7 @@ fn is_label(text: &str) -> bool {
 
 /// A text for people: short, and no terminal is told anything by it.
 #[track_caller]
-pub fn tellable(text: &str, most: usize) {
+pub fn check_request_size(text: &str, most: usize) {
     assert!(text.len() <= most, "{} bytes are told: {}", text.len(), text.chars().take(200).collect::<String>());
     let control = text.chars().find(|c| c.is_control() && *c != '\n');
     assert_eq!(control, None, "{text:?}");

@@ -53,6 +53,6 @@ fn a_check_fails_where_something_does_not_hold() {
     assert_eq!(found[..2], expected);
     assert_eq!(found[2], format!("the key /spec/{}", fuzz::draw::MARKER));
     for text in ["a\u{1b}[2J", "much too long"] {
-        assert!(std::panic::catch_unwind(|| fuzz::world::tellable(text, 8)).is_err(), "{text:?}");
+        assert!(std::panic::catch_unwind(|| fuzz::world::check_request_size(text, 8)).is_err(), "{text:?}");
     }
 }

@@ -92,7 +92,7 @@ impl WriteError {
     }
 
     /// Checks that nothing was written. After any other error the write may have succeeded.
-    pub fn is_certain(&self) -> bool {
+    pub fn was_not_written(&self) -> bool {
         matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
     }
 
@@ -173,7 +173,7 @@ impl Writes {
     }
 
     /// Makes reconciles of a written object wait until the watches have shown the write.
-    pub fn seen_by(self, shared: &ClusterState) -> Self {
+    pub fn with_cache(self, shared: &ClusterState) -> Self {
         Writes { shared: Some(shared.clone()), ..self }
     }
 
@@ -201,7 +201,7 @@ impl Writes {
     }
 
     /// Stores a recipe as the newest revision of its config and class.
-    pub async fn keep_revision(&self, record: &EffectiveConfig, number: i64) -> Result<()> {
+    pub async fn write_revision(&self, record: &EffectiveConfig, number: i64) -> Result<()> {
         let name = revision_name(&record.hash());
         let what = format!("revision {name}");
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
@@ -230,7 +230,7 @@ impl Writes {
     }
 
     /// Deletes a revision to which nothing refers.
-    pub async fn drop_revision(&self, hash: &str) -> Result<()> {
+    pub async fn delete_revision(&self, hash: &str) -> Result<()> {
         let name = revision_name(hash);
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
         let deleted = DiscardReply(revisions).delete(&name, &DeleteParams::default()).await;
@@ -238,7 +238,7 @@ impl Writes {
     }
 
     /// Writes the verdict on a ConfigMap.
-    pub async fn judge(&self, config: &ObjectName, verdict: &str) -> Result<()> {
+    pub async fn write_verdict(&self, config: &ObjectName, verdict: &str) -> Result<()> {
         let body = json!({ "metadata": { "annotations": { names::VERDICT: verdict } } });
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), &config.namespace);
         DiscardReply(configs).patch(&config.name, &params(), body).await.map_err(WriteError::of(format!("{config}")))

@@ -100,7 +100,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let metrics = Metrics::default();
         let (events, told) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let fence = Fence::default();
-        let writes = Writes::new(fence.client(&client), identity.clone(), binding).seen_by(&shared);
+        let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&shared);
         let kube_api = kube_api.unwrap_or(address);
         let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
         context.sweep.every(sweep_interval.0);

@@ -144,7 +144,7 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
     let failure = claim.last_failure.as_ref();
     let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
         (true, ..) if grows(&claim) => "Growing",
-        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.is_under_way()) => "Modifying",
+        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.in_progress()) => "Modifying",
         (true, ..) => "Bound",
         (_, true, ..) => "Deleting",
         (_, _, None, _) => "Waiting",

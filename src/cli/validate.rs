@@ -236,11 +236,11 @@ fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, St
     if accounts.is_empty() || accounts.iter().filter(here).any(|account| account.name == named) {
         return None;
     }
-    let shown = |account: &ObjectName| match account.namespace.as_str() {
+    let escaped = |account: &ObjectName| match account.namespace.as_str() {
         "" => account.name.clone(),
         _ => account.to_string(),
     };
-    let others = accounts.iter().map(shown).collect::<Vec<_>>().join(", ");
+    let others = accounts.iter().map(escaped).collect::<Vec<_>>().join(", ");
     let message = format!(
         "no ServiceAccount `{named}` of the namespace {} is in this file, which has {others}; without it, Kubernetes creates no pod",
         config.name.namespace

@@ -46,7 +46,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
         let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-        let restored = index.volumes().filter(|volume| volume.is_restored() && volume.is_of(&identity));
+        let restored = index.volumes().filter(|volume| volume.is_restored() && volume.belongs_to(&identity));
         let names = match args.all {
             true => restored.map(|volume| volume.name.clone()).collect(),
             false => args.volumes.clone(),
@@ -59,7 +59,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
                 None => vouchable(&volume, &configs, args.also_released),
             };
-            let Vouchable { provenance, unfamiliar } = match checked {
+            let Vouchable { provenance, untrusted_difference } = match checked {
                 Ok(vouchable) => vouchable,
                 Err(why) => {
                     say!("{name}: refused: {why}");
@@ -76,7 +76,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 let kind = if keys::is_key(key) { "" } else { "parameter " };
                 say!("    {kind}{key}: {}", crate::text::printable(value, 400));
             }
-            match unfamiliar.filter(|_| !args.trust_record) {
+            match untrusted_difference.filter(|_| !args.trust_record) {
                 Some(why) => {
                     say!("{name}: refused: {why}; if the record above is right, add --trust-record");
                     refused += 1;

@@ -45,7 +45,7 @@ fn planned(context: &Context, now: i64) -> Plan {
     let foreign =
         driver.as_ref().is_some_and(|driver| driver.on && driver.instance.as_ref() != Some(&identity.instance));
     let wanted = wanted(&identity.instance, &classes, &nodes, foreign);
-    let volumes = index.volumes().filter(|volume| volume.is_of(identity));
+    let volumes = index.volumes().filter(|volume| volume.belongs_to(identity));
     let fingerprint = fingerprint(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
     let published = index.capacities();
     context.metrics.capacities(published.values().map(Arc::as_ref));

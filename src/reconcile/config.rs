@@ -24,7 +24,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     // A failure of one config is reported on that config, and does not stop the others.
     let mut failed = None;
     for (record, number) in &classes.revisions_to_write {
-        if let Err(error) = context.writes.keep_revision(record, *number).await {
+        if let Err(error) = context.writes.write_revision(record, *number).await {
             emit_unwritten_revisions(context, &record.config, &error);
             failed = Some(error);
         }
@@ -48,7 +48,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         if context.writes.is_stamped_with(&hash).await? {
             continue;
         }
-        match context.writes.drop_revision(&hash).await {
+        match context.writes.delete_revision(&hash).await {
             Ok(()) | Err(WriteError::NotFound { .. }) => taken.forget(),
             Err(error) => return Err(error),
         }
@@ -126,7 +126,7 @@ async fn emit_on_config(context: &Context, name: &ObjectName, verdict: &Verdict)
     };
     let reason = if refused { reason::CONFIG_REFUSED } else { reason::CONFIG_ACCEPTED };
     context.emit(about, NewEvent { warning: refused, reason, message });
-    match context.writes.judge(name, &text).await {
+    match context.writes.write_verdict(name, &text).await {
         Ok(()) | Err(WriteError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -157,13 +157,13 @@ impl SourceSnapshotObservation {
 
 /// Returns the claims for which a content is kept.
 pub(super) fn source_users_of_content(content: &Content, index: &Index) -> Vec<SourceUser> {
-    let under_way = |uid: &str| {
+    let in_progress = |uid: &str| {
         let claim = index.claim_by_id(uid)?;
         let from_it = claim.data_source.as_ref() == Some(&DataSource::Snapshot(content.snapshot.clone()));
         (claim.uid == uid && claim.has_finalizer() && from_it).then(|| claim.name.clone())
     };
     source_users_of(&content.finalizers)
-        .map(|uid| SourceUser { uid: uid.to_owned(), under_way: under_way(uid) })
+        .map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) })
         .collect()
 }
 
@@ -182,7 +182,7 @@ impl SourceClaimObservation {
         let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.original()?));
         copy.original()?;
         let volume = claim.as_ref().and_then(|claim| index.volume(claim.volume_name.as_deref()?));
-        let ours = volume.as_ref().filter(|volume| volume.is_of(identity) && volume.is_adopted());
+        let ours = volume.as_ref().filter(|volume| volume.belongs_to(identity) && volume.is_adopted());
         let provenance = ours.and_then(|volume| serde_json::from_str(volume.provenance.as_deref()?).ok());
         Some(SourceClaimObservation { claim, volume, provenance, granted: index.is_granted(copy) })
     }
@@ -217,17 +217,17 @@ impl SourceClaimObservation {
 
 /// Returns the claims and VolumeSnapshots for which a claim is kept.
 pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceUser> {
-    let under_way = |uid: &str| {
+    let in_progress = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
         (copy.uid == uid && copy.has_finalizer() && copy.original() == Some(&claim.name)).then(|| copy.name.clone())
     };
     let copies =
-        source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), under_way: under_way(uid) });
+        source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) });
     let being_made = |uid: &str| {
         let content = index.content(&names::content_name(uid))?;
         content.reads_source().then(|| content.snapshot.clone())
     };
-    let snapshots = snapshots_using(claim).map(|uid| SourceUser { uid: uid.to_owned(), under_way: being_made(uid) });
+    let snapshots = snapshots_using(claim).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: being_made(uid) });
     copies.chain(snapshots).collect()
 }
 
@@ -235,13 +235,13 @@ pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceU
 pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str) -> Result<(), WriteError> {
     for uid in copies {
         let known = context.shared.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
-        let under_way = match known {
+        let in_progress = match known {
             Some(copy) => {
                 context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.has_finalizer())
             }
             None => context.writes.has_claim(uid).await?,
         };
-        if under_way {
+        if in_progress {
             return Err(WriteError::Conflict(format!("the claim {uid} that is made from {of}")));
         }
     }

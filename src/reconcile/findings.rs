@@ -16,14 +16,14 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::WorkItem;
 
 /// The delay before a new finding is checked again.
-const AGAIN: Duration = Duration::from_secs(30);
+const CONFIRM_AFTER: Duration = Duration::from_secs(30);
 
 /// Searches the whole cache once.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Requeue::Done) };
     let now = context.clock.now();
     let snapshot = context.shared.index().whole(&context.identity, now, false);
-    let again = AGAIN.min(interval);
+    let again = CONFIRM_AFTER.min(interval);
     let sightings = {
         let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
         sightings.track(find(&snapshot, now), context.clock.passed(), again)
@@ -125,7 +125,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             if writes.is_stamped_with(hash).await? {
                 return Ok(false);
             }
-            match writes.drop_revision(hash).await {
+            match writes.delete_revision(hash).await {
                 Ok(()) | Err(WriteError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }

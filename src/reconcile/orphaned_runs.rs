@@ -55,7 +55,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_of_claim() && !job.deleting).collect();
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.deleting).collect();
     let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision.as_str());
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await

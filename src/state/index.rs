@@ -207,7 +207,7 @@ pub struct Index {
     capacities: BTreeMap<String, Arc<Published>>,
     driver: Option<Arc<Driver>>,
     /// An image reports the capacity of a class.
-    reports: bool,
+    has_capacity_class: bool,
     /// Reserved quota that is not yet visible, by the UID of a claim, or by the name of an expanding volume.
     pending_charges: BTreeMap<String, quota::PendingCharge>,
     growing: HashMap<String, u64>,
@@ -261,7 +261,7 @@ impl Index {
             unclassified: false,
             capacities: BTreeMap::new(),
             driver: None,
-            reports: false,
+            has_capacity_class: false,
             pending_charges: BTreeMap::new(),
             growing: HashMap::new(),
             ledger: quota::QuotaLedger::default(),

@@ -21,7 +21,7 @@ use crate::world::{Finding, Trouble, World};
 /// Control planes at one time, each with a scenario of its own: while the last cut points of one wait, the other works.
 const WORLDS: usize = 2;
 /// Cut points of a scenario at one time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// What is written in the background, such as events and the Lease, may come later than the end.
 const BACKGROUND_WRITES: Duration = Duration::from_millis(2500);
 /// So many broken cut points are enough.
@@ -217,7 +217,7 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
             (run, point, took)
         }
     });
-    let mut runs = runs.buffer_unordered(AT_ONCE);
+    let mut runs = runs.buffer_unordered(MAX_CONCURRENT);
     let mut totals = Totals::default();
     let mut slowest = (Duration::ZERO, String::new());
     while let Some((run, point, took)) = runs.next().await {

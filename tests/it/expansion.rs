@@ -94,8 +94,11 @@ async fn a_larger_request_grows_the_volume_twice_in_a_row() {
     assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), volume.as_str()));
     assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
     assert_eq!(env(&job, "ZONE").as_deref(), Some("west"));
-    let under_way = ring.state("a", "ControllerResizeInProgress").await;
-    assert_eq!((allocated(&under_way).as_deref(), conditions(&under_way)), (Some("3Gi"), vec!["Resizing".to_owned()]));
+    let in_progress = ring.state("a", "ControllerResizeInProgress").await;
+    assert_eq!(
+        (allocated(&in_progress).as_deref(), conditions(&in_progress)),
+        (Some("3Gi"), vec!["Resizing".to_owned()])
+    );
     ring.event(&ring.user, "a", reason::RESIZING, "run 1 to 3Gi: image example/image").await;
     // The next wish comes while the first is at work.
     ring.ask("a", "5Gi").await.unwrap();
@@ -160,8 +163,11 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
     ring.ask("a", "4Gi").await.unwrap();
     let job = ring.job(ADMIN, "expand", &id, 3).await;
     assert_eq!(request(&job).size_bytes, 4 * GI);
-    let under_way = ring.state("a", "ControllerResizeInProgress").await;
-    assert_eq!((allocated(&under_way).as_deref(), conditions(&under_way)), (Some("4Gi"), vec!["Resizing".to_owned()]));
+    let in_progress = ring.state("a", "ControllerResizeInProgress").await;
+    assert_eq!(
+        (allocated(&in_progress).as_deref(), conditions(&in_progress)),
+        (Some("4Gi"), vec!["Resizing".to_owned()])
+    );
     ring.pod_ends(&job, 0, "").await;
     ring.has("a", &volume, "4Gi").await;
     ring.no_expand_jobs(&id).await;

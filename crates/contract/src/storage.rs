@@ -6,7 +6,7 @@ pub const VARIABLE: &str = crate::variable::STORAGE_MOUNTS.name;
 
 /// An empty directory that a capacity run sees, and nothing else. It is on the file system whose free bytes the run
 /// reports.
-pub const ROOM: &str = ".flex-capacity";
+pub const CAPACITY_DIR: &str = ".flex-capacity";
 
 /// The prefix of the name of a snapshot's directory. The snapshot's id follows.
 const SNAPSHOT: &str = ".snapshot-";

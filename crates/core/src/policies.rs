@@ -125,9 +125,9 @@ pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
     POLICIES
         .iter()
         .map(|policy| {
-            let spec = shipped.iter().find(|object| is_of(object, policy)).map(|object| &object["spec"]);
+            let spec = shipped.iter().find(|object| is_policy(object, policy)).map(|object| &object["spec"]);
             let spec = spec.expect("each policy is shipped: a test sees to it");
-            let there = live.iter().filter(|object| is_of(object, policy));
+            let there = live.iter().filter(|object| is_policy(object, policy));
             // A second instance in the cluster may have installed its own copy.
             let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
             (policy, best.unwrap_or(PolicyState::Missing))
@@ -172,7 +172,7 @@ fn shipped() -> Vec<Value> {
         .collect()
 }
 
-fn is_of(object: &Value, policy: &Policy) -> bool {
+fn is_policy(object: &Value, policy: &Policy) -> bool {
     object["kind"] == policy.kind.policy() && object["metadata"]["labels"][names::LABEL_POLICY] == policy.name
 }
 

@@ -14,35 +14,35 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
 
 /// Checks whether a character acts on the text around it. Such a character moves the cursor, ends a line, or turns the
 /// direction of reading, so that a text reads as another.
-fn acts(c: char) -> bool {
+fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let ends_a_line = matches!(c, '\u{2028}' | '\u{2029}');
     let is_not_seen = matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}');
     c.is_control() || turns || ends_a_line || is_not_seen
 }
 
-fn shown(text: &str, most: usize, lines: bool) -> String {
-    let mut shown = String::new();
+fn escaped(text: &str, most: usize, lines: bool) -> String {
+    let mut escaped = String::new();
     // No character becomes shorter when it is escaped.
     for c in text.chars().take(most.saturating_add(1)) {
         match c {
-            '\n' if lines => shown.push(c),
-            '\t' => shown.push(' '),
-            c if acts(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
+            '\n' if lines => escaped.push(c),
+            '\t' => escaped.push(' '),
+            c if is_control(c) => escaped.extend(c.escape_default()),
+            c => escaped.push(c),
         }
     }
-    cut(&shown, most).into_owned()
+    cut(&escaped, most).into_owned()
 }
 
 /// Escapes the characters of a text that would act on a terminal or a reader, except for line ends.
 pub fn printable(text: &str, most: usize) -> String {
-    shown(text, most, true)
+    escaped(text, most, true)
 }
 
 /// Escapes a text of somebody else, with its line ends. So nobody can write lines in the name of the orchestrator.
 pub fn line(text: &str, most: usize) -> String {
-    shown(text, most, false)
+    escaped(text, most, false)
 }
 
 /// The output of a program's own lines. Each write is one line, whose text may come from anybody.
@@ -66,7 +66,7 @@ impl<W: std::io::Write> std::io::Write for Lines<W> {
         let mut safe = String::with_capacity(line.len());
         for c in text.chars() {
             match escape {
-                _ if !acts(c) => safe.push(c),
+                _ if !is_control(c) => safe.push(c),
                 Escape::Text => safe.extend(c.escape_default()),
                 Escape::Json => {
                     c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")))

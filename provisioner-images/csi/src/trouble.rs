@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn only_what_may_be_under_way_is_asked_for_again_at_once() {
         let all = (0..=16).map(Code::from).filter(|code| kind(*code) == Kind::UnderWay);
-        let under_way = [Code::Cancelled, Code::DeadlineExceeded, Code::Aborted, Code::Unavailable];
-        assert_eq!(all.collect::<Vec<_>>(), under_way);
+        let in_progress = [Code::Cancelled, Code::DeadlineExceeded, Code::Aborted, Code::Unavailable];
+        assert_eq!(all.collect::<Vec<_>>(), in_progress);
     }
 }

@@ -9,7 +9,7 @@ use crate::record;
 use crate::server::Server;
 
 /// The number of volumes that are checked at one time. It hides the latency of the server without flooding it.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// Prints a line for each volume that has a record and a directory.
 ///
@@ -20,7 +20,7 @@ pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failur
         names.iter().filter_map(|name| name.strip_prefix(record::VOLUME)).filter(|id| record::check_id(id).is_ok());
     let mut entries: Vec<Entry> = futures::stream::iter(ids)
         .map(|id| entry(server, parameters, id))
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|entry| std::future::ready(Ok(entry)))
         .try_collect()
         .await?;

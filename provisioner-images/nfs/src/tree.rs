@@ -15,7 +15,7 @@ const DIRECTORY: u32 = 2;
 /// The number of names that are read at one time. It bounds the memory for a directory with millions of files.
 const PAGE: usize = 4096;
 /// The number of removals at one time. It hides the latency of the server without flooding it.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// The number of times that a directory may contain only names that are already gone, because others remove files too.
 const IN_VAIN: u32 = 3;
@@ -139,7 +139,7 @@ async fn step(mount: &dyn Mount, open: &Open) -> Result<Step, NfsError> {
                 removed => removed.map(|()| 1),
             }
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT)
         .try_fold(0, |sum: u32, one| std::future::ready(Ok(sum + one)))
         .await?;
     Ok(match one {

@@ -129,7 +129,7 @@ impl Writes {
     }
 
     /// Writes on a volume that it is bound, as the PV controller knows.
-    pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
+    pub async fn set_phase_bound(&self, volume: &Volume) -> Result<()> {
         self.patch_volume_status(volume, json!({ "phase": "Bound" })).await.map(drop)
     }
 
@@ -157,8 +157,8 @@ impl Writes {
             (Ok(size), true) => Owner::Pool(*size),
             _ => Owner::Claim(&claim.uid),
         };
-        let made_ours = self.make_ours(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
-        self.write_adoption_mark(&made_ours).await
+        let adopted = self.write_adoption(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
+        self.write_adoption_mark(&adopted).await
     }
 
     /// Assigns a pooled volume to the claim.
@@ -205,11 +205,11 @@ impl Writes {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
         let rest = (json!({}), &Attributes::default());
         let id = claim.id();
-        let made_ours = self.make_ours(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
-        self.write_adoption_mark(&made_ours).await
+        let adopted = self.write_adoption(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
+        self.write_adoption_mark(&adopted).await
     }
 
-    async fn make_ours(
+    async fn write_adoption(
         &self,
         volume: &Volume,
         (owner, id): (Owner<'_>, &str),
@@ -226,11 +226,11 @@ impl Writes {
             Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
         };
         // A backup may lose the claimRef, so the claim's name is also an annotation.
-        let had_claim = spec["claimRef"]["name"]
+        let former_claim = spec["claimRef"]["name"]
             .as_str()
             .filter(|_| uid.is_some())
             .map(|name| format!("{}/{name}", spec["claimRef"]["namespace"].as_str().unwrap_or_default()));
-        let had_claim = had_claim.or_else(|| {
+        let former_claim = former_claim.or_else(|| {
             volume.claim_ref.as_ref().filter(|_| uid.is_some()).map(|reference| reference.name.to_string())
         });
         let mut finalizers = volume.finalizers.clone();
@@ -246,7 +246,7 @@ impl Writes {
             "annotations": {
                 names::CLAIM_UUID: uid,
                 names::POOL_SIZE: size,
-                names::JOB_CLAIM: had_claim,
+                names::JOB_CLAIM: former_claim,
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),

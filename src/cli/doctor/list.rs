@@ -19,7 +19,7 @@ use crate::run::state::{RunState, state};
 use crate::run::view;
 
 /// The number of runs at one time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_RUNS: usize = 8;
 /// The time between two looks at a run.
 const POLL: Duration = Duration::from_millis(500);
 /// The time after which a run that does not start is given up. Its node or its image may be missing.
@@ -43,7 +43,7 @@ pub(super) async fn all(
             let entries = run(client, &view.recipe, job).await;
             Listing { key: view.key.clone(), class: view.recipe.class.clone(), node: node.clone(), entries }
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_RUNS)
         .collect()
         .await;
     listings.sort_by(|a, b| (&a.class, &a.node, &a.key).cmp(&(&b.class, &b.node, &b.key)));

@@ -35,7 +35,7 @@ const FOUND: u8 = 2;
 const FOUND_ERRORS: u8 = 3;
 
 /// The time without a renewal after which a Lease has no leader, in seconds.
-const LEADERLESS: i64 = 60;
+const NO_LEADER_AFTER: i64 = 60;
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
@@ -132,7 +132,7 @@ async fn leader_finding(client: &Client, identity: &Identity, clock: &Clock) -> 
     let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
     let Some(spec) = lease.and_then(|lease| lease.spec) else { return Ok(Some(Finding::no_leader(name, None))) };
     let idle = spec.renew_time.map_or(i64::MAX, |time| clock.now() - time.0.as_second());
-    let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > LEADERLESS;
+    let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > NO_LEADER_AFTER;
     Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
 }
 

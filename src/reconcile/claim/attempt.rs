@@ -61,7 +61,7 @@ pub(super) async fn stamp(
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
             woken.extend(index.cancel_expectation(&job));
             // An earlier try may have stamped the claim.
-            if promised && error.is_certain() {
+            if promised && error.was_not_written() {
                 woken.extend(index.refund(claim));
             }
             woken

@@ -13,8 +13,8 @@ use contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
 use self::observe::{Confirmed, Observation, observe};
-use self::pooled::{assign, stamp_of_ready, waited};
-use self::unstarted::has_never_run;
+use self::pooled::{assign, stamp_of_ready, time_since_creation};
+use self::unstarted::has_never_started;
 use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
@@ -44,7 +44,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
         return crate::reconcile::orphaned_runs::clean_up(context, name).await;
     };
-    if claim.is_of_another(&context.identity.instance) {
+    if claim.belongs_to_other_instance(&context.identity.instance) {
         return Ok(Requeue::Done);
     }
     if let Some(next) = left_to_external_provisioner(context, &claim) {
@@ -160,7 +160,7 @@ fn decide_now(context: &Context, claim: &Claim, observation: &Observation, confi
 
 fn serving<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
     match claim.class.as_deref().map(|class| classes.lookup(class)) {
-        Some(ClassLookup::Ours(class)) if !class.is_asked_elsewhere(claim.storage_provisioner.as_deref()) => {
+        Some(ClassLookup::Ours(class)) if !class.is_for_other_provisioner(claim.storage_provisioner.as_deref()) => {
             ServedClass::Ours(class)
         }
         _ => ServedClass::NotOurs,
@@ -219,7 +219,7 @@ fn observed<T>(
             .delete_recipe
             .as_deref()
             .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), ServedClass::Ours(_))),
-        never_ran: has_never_run(context, claim, s),
+        never_started: has_never_started(context, claim, s),
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         has_slot: s.has_slot,
         quota_error: s.quota_error.as_deref(),
@@ -289,7 +289,7 @@ async fn execute(
         Step::BackfillStamp { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             let noted = writes.backfill_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
-            context.metrics.provisioned(&volume.class, waited(context, claim));
+            context.metrics.provisioned(&volume.class, time_since_creation(context, claim));
             Ok(with(noted))
         }
         Step::CompletePoolRequest => {
@@ -323,7 +323,7 @@ async fn execute(
         Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             let affinity = volume.affinity.as_deref().filter(|_| s.unbound_to_nodes.contains(&name));
-            let attributes = made_with(s);
+            let attributes = attributes_of_last_run(s);
             confirmed.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
             Ok(StepOutcome::Again)
         }
@@ -336,13 +336,14 @@ async fn execute(
             let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             // The PV controller would do it itself, one claim after another.
             if volume.phase != "Bound" {
-                writes.show_bound(&volume).await?;
+                writes.set_phase_bound(&volume).await?;
             }
             let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, &volume));
             let bound = writes.bind(claim, &volume, stamp.as_ref()).await?;
-            context
-                .metrics
-                .provisioned(&volume.class, if stamp.is_some() { waited(context, claim) } else { age(context, claim) });
+            context.metrics.provisioned(
+                &volume.class,
+                if stamp.is_some() { time_since_creation(context, claim) } else { age(context, claim) },
+            );
             Ok(with(bound))
         }
         Step::SetVolumeName { volume: name } => {
@@ -450,7 +451,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 /// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
 /// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
 /// follows.
-fn made_with(s: &Observation) -> Attributes {
+fn attributes_of_last_run(s: &Observation) -> Attributes {
     let last = s.jobs.iter().max_by_key(|job| job.run_labels.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
 }

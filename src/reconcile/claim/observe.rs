@@ -99,7 +99,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
         .flat_map(|id| index.jobs_of(&id))
-        .filter(|job| job.is_of_claim())
+        .filter(|job| job.is_for_claim())
         .partition(|job| job.run_labels.operation == "delete");
     // No attempt follows one that is in progress, and finding the next turn looks at all runs.
     let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.is_over);

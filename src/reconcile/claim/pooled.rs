@@ -52,7 +52,7 @@ pub(super) async fn assign(
             Ok(StepOutcome::Again)
         }
         Err(error) => {
-            if error.is_certain() {
+            if error.was_not_written() {
                 context.shared.change(|index| index.unassign(claim));
             }
             Err(error)
@@ -68,6 +68,6 @@ pub(super) fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) 
 }
 
 /// Returns the time since the claim was created, to the second.
-pub(super) fn waited(context: &Context, claim: &Claim) -> Duration {
+pub(super) fn time_since_creation(context: &Context, claim: &Claim) -> Duration {
     Duration::from_secs((context.clock.now() - claim.created).max(0) as u64)
 }

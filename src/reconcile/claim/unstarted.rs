@@ -6,7 +6,7 @@ use super::observe::Observation;
 use super::provision_name;
 use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
-use crate::run::state::never_ran;
+use crate::run::state::never_started;
 use crate::run::view::Pod;
 
 /// The largest age of a stamp when its first Job is created, in seconds, unless something delays the Job.
@@ -14,7 +14,7 @@ const FIRST_JOB_MAX_AGE: i64 = 2;
 
 /// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, and a process
 /// that is gone may have created it again with the same name. Such a Job is younger than the stamp.
-pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Observation) -> bool {
+pub(super) fn has_never_started(context: &Context, claim: &Claim, s: &Observation) -> bool {
     let Some(stamp) = claim.own_stamp() else { return false };
     let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
     let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB_MAX_AGE;
@@ -24,7 +24,7 @@ pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Observation) -
     let is_over = job.is_none_or(|job| job.deleting || job.is_over);
     let remembered =
         || context.shared.index().unstarted_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);
-    if never_ran(job, &pods) {
+    if never_started(job, &pods) {
         return pods.iter().map(|pod| pod.created).chain(job.map(|job| job.created)).all(is_first);
     }
     remembered().is_some_and(is_first)

@@ -204,7 +204,7 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
             }),
         (None, Some(_)) => {
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
-            of.and_then(|of| class(&of)).map(|recipe| (foreign(&recipe, content), (*recipe).clone())).ok_or_else(|| {
+            of.and_then(|of| class(&of)).map(|recipe| (provenance_of_class(&recipe, content), (*recipe).clone())).ok_or_else(|| {
                 format!(
                     "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
                     crate::model::snapshot::STORAGE_CLASS
@@ -245,7 +245,7 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
 }
 
 /// Returns the provenance of a snapshot that this orchestrator did not make.
-fn foreign(recipe: &Recipe, content: &Content) -> Provenance {
+fn provenance_of_class(recipe: &Recipe, content: &Content) -> Provenance {
     Provenance {
         record: recipe.record.clone(),
         node: String::new(),
@@ -341,11 +341,11 @@ async fn execute(
         }
         Step::RemoveFinalizer => {
             // A run that has not certainly ended might still store something.
-            if content.provenance.is_some() && !observed.is_clearing(content) {
+            if content.provenance.is_some() && !observed.is_deleting(content) {
                 confirm_no_run(context, content, observed).await?;
             }
             writes.remove_content_finalizer(content).await?;
-            if observed.is_clearing(content) {
+            if observed.is_deleting(content) {
                 context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
             }
             Ok(StepOutcome::Gone)
@@ -422,7 +422,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
 
 impl Observation {
     /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
-    fn is_clearing(&self, content: &Content) -> bool {
+    fn is_deleting(&self, content: &Content) -> bool {
         let name = job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid);
         self.deletes.iter().any(|job| job.name.name == name)
     }

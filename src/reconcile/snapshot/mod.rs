@@ -155,5 +155,5 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
     if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
         return waits("has a volume whose claimRef names another claim");
     }
-    Ok(Some(volume).filter(|volume| volume.is_of(identity) && volume.is_adopted()))
+    Ok(Some(volume).filter(|volume| volume.belongs_to(identity) && volume.is_adopted()))
 }

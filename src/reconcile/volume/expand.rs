@@ -73,7 +73,7 @@ impl Observation {
 
     /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
     /// too.
-    pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
+    pub(super) fn run_basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
         (self.claim.clone(), &self.recipe, &self.node)
     }
 }

@@ -46,7 +46,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().volume(name);
     let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return clean_up(context, name).await };
-    if !volume.is_of(&context.identity) && !is_of_a_run(context, &volume) {
+    if !volume.belongs_to(&context.identity) && !is_of_a_run(context, &volume) {
         return Ok(Requeue::Done);
     }
     let mut confirmed = None;
@@ -79,7 +79,7 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
         let run_name = job_name(&volume, home_node, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
         let size = expand::observe(context, &volume, (recipe.clone(), home_node), &jobs, &pods, &of_size);
-        let attributes = modify::observe(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
+        let attributes = modify::observe(context, &volume, size.run_basis(), &jobs, &pods, &of_attributes);
         let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
         let observed = Observed {
             volume: &volume,
@@ -213,7 +213,7 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
 fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
         Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
-        None => volume.had_claim.clone().filter(|_| volume.is_restored())?,
+        None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
     };
     let claim = context.shared.index().claim(&reserved)?;
     let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
@@ -324,7 +324,7 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     let left;
     let mut alone = volume;
     if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
-        && (!may || context.shared.index().is_without(batch, Operation::Delete, recipe, on))
+        && (!may || context.shared.index().excludes(batch, Operation::Delete, recipe, on))
     {
         left = context.writes.note_batch(volume, None).await?;
         alone = &left;

@@ -84,7 +84,7 @@ pub(super) async fn execute(
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
             learnt.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
-            let changed = claim.modification.as_ref().is_some_and(|modification| modification.is_under_way());
+            let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
             if matches!(report, StatusUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }

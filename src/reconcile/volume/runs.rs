@@ -54,7 +54,7 @@ impl From<Volume> for StepOutcome {
 /// The runs of one operation for a volume, with their states.
 pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
-    starting: bool,
+    is_starting: bool,
     nodes_with_pods: Vec<String>,
     has_running_pods: bool,
     has_other_running_pods: bool,
@@ -80,7 +80,7 @@ pub(super) fn observe(
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
-        starting: context.shared.index().has_expectation(&expected),
+        is_starting: context.shared.index().has_expectation(&expected),
         nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
         has_other_running_pods: OPERATIONS.iter().any(|other| *other != operation && has_running_pods(pods, *other)),
@@ -97,7 +97,7 @@ impl Observation {
     pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a NodeStates) -> Runs<'a> {
         Runs {
             all: runs,
-            starting: self.starting,
+            is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
             unreachable_node: places.unreachable_node(&self.nodes_with_pods).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
@@ -107,19 +107,19 @@ impl Observation {
     /// Waits for the next event, or until a new Job must be visible.
     pub(super) fn wait(&self, context: &Context, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
         match requeue_at {
-            None if self.starting => Requeue::After(EXPECTATION_TIMEOUT),
+            None if self.is_starting => Requeue::After(EXPECTATION_TIMEOUT),
             requeue_at => context.wait(requeue_at, jobs),
         }
     }
 
     /// Checks whether a run exists, or was started and is not visible yet.
     pub(super) fn are_any(&self) -> bool {
-        self.starting || !self.jobs.is_empty()
+        self.is_starting || !self.jobs.is_empty()
     }
 
     /// Checks whether a run was started that is not visible yet.
     pub(super) fn is_starting(&self) -> bool {
-        self.starting
+        self.is_starting
     }
 
     /// Deletes the Job of one of the runs.

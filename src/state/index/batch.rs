@@ -36,7 +36,7 @@ pub(super) struct Batches {
 
 impl Batches {
     /// Checks whether the watch may still show an expected Job.
-    pub fn is_awaited(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
+    pub fn may_still_appear(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
         let of = || expected.batch.as_ref().map_or(job, |(batch, _)| batch);
         now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(of())
     }
@@ -105,13 +105,13 @@ impl OpenBatch {
         self.entries.iter().map(|(entry, _)| entry).find(|entry| entry.member.id == id)
     }
 
-    fn is_of(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+    fn matches(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         self.operation == operation && self.version == recipe.version() && self.node.as_deref() == node
     }
 
     fn is_for(&self, entry: &BatchEntry) -> bool {
         let same_place = self.entries.first().is_none_or(|(first, _)| first.target == entry.target);
-        same_place && self.is_of(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
+        same_place && self.matches(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
     }
 
     fn leave(&mut self, id: &str) {
@@ -201,12 +201,12 @@ impl Index {
         let joins = |gathering: &OpenBatch| {
             let open = passed.saturating_sub(gathering.began) < gathering.window;
             let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
-            open && room && gathering.for_pool == j.for_pool && gathering.is_of(j.operation, j.recipe, j.node)
+            open && room && gathering.for_pool == j.for_pool && gathering.matches(j.operation, j.recipe, j.node)
         };
         let gathers = self.batches.open.iter().find(|(_, gathering)| joins(gathering));
         let name = match gathers.map(|(name, _)| name.clone()) {
             Some(name) => name,
-            None if self.is_another_under_way((&j.recipe.class, j.operation, j.node, j.for_pool), j.job, None) => {
+            None if self.is_another_in_progress((&j.recipe.class, j.operation, j.node, j.for_pool), j.job, None) => {
                 batch::name(j.operation, j.id, j.ts)
             }
             None => return None,
@@ -219,7 +219,7 @@ impl Index {
 
     /// Checks whether another run of the same class, operation and node is in progress or about to begin. Runs for
     /// claims and for a pool are separate. The Job `but` and the batch `batch` do not count.
-    fn is_another_under_way(
+    fn is_another_in_progress(
         &self,
         (class, operation, node, for_pool): (&str, Operation, Option<&str>, bool),
         but: &str,
@@ -237,7 +237,7 @@ impl Index {
             let same = same && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
-            let awaited = || self.batches.is_awaited(job, expected, now);
+            let awaited = || self.batches.may_still_appear(job, expected, now);
             same && here && awaited() && job.as_str() != but && (batch.is_none() || of != batch)
         });
         let mut gathers = self.batches.open.iter().filter(|(name, open)| {
@@ -263,7 +263,7 @@ impl Index {
             namespace: namespace.to_owned(),
             created: true,
             operation: Some(request.operation),
-            for_pool: self.makes_ready(&member),
+            for_pool: self.is_for_pool(&member),
             node: target.node,
             batch: Some((name.to_owned(), key(&member))),
         };
@@ -272,7 +272,7 @@ impl Index {
     }
 
     /// Checks whether a member makes a pooled volume.
-    fn makes_ready(&self, member: &Member) -> bool {
+    fn is_for_pool(&self, member: &Member) -> bool {
         member.claim().is_some_and(|claim| is_pool_request_name(claim, &self.identity.namespace))
     }
 
@@ -281,7 +281,7 @@ impl Index {
         let id = &entry.member.id;
         if !self.batches.open.contains_key(name) {
             // An earlier process stamped the members. All with the same stamp are expected.
-            let mut open = OpenBatch::of(entry, self.makes_ready(&entry.member), self.clock.passed());
+            let mut open = OpenBatch::of(entry, self.is_for_pool(&entry.member), self.clock.passed());
             open.stamped.extend(self.stamped_for(open.operation, name));
             self.batches.open.insert(name.to_owned(), open);
         }
@@ -331,15 +331,15 @@ impl Index {
     pub fn has_missed_batch(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
+        alone || self.excludes(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
     }
 
     /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
     /// is for another kind of run.
-    pub fn is_without(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+    pub fn excludes(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         let job = ObjectName::new(&recipe.config.namespace, name);
         let gathers = self.batches.open.get(name);
-        let other = recipe.batch_size < 2 || gathers.is_some_and(|open| !open.is_of(operation, recipe, node));
+        let other = recipe.batch_size < 2 || gathers.is_some_and(|open| !open.matches(operation, recipe, node));
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
@@ -352,7 +352,7 @@ impl Index {
             awaited: open.stamped.len() - open.entries.len(),
             entries: open.entries.len(),
             full: open.is_full(),
-            others: self.is_another_under_way(
+            others: self.is_another_in_progress(
                 (&open.class, open.operation, open.node.as_deref(), open.for_pool),
                 "",
                 Some(name),
@@ -400,7 +400,7 @@ impl Index {
             return;
         }
         let began = self.clock.passed().saturating_sub(first.recipe.batch_window + STAMP_TIMEOUT);
-        let open = OpenBatch::of(first, self.makes_ready(&first.member), began);
+        let open = OpenBatch::of(first, self.is_for_pool(&first.member), began);
         self.batches.open.insert(name.to_owned(), open);
         for entry in &entries {
             if self.still_wants(name, entry) {
@@ -459,7 +459,7 @@ impl Index {
     }
 
     /// Returns the gathering batches of a class of which a run has ended.
-    pub(super) fn gathering_of(&self, ended: &Job) -> Vec<WorkItem> {
+    pub(super) fn open_batches_of(&self, ended: &Job) -> Vec<WorkItem> {
         let of_class = |open: &OpenBatch| {
             label_value(&open.class) == ended.run_labels.class && open.operation.as_str() == ended.run_labels.operation
         };

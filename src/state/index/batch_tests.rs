@@ -374,7 +374,7 @@ fn deletions_gather_while_one_is_under_way() {
     assert_eq!(of(&index, "b")[0].name.name, come[0].member.job_name(&batch));
     assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
     assert!(index.detach_member(&of(&index, "c")[0]));
-    assert!(index.is_without(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");
+    assert!(index.excludes(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");
 }
 
 #[test]
@@ -384,9 +384,9 @@ fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
     for uid in ["a", "b", "c", "d"] {
         index.change_volume(Change::Apply(volume(uid, Some(batch))));
     }
-    assert!(!index.is_without(batch, Operation::Delete, &recipe, None));
+    assert!(!index.excludes(batch, Operation::Delete, &recipe, None));
     assert!(index.add_entry(batch, to_be_deleted("a", &recipe)));
-    assert!(index.is_without(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
+    assert!(index.excludes(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
     assert!(matches!(index.collected(batch).0, Step::Wait(_)), "one is to come");

@@ -29,7 +29,7 @@ impl Index {
 
     /// Checks whether capacities are published, or must be.
     pub fn has_capacities(&self) -> bool {
-        self.reports || !self.capacities.is_empty() || self.driver.is_some()
+        self.has_capacity_class || !self.capacities.is_empty() || self.driver.is_some()
     }
 
     /// Returns all capacity runs: the Jobs, each with its pods.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CLASS_REPLACE_GRACE, Change, Index, REVISION_TTL, WorkItem};
-use crate::capacity::segment::any_reports;
+use crate::capacity::segment::any_has_capacity;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Revision, classes};
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
@@ -242,7 +242,7 @@ impl Index {
         self.objects_gone.keys().for_each(|class| table.defer_class(class));
         table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
-        self.reports = any_reports(self.classes.iter());
+        self.has_capacity_class = any_has_capacity(self.classes.iter());
         let concerned = self.claims.values().filter(|claim| {
             let ours = || {
                 claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), ClassLookup::Ours(_)))

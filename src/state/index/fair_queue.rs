@@ -229,8 +229,8 @@ impl<'a> Dispatch<'a> {
             turns[usize::from(flow.deletes)]
         };
         let mut add = |turns: &mut Self, flow: &Flow, first, behind| {
-            let namespace = turns.namespaces.slot(&flow.namespace, &mut namespaces, &free_slots.namespaces.1);
-            let node = flow.node.as_ref().map(|node| turns.nodes.slot(node, &mut nodes, &free_slots.nodes.1));
+            let namespace = turns.namespaces.number_of(&flow.namespace, &mut namespaces, &free_slots.namespaces.1);
+            let node = flow.node.as_ref().map(|node| turns.nodes.number_of(node, &mut nodes, &free_slots.nodes.1));
             let head = Head { for_pool: flow.for_pool, namespace, node, dispatched: dispatched(flow), first, behind };
             turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
             turns.heads.push(head);
@@ -301,7 +301,7 @@ struct Limited {
 
 impl Limited {
     /// Returns the number by which a name is known.
-    fn slot(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
+    fn number_of(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
         if let Some(slot) = slots.get(name) {
             return *slot;
         }

@@ -84,7 +84,7 @@ impl Index {
             drop_from(&mut self.pools.drained, &volume.class, &volume.name);
             keys.push(pool_key(&volume.class));
         }
-        for volume in now.into_iter().filter(|volume| volume.is_of(&self.identity)) {
+        for volume in now.into_iter().filter(|volume| volume.belongs_to(&self.identity)) {
             // A retained volume frees no quota.
             if volume.is_drained() && volume.reclaim_policy == "Delete" {
                 self.pools.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
@@ -98,7 +98,7 @@ impl Index {
             if let Some(entry) = entry(volume).filter(|_| !is_given) {
                 self.pools.pooled.entry(volume.class.clone()).or_default().insert(entry);
                 if before.is_none_or(|before| before.pool_kind().is_none()) {
-                    keys.extend(self.want_ready(volume));
+                    keys.extend(self.claims_waiting_for(volume));
                 }
             }
         }
@@ -124,13 +124,13 @@ impl Index {
 
     /// Returns the claims that wait longest for a slot or for quota and could use this volume. There are as many as
     /// volumes of its size, because all but one may get another volume.
-    fn want_ready(&self, volume: &Volume) -> Vec<WorkItem> {
+    fn claims_waiting_for(&self, volume: &Volume) -> Vec<WorkItem> {
         let queue = self.fair_queue.dispatch(&volume.class, &FreeSlots::for_all(), self.clock.passed());
         let room = self.quota_waiters.of(&volume.class);
         let size = volume.pool_size.as_ref();
         let wants = |claim: &Claim| {
             let has_none = !self.pools.assigned.contains_key(&claim.uid);
-            self.may_have_ready(claim) && has_none && claim.size.as_ref().ok() == size && self.satisfies(volume, claim)
+            self.can_use_pool(claim) && has_none && claim.size.as_ref().ok() == size && self.satisfies(volume, claim)
         };
         let is_wanted = |key: &&WorkItem| match key {
             WorkItem::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
@@ -143,7 +143,7 @@ impl Index {
     }
 
     /// Checks whether a claim may get a pooled volume. No attempt has begun for it, and it needs no particular volume.
-    fn may_have_ready(&self, claim: &Claim) -> bool {
+    fn can_use_pool(&self, claim: &Claim) -> bool {
         let any = claim.data_source.is_none() && !claim.has_selector;
         any && claim.own_stamp().is_none() && !self.is_pool_request(claim)
     }
@@ -165,7 +165,8 @@ impl Index {
                 drop_from(&mut self.pools.requests, class, &claim.name);
                 let made = claim.ids().filter_map(|id| self.volumes.get(&names::pv_name(&id)));
                 keys.extend(
-                    made.filter(|volume| volume.pool_kind().is_some()).flat_map(|volume| self.want_ready(volume)),
+                    made.filter(|volume| volume.pool_kind().is_some())
+                        .flat_map(|volume| self.claims_waiting_for(volume)),
                 );
             }
         }
@@ -176,7 +177,7 @@ impl Index {
     /// can be [assigned](Index::assign) next.
     pub fn pooled_volume_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
-        if !self.may_have_ready(claim) {
+        if !self.can_use_pool(claim) {
             return None;
         }
         if let Some(name) = self.pools.assigned.get(&claim.uid) {
@@ -184,7 +185,7 @@ impl Index {
         }
         let size = claim.size.as_ref().ok().copied();
         let volumes = self.pooled_volumes_of(&recipe.class).filter(|volume| volume.pool_size == size);
-        let mut volumes = volumes.filter(|volume| self.could_have(volume, pool, class));
+        let mut volumes = volumes.filter(|volume| self.is_assignable(volume, pool, class));
         let found = volumes.find(|volume| self.satisfies(volume, claim))?;
         let refused = self.namespace_is_full(claim, found, recipe);
         (!refused).then(|| found.clone())
@@ -198,8 +199,8 @@ impl Index {
 
     /// Checks whether a claim could use the volume. It is like those that the class makes now, and in an allowed
     /// topology.
-    fn could_have(&self, volume: &Volume, pool: &Pool, class: &Class) -> bool {
-        self.is_right(volume, pool) && self.is_within_reach(volume, class) && self.is_settled(volume)
+    fn is_assignable(&self, volume: &Volume, pool: &Pool, class: &Class) -> bool {
+        self.matches_class(volume, pool) && self.is_reachable(volume, class) && self.is_settled(volume)
     }
 
     /// Checks whether the request of a volume is gone, so that nothing can happen to the request any more.
@@ -207,14 +208,14 @@ impl Index {
         volume.id().is_some_and(|id| !self.claim_by_id.contains_key(id))
     }
 
-    fn is_right(&self, volume: &Volume, pool: &Pool) -> bool {
+    fn matches_class(&self, volume: &Volume, pool: &Pool) -> bool {
         let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
         let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == "Delete";
         volume.pool_kind() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
     }
 
     /// Checks whether a node reaches the volume that answers and that the class allows.
-    fn is_within_reach(&self, volume: &Volume, class: &Class) -> bool {
+    fn is_reachable(&self, volume: &Volume, class: &Class) -> bool {
         let Some(selector) = &volume.affinity else { return true };
         let serves = |node: &Node| node.reachable && class.allowed.allows(&node.labels);
         self.nodes.values().any(|node| affinity::matches(selector, &node.labels) && serves(node))
@@ -303,8 +304,8 @@ impl Index {
         let pooled = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
-            right: pool.is_some_and(|pool| self.is_right(volume, pool)),
-            usable: found.is_some_and(|found| self.is_within_reach(volume, found)),
+            right: pool.is_some_and(|pool| self.matches_class(volume, pool)),
+            usable: found.is_some_and(|found| self.is_reachable(volume, found)),
         });
         let pooled: Vec<_> = pooled.collect();
         let requests = self.requests_of(class);

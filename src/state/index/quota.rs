@@ -182,7 +182,7 @@ impl Index {
         let claim = volume.claim_uuid.as_ref().and_then(|uid| self.claim_by_id.get(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
         let (class, namespace) = (volume.class.clone(), namespace.unwrap_or_default());
-        volume.is_of(&self.identity).then(|| Charge { class, namespace, bytes: self.bytes_of(volume) })
+        volume.belongs_to(&self.identity).then(|| Charge { class, namespace, bytes: self.bytes_of(volume) })
     }
 
     /// Checks whether a claim has usage by its stamp or by a volume that does not fit. Such a claim may not count by
@@ -230,7 +230,7 @@ impl Index {
     /// Checks whether a volume of a class counts that has this id, or claims to have it.
     fn has_volume(&self, id: &str, class: &str) -> bool {
         let volumes = self.volumes_by_claim.get(id).into_iter().flatten().filter_map(|name| self.volumes.get(name));
-        let mut volumes = volumes.filter(|volume| volume.class == class && volume.is_of(&self.identity));
+        let mut volumes = volumes.filter(|volume| volume.class == class && volume.belongs_to(&self.identity));
         volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
     }
 

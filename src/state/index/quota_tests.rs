@@ -20,7 +20,7 @@ const CLASSES: [&str; 2] = ["c", "d"];
 fn counted(index: &Index, class: &str) -> ClassUsage {
     let mut taken = ClassUsage::default();
     let mut counted: HashSet<&str> = HashSet::new();
-    for volume in index.volumes.values().filter(|volume| volume.class == class && volume.is_of(&index.identity)) {
+    for volume in index.volumes.values().filter(|volume| volume.class == class && volume.belongs_to(&index.identity)) {
         counted.extend(volume.id());
         counted.extend(volume.claim_uuid.as_deref());
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());

@@ -28,7 +28,7 @@ impl Index {
     /// Returns the Jobs of the runs for a claim by its name. The claim may be gone. A batch appears as each of its ids
     /// sees it.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
-        let of_claim = self.jobs.values().filter(|job| job.is_of_claim());
+        let of_claim = self.jobs.values().filter(|job| job.is_for_claim());
         let alone = of_claim.clone().filter(|job| job.claim.as_ref() == Some(name)).cloned();
         let members = of_claim.flat_map(|job| job.members.iter().map(move |member| (job, member)));
         let members = members.filter(|(_, member)| member.claim() == Some(name));
@@ -40,7 +40,7 @@ impl Index {
         let provisions = self
             .jobs
             .values()
-            .filter(|job| job.is_of_claim() && job.run_labels.operation == "provision" && !job.deleting);
+            .filter(|job| job.is_for_claim() && job.run_labels.operation == "provision" && !job.deleting);
         let provisions =
             provisions.filter(|job| hash_of(&job.config).is_some_and(|hash| self.recipes.contains_key(hash)));
         let ids = provisions.flat_map(|job| job.ids()).filter(|id| !self.claim_by_id.contains_key(*id));
@@ -88,7 +88,7 @@ impl Index {
                 }
                 if job.is_over && before.is_none_or(|before| !before.is_over) {
                     keys.extend(self.wake_for_slot(&job));
-                    keys.extend(self.gathering_of(&job));
+                    keys.extend(self.open_batches_of(&job));
                 }
                 keys.extend(self.on_growth(&job, false));
                 keys
@@ -103,7 +103,7 @@ impl Index {
                 keys.extend(self.on_growth(&job, true));
                 if !job.is_over {
                     keys.extend(self.wake_for_slot(&job));
-                    keys.extend(self.gathering_of(&job));
+                    keys.extend(self.open_batches_of(&job));
                 }
                 keys
             }

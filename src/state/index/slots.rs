@@ -19,7 +19,7 @@ impl Index {
     /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
     /// or content. If not, the item must [join the queue](Index::wait_for_slot).
     pub fn acquire_slot(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
-        self.forget_what_never_came();
+        self.drop_expired_expectations();
         let flow = self.flow(slot_request);
         if !self.expected.contains_key(job) && !self.is_next(slot_request, &flow, recipe) {
             return false;
@@ -37,9 +37,9 @@ impl Index {
     }
 
     /// Removes expectations that have expired.
-    fn forget_what_never_came(&mut self) {
+    fn drop_expired_expectations(&mut self) {
         let (now, batches) = (self.clock.passed(), &self.batches);
-        self.expected.retain(|job, expected| batches.is_awaited(job, expected, now));
+        self.expected.retain(|job, expected| batches.may_still_appear(job, expected, now));
     }
 
     /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
@@ -119,7 +119,8 @@ impl Index {
     /// Returns the runs that are about to begin.
     fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expectation> {
         let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class);
-        runs.filter(move |(job, expected)| self.batches.is_awaited(job, expected, now)).map(|(_, expected)| expected)
+        runs.filter(move |(job, expected)| self.batches.may_still_appear(job, expected, now))
+            .map(|(_, expected)| expected)
     }
 
     /// Counts the runs of a class, by its label value, that make pooled volumes.
@@ -202,7 +203,7 @@ impl Index {
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        let awaited = |expected: &Expectation| self.batches.is_awaited(job, expected, self.clock.passed());
+        let awaited = |expected: &Expectation| self.batches.may_still_appear(job, expected, self.clock.passed());
         self.expected.get(job).is_some_and(|expected| expected.created && awaited(expected))
     }
 

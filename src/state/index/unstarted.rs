@@ -25,10 +25,10 @@ impl UnstartedRuns {
         if pod.run_labels.operation != "provision" || !pod.members.is_empty() {
             return;
         }
-        let may_have_run = pod.started || (pod.is_over() && !pod.never_ran);
+        let may_have_run = pod.started || (pod.is_over() && !pod.never_started);
         match self.0.get_mut(&pod.run_labels.id).filter(|seen| seen.job == pod.job) {
             Some(seen) => seen.unstarted &= !may_have_run && seen.job_uid == pod.job_uid,
-            None if pod.never_ran => {
+            None if pod.never_started => {
                 let seen = PodHistory {
                     job: pod.job.clone(),
                     job_uid: pod.job_uid.clone(),
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_has_run_once_is_never_idle_again() {
-        let never = || Pod { never_ran: true, phase: "Failed".into(), ..pod("a") };
+        let never = || Pod { never_started: true, phase: "Failed".into(), ..pod("a") };
         let ran = Pod { started: true, ..pod("a") };
         let ended = Pod { phase: "Failed".into(), started: true, ..pod("a") };
         assert!(idle(&[pod("a"), never()]));

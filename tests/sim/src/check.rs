@@ -352,12 +352,12 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             let has = world.attributes.get(place).map_or(Some(""), Option::as_deref);
             let says = text(claim, "/status/currentVolumeAttributesClassName");
             let wanted = if asked.is_empty() { says } else { asked };
-            let under_way = !claim["status"]["modifyVolumeStatus"].is_null();
-            if has != Some(wanted) || says != wanted || under_way {
+            let in_progress = !claim["status"]["modifyVolumeStatus"].is_null();
+            if has != Some(wanted) || says != wanted || in_progress {
                 wrong(
                     Broken::Stuck,
                     format!(
-                        "claim {name} asks for the attributes `{asked}`, its volume has {has:?}, its status says `{says}`, under way: {under_way}"
+                        "claim {name} asks for the attributes `{asked}`, its volume has {has:?}, its status says `{says}`, under way: {in_progress}"
                     ),
                 );
             }

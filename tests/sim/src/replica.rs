@@ -79,7 +79,7 @@ impl Replica {
             shared.index().change_snapshot_class(Change::Apply(class.clone()));
         }
         let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
-        let writes = Writes::new(client, identity.clone(), binding).seen_by(&shared);
+        let writes = Writes::new(client, identity.clone(), binding).with_cache(&shared);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
         // What the sweep would remove must not be left in the first place.

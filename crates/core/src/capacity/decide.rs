@@ -13,7 +13,7 @@
 //! | 7 | does not exist | the config or the [fingerprint](super::fingerprint) has changed | [`Step::Start`], after the config's minimum delay |
 //! | 8 | does not exist | | [`Step::Start`], after the config's interval |
 //!
-//! No run starts while the class has [`AT_ONCE`] runs in progress. For all segments together:
+//! No run starts while the class has [`MAX_CONCURRENT_RUNS`] runs in progress. For all segments together:
 //!
 //! | # | the classes | and | step |
 //! |---|---|---|---|
@@ -44,9 +44,9 @@ use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
 /// The largest number of capacity runs of a class at one time.
-pub const AT_ONCE: usize = 10;
+pub const MAX_CONCURRENT_RUNS: usize = 10;
 /// The number of intervals for which an answer stays valid while later runs fail.
-const STALE: u32 = 4;
+const ANSWER_VALID_INTERVALS: u32 = 4;
 
 /// The outcome of a capacity run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,9 +201,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                         let fingerprint = o.fingerprint.get(&segment.id).cloned().unwrap_or_default();
                         let due = due(source, record, &fingerprint, now);
                         let room = in_flight.entry(segment.class.as_str()).or_default();
-                        if source.able && due > now {
+                        if source.can_run && due > now {
                             plan.wake(due);
-                        } else if source.able && *room < AT_ONCE {
+                        } else if source.can_run && *room < MAX_CONCURRENT_RUNS {
                             *room += 1;
                             let ask =
                                 CapacityRun { attempt: done.saturating_add(1), node: source.node.clone(), fingerprint };
@@ -282,7 +282,7 @@ fn failed(
 ) -> (Answer, CapacityRecord, NewEvent) {
     let before = published.and_then(|p| p.record.clone()).unwrap_or_default();
     let age = Duration::from_secs(now.saturating_sub(before.answered).max(0) as u64);
-    let is_of_use = before.answered > 0 && age <= source.recipe.capacity_interval.interval * STALE;
+    let is_of_use = before.answered > 0 && age <= source.recipe.capacity_interval.interval * ANSWER_VALID_INTERVALS;
     let last = published.filter(|_| is_of_use).map(|p| Answer { bytes: p.bytes, largest: p.largest });
     let meanwhile = match last {
         Some(_) => "until a run succeeds its last answer counts",
@@ -335,7 +335,7 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
     let missing: BTreeSet<&str> = o
         .wanted
         .iter()
-        .filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.able))
+        .filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.can_run))
         .filter(|wanted| !there.contains(&wanted.segment.object_name()))
         .map(|wanted| wanted.segment.class.as_str())
         .collect();

@@ -130,7 +130,7 @@ impl World {
     /// Returns the segments without a published capacity that should have one.
     fn unknown(&self) -> Vec<String> {
         let wanted = self.wanted().into_iter();
-        let known = wanted.filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.able));
+        let known = wanted.filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.can_run));
         let unknown = known.filter(|wanted| !self.published.contains_key(&wanted.segment.object_name()));
         unknown.map(|wanted| wanted.segment.to_string()).collect()
     }
@@ -265,7 +265,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     world.end_all(&Outcome::Failed("busy".into()));
     world.settle();
     assert_eq!(world.known(), [3], "the last answer");
-    world.now += i64::from(STALE) * INTERVAL;
+    world.now += i64::from(ANSWER_VALID_INTERVALS) * INTERVAL;
     world.settle();
     world.end_all(&Outcome::Failed("busy".into()));
     world.settle();
@@ -379,7 +379,7 @@ fn so_many_at_one_time() {
     let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
     let mut world = World::new(&[asked("c"), asked("d")], &names.iter().map(String::as_str).collect::<Vec<_>>());
     world.settle();
-    assert_eq!(world.runs.len(), 2 * AT_ONCE, "of each class");
+    assert_eq!(world.runs.len(), 2 * MAX_CONCURRENT_RUNS, "of each class");
     while !world.runs.is_empty() {
         world.end(0, room(1));
         world.settle();
@@ -412,7 +412,7 @@ fn what_a_run_says_is_its_last_word() {
     assert!(failed(said(&[])).contains("its pod is gone"));
     assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::GoesOn);
     let cause = Cause::new("ExitCode", "exit code 78");
-    let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, settled: false };
+    let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, pods_ended: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
 }
 

@@ -59,7 +59,7 @@ pub struct CapacitySource {
     /// The node on which the run must be, where each node has its own storage.
     pub node: Option<String>,
     /// A run is possible in the segment now.
-    pub able: bool,
+    pub can_run: bool,
 }
 
 /// A segment whose capacity the scheduler must know.
@@ -73,38 +73,38 @@ pub struct WantedSegment {
 
 /// Checks whether the scheduler uses the capacity of a class. It does so only for claims that wait for their first
 /// consumer.
-fn is_looked_for(class: &Class) -> bool {
+fn uses_capacity(class: &Class) -> bool {
     class.has_object && class.binding == BindingMode::WaitForFirstConsumer
 }
 
-fn reporting(class: &Class) -> Option<&Arc<Recipe>> {
+fn capacity_recipe(class: &Class) -> Option<&Arc<Recipe>> {
     class.recipe.as_ref().ok().filter(|recipe| recipe.can(CAPABILITY))
 }
 
 /// Checks whether an image reports the capacity of any of these classes.
-pub fn any_reports<'a>(classes: impl IntoIterator<Item = &'a Class>) -> bool {
-    classes.into_iter().any(|class| is_looked_for(class) && reporting(class).is_some())
+pub fn any_has_capacity<'a>(classes: impl IntoIterator<Item = &'a Class>) -> bool {
+    classes.into_iter().any(|class| uses_capacity(class) && capacity_recipe(class).is_some())
 }
 
 /// Returns all segments whose capacity the scheduler must know. They are none while no image reports a class, unless a
 /// CSIDriver of somebody else makes the scheduler check capacity.
 pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_for: bool) -> Vec<WantedSegment> {
-    if !looked_for && !any_reports(classes.iter().copied()) {
+    if !looked_for && !any_has_capacity(classes.iter().copied()) {
         return Vec::new();
     }
     classes
         .iter()
         .copied()
-        .filter(|class| is_looked_for(class))
+        .filter(|class| uses_capacity(class))
         .flat_map(|class| of_class(instance, class, nodes))
         .collect()
 }
 
 fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<WantedSegment> {
     let everywhere = |source| vec![WantedSegment { segment: Segment::new(instance, class, BTreeMap::new()), source }];
-    let Some(recipe) = reporting(class) else { return everywhere(None) };
+    let Some(recipe) = capacity_recipe(class) else { return everywhere(None) };
     let source =
-        |node, able| Some(CapacitySource { recipe: recipe.clone(), allowed: class.allowed.clone(), node, able });
+        |node, can_run| Some(CapacitySource { recipe: recipe.clone(), allowed: class.allowed.clone(), node, can_run });
     let keys = keys(recipe);
     if keys.is_empty() {
         return everywhere(source(None, true));

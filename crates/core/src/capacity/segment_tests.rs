@@ -37,7 +37,7 @@ fn shown(wanted: &[WantedSegment]) -> Vec<String> {
             None => " has room without end".to_owned(),
             Some(source) => {
                 let on = source.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
-                format!(" is asked{on}{}", if source.able { "" } else { ", not now" })
+                format!(" is asked{on}{}", if source.can_run { "" } else { ", not now" })
             }
         };
         format!("{}{source}", wanted.segment)
@@ -97,7 +97,7 @@ fn nodes_that_no_run_can_get_to_are_not_asked_now() {
     let nodes = [tainted("gpu", node("a", "west")), silent, node("c", "east"), tainted("x", node("d", "east"))];
     let of = |data: &[(&str, &str)]| {
         let found = wanted("default", &[&class("c", data)], &nodes, false);
-        found.into_iter().map(|wanted| wanted.source.unwrap().able).collect::<Vec<_>>()
+        found.into_iter().map(|wanted| wanted.source.unwrap().can_run).collect::<Vec<_>>()
     };
     assert_eq!(of(&[REPORTS]), [false, false, true, false]);
     assert_eq!(of(&[REPORTS, ("tolerations", "[{key: gpu, operator: Exists}]")]), [true, false, true, false]);

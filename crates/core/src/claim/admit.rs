@@ -2,8 +2,8 @@
 
 use contract::quantity::quantity;
 
-use crate::claim::data_source::fillable;
-use crate::claim::request::tellable;
+use crate::claim::data_source::check_data_source;
+use crate::claim::request::check_request_size;
 use crate::config::Recipe;
 use crate::limits;
 use crate::model::claim::Claim;
@@ -62,6 +62,6 @@ pub fn admit(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), Str
             limits::METADATA
         ));
     }
-    fillable(claim, recipe)?;
-    tellable(claim, recipe)
+    check_data_source(claim, recipe)?;
+    check_request_size(claim, recipe)
 }

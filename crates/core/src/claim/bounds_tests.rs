@@ -90,9 +90,12 @@ fn a_claim_is_of_the_instance_that_stamped_it() {
         let more = [(names::LABEL_INSTANCE, instance)];
         claim(&stamped.into_iter().chain(more).collect::<Vec<_>>())
     };
-    assert!(with("second").is_of_another("first") && !with("first").is_of_another("first"));
-    assert!(!claim(&stamped).is_of_another("first"), "a stamp without an instance is anybody's");
-    assert!(!claim(&[(names::LABEL_INSTANCE, "second")]).is_of_another("first"), "nobody has begun anything for it");
+    assert!(with("second").belongs_to_other_instance("first") && !with("first").belongs_to_other_instance("first"));
+    assert!(!claim(&stamped).belongs_to_other_instance("first"), "a stamp without an instance is anybody's");
+    assert!(
+        !claim(&[(names::LABEL_INSTANCE, "second")]).belongs_to_other_instance("first"),
+        "nobody has begun anything for it"
+    );
     let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
-    assert!(!claim(&copied).is_of_another("first"), "the stamp came along with a copy");
+    assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp came along with a copy");
 }

@@ -22,7 +22,7 @@ const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.
 ///
 /// # Errors
 /// If the class cannot fill it. The text is for the claim's event.
-pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+pub fn check_data_source(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     let capability = match &claim.data_source {
         None => return Ok(()),
         Some(DataSource::Claim(_)) => CAPABILITY,

@@ -73,9 +73,9 @@ use contract::reason::Reason;
 use self::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_deleted_here};
 pub use self::attempt::failed_start;
 use self::attempt::pending;
-use self::leaving::{deleting, leaving, process};
+use self::leaving::{deleting, leaving, wait_for_processes};
 pub use self::placement::{cleanup_node, last_node, run_node};
-use self::pooled::{finished, noted};
+use self::pooled::{backfill_stamp, complete_pool_request};
 use crate::claim::data_source::DataSourceState;
 use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
@@ -170,7 +170,7 @@ pub struct Observed<'a> {
     /// The recipe of a delete run now: that of the stamp, with the program of the class.
     pub delete_recipe: Option<&'a Recipe>,
     /// No container of the stamped attempt has run, and none will run.
-    pub never_ran: bool,
+    pub never_started: bool,
     /// The class has a free slot for another run.
     pub has_slot: bool,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
@@ -349,7 +349,7 @@ fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
 fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.has_finalizer() {
-        if let Some(done) = finished(o) {
+        if let Some(done) = complete_pool_request(o) {
             return done;
         }
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
@@ -388,7 +388,7 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
     match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
         Some(job) => Step::RemoveJob { job: job.name.clone() }.into(),
-        None => noted(o),
+        None => backfill_stamp(o),
     }
 }
 
@@ -414,7 +414,7 @@ fn finalizer_refused(o: &Observed<'_>, now: i64) -> Decision {
     match recipe(o) {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.deleting || others => Decision::nothing(),
-        Some(recipe) => process(o).unwrap_or_else(|| deleting(o, recipe, now)),
+        Some(recipe) => wait_for_processes(o).unwrap_or_else(|| deleting(o, recipe, now)),
         None => unknown(),
     }
 }

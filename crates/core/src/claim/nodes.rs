@@ -13,7 +13,7 @@ use crate::model::claim::Claim;
 use crate::node::Node;
 
 /// The prefix of taints that Kubernetes itself adds to nodes, and removes again.
-const PASSING: &str = "node.kubernetes.io/";
+const NODE_CONDITION_TAINTS: &str = "node.kubernetes.io/";
 
 /// The possible nodes of a claim's next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn accepts_run(node: &Node, recipe: &Recipe) -> bool {
 
 /// Checks the same without regard to temporary states. The node may not answer, be cordoned, or be short of a resource.
 pub fn can_accept_run(node: &Node, recipe: &Recipe) -> bool {
-    let lasting = |taint: &&Taint| !taint.key.starts_with(PASSING);
+    let lasting = |taint: &&Taint| !taint.key.starts_with(NODE_CONDITION_TAINTS);
     matches_config(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))
 }
 

@@ -74,7 +74,7 @@ impl Words {
 }
 
 /// Checks whether the image can get the words of the claim that the class lets through.
-pub(super) fn tellable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+pub(super) fn check_request_size(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Words::of(claim, recipe).check()
 }
 

@@ -42,7 +42,7 @@ pub struct Class {
 impl Class {
     /// Checks whether the PV controller has written another provisioner on a claim than that of the class. The class
     /// belonged to another provisioner when the PV controller first saw the claim.
-    pub fn is_asked_elsewhere(&self, asked: Option<&str>) -> bool {
+    pub fn is_for_other_provisioner(&self, asked: Option<&str>) -> bool {
         asked.is_some_and(|name| name != self.provisioner)
     }
 }
@@ -188,7 +188,7 @@ pub fn classes<'a>(
         }
         match named.or_else(|| general.get(object.provisioner.as_str()).copied()) {
             Some(config) if *external_provisioners.of(&object.provisioner) == ExternalProvisioner::Gone => {
-                let class = with_object(&mut table, config, object, revisions);
+                let class = class_with_object(&mut table, config, object, revisions);
                 table.ours.insert(object.name.clone(), class);
                 continue;
             }
@@ -199,12 +199,12 @@ pub fn classes<'a>(
     }
     for object in own {
         let config = match object.parameters.get(CONFIG_PARAMETER) {
-            Some(text) => pointed_at(identity, &configs, text),
+            Some(text) => config_of_parameter(identity, &configs, text),
             None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, object)),
         };
         labelled.remove(object.name.as_str());
         let class = match config {
-            Ok(config) => with_object(&mut table, config, object, revisions),
+            Ok(config) => class_with_object(&mut table, config, object, revisions),
             Err(why) => Class {
                 name: object.name.clone(),
                 has_object: true,
@@ -221,7 +221,7 @@ pub fn classes<'a>(
 
     for (name, config) in labelled {
         // The code above has removed labels that name a class whose `provisioner-config` names another config.
-        let class = pure(identity, &mut table, config, name, revisions);
+        let class = label_only_class(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
     }
     for ((config, driver), classes) in left {
@@ -314,7 +314,7 @@ fn no_config(identity: &Identity, object: &ClassObject) -> String {
     )
 }
 
-fn pointed_at<'a>(
+fn config_of_parameter<'a>(
     identity: &Identity,
     configs: &BTreeMap<&ObjectName, &'a Config>,
     text: &str,
@@ -393,7 +393,7 @@ fn serve(
     served
 }
 
-fn with_object(
+fn class_with_object(
     table: &mut Classes,
     config: &Config,
     object: &ClassObject,
@@ -438,7 +438,7 @@ fn with_object(
     }
 }
 
-fn pure(
+fn label_only_class(
     identity: &Identity,
     table: &mut Classes,
     config: &Config,

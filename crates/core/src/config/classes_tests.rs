@@ -401,8 +401,8 @@ fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
     assert_eq!(gold.config.name, "general");
     assert_eq!(gold.parameters, map(&[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]));
     assert_eq!(gold.record.provisioner("ours"), "csi.example.com");
-    assert!(!class(&table, "gold").is_asked_elsewhere(Some("csi.example.com")));
-    assert!(class(&table, "gold").is_asked_elsewhere(Some(names::DEFAULT_PROVISIONER)));
+    assert!(!class(&table, "gold").is_for_other_provisioner(Some("csi.example.com")));
+    assert!(class(&table, "gold").is_for_other_provisioner(Some(names::DEFAULT_PROVISIONER)));
     let named = recipe(&table, "named");
     assert_eq!((named.config.name.as_str(), named.image.as_str()), ("named", "custom/provision"));
     assert_eq!(named.parameters, map(&[("zone", "west"), ("type", "y"), ("image", "vm.qcow2")]));

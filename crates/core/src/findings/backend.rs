@@ -60,7 +60,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
         views.insert(key(&recipe.record), (recipe.clone(), BTreeSet::new()));
     }
     let mut passed_over = HashSet::new();
-    for volume in s.volumes.iter().filter(|volume| volume.is_of(&s.identity)) {
+    for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
         let Some(Provenance { record, node }) = provenance(volume) else { continue };
         let key = key(&record);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
@@ -173,7 +173,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
     let living: HashSet<&str> = after.claims.iter().filter(|c| !c.deleting).map(|claim| claim.uid.as_str()).collect();
     let in_use = |volume: &&Arc<Volume>| {
         let claim = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-        volume.is_of(&after.identity)
+        volume.belongs_to(&after.identity)
             && !volume.deleting
             && living.contains(claim)
             && there_before.contains(volume.uid.as_str())

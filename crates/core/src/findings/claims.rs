@@ -17,10 +17,10 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     let lookup = w.s.classes.lookup(class);
     let ours = matches!(lookup, ClassLookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
     let foreign = match lookup {
-        ClassLookup::Ours(class) => class.is_asked_elsewhere(claim.storage_provisioner.as_deref()),
+        ClassLookup::Ours(class) => class.is_for_other_provisioner(claim.storage_provisioner.as_deref()),
         _ => claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner),
     };
-    if !ours || foreign || claim.is_of_another(&w.s.identity.instance) {
+    if !ours || foreign || claim.belongs_to_other_instance(&w.s.identity.instance) {
         return None;
     }
     if claim.phase == "Lost" {
@@ -29,7 +29,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
     if claim.has_finalizer() && !claim.abandoned {
-        if let Some(why) = unguided(w, claim, lookup) {
+        if let Some(why) = without_config(w, claim, lookup) {
             let remedy = match claim.deleting {
                 true => without_protection("pvc", &claim.name.namespace, &claim.name.name),
                 false => format!("bring class and config back, or delete the claim; {}", look()),
@@ -89,7 +89,7 @@ fn is_of_our_config(w: &Lookups<'_>, claim: &Claim) -> bool {
 }
 
 /// Returns the reason why no orchestrator can continue the claim's attempt.
-fn unguided(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
+fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
     let class = claim.class.as_deref().unwrap_or_default();
     let stamp = claim.own_stamp()?;
     let known = hash_of(&stamp.config).is_some_and(|hash| w.s.recipes.contains(hash));

@@ -9,7 +9,7 @@ use crate::run::view::{Job, Pod};
 /// The time to live of a finished Job, in seconds.
 const JOB_TTL: i64 = 3600;
 /// The time after its deadline for which a Job may be without an end, in seconds.
-const LATE: i64 = 120;
+const STALLED_AFTER: i64 = 120;
 /// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
 const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
@@ -54,7 +54,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         }
     };
     if !owner {
-        if is_witness(w, job) {
+        if is_only_record(w, job) {
             return None;
         }
         let batch = !job.members.is_empty();
@@ -91,13 +91,13 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
 
 /// Checks whether a Job is past its deadline without a pod and without an end.
 fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
-    let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
+    let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(STALLED_AFTER));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    late && !has_pod && !is_witness(w, job) && !job.is_over && !job.complete && job.failed.is_none()
+    late && !has_pod && !is_only_record(w, job) && !job.is_over && !job.complete && job.failed.is_none()
 }
 
 /// Checks whether the Job may be the only record of how a volume was made.
-fn is_witness(w: &Lookups<'_>, job: &Job) -> bool {
+fn is_only_record(w: &Lookups<'_>, job: &Job) -> bool {
     job.ids().any(|id| w.unadopted.contains(id.as_str()))
 }
 

@@ -84,7 +84,7 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
 
 /// Finds the orchestrator's finalizers on an object that nothing needs.
 fn left(w: &Lookups<'_>, object_ref: FindingObject, resource: &str, finalizers: &[String]) -> Vec<Finding> {
-    let why = |finalizer: &String| Some((finalizer.clone(), needless(w, resource, finalizer)?));
+    let why = |finalizer: &String| Some((finalizer.clone(), unneeded_finalizer(w, resource, finalizer)?));
     let remedy = |finalizer: &str| {
         let namespace = match object_ref.name.namespace.as_str() {
             "" => String::new(),
@@ -105,7 +105,7 @@ fn left(w: &Lookups<'_>, object_ref: FindingObject, resource: &str, finalizers: 
 }
 
 /// Returns the reason why nothing needs a finalizer; `None` if something does, or if it is not the orchestrator's.
-fn needless(w: &Lookups<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
+fn unneeded_finalizer(w: &Lookups<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
     if let Some(copy) = finalizer.strip_prefix(names::CLONE_FINALIZER) {
         let done = |claim: &Claim| claim.is_bound() && !claim.has_finalizer();
         return match w.claims.get(copy) {

@@ -14,7 +14,7 @@ use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
-use crate::volume::restored::adopts;
+use crate::volume::restored::may_adopt;
 use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve, vouchable};
 
 /// The relation of a volume to its claim.
@@ -51,7 +51,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let object =
         FindingObject { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
-    if !volume.is_of(&w.s.identity) {
+    if !volume.belongs_to(&w.s.identity) {
         let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
         let whose = match (&volume.instance, &volume.provisioned_by) {
             (Some(instance), _) => format!("the instance {instance}"),
@@ -69,7 +69,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         return None;
     }
     if let Some(kind) = volume.pool_kind() {
-        return unasked(w, volume, kind, finding);
+        return unwanted_pooled_volume(w, volume, kind, finding);
     }
     if volume.is_restored() && !is_being_adopted(w, volume) {
         return restored(w, volume, finding);
@@ -77,7 +77,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let deletes = volume.reclaim_policy == "Delete";
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
-        Owner::Alive(claim) => living(w, volume, claim, finding),
+        Owner::Alive(claim) => in_use(w, volume, claim, finding),
         Owner::None if volume.is_adopted() => finding(
             FindingKind::VolumeRetained,
             "somebody took its claim off it, and it can be bound again".into(),
@@ -102,7 +102,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             kept(),
         ),
         Owner::Gone | Owner::Elsewhere(_) => {
-            let problem = undeletable(w, volume).or_else(|| held(w, volume));
+            let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
             let (kind, detail, since) = problem?;
             let remedy = match kind {
                 FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
@@ -126,7 +126,7 @@ fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
 
 /// Checks whether the volume's claim is adopting it now.
 fn is_being_adopted(w: &Lookups<'_>, volume: &Volume) -> bool {
-    matches!(owner(w, volume), Owner::Alive(claim) if adopts(claim))
+    matches!(owner(w, volume), Owner::Alive(claim) if may_adopt(claim))
 }
 
 /// Returns the finding about a volume with provenance but without adoption mark.
@@ -138,8 +138,8 @@ fn restored(
     let known = ClassConfigs { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
     let command = format!("flex-provisioner vouch {}", volume.name);
     match vouchable(volume, &known, true) {
-        Ok(Vouchable { unfamiliar, .. }) if is_deleted_at_once(volume) => {
-            let why = unfamiliar.map(|why| format!("; {why}")).unwrap_or_default();
+        Ok(Vouchable { untrusted_difference, .. }) if is_deleted_at_once(volume) => {
+            let why = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
             let detail = format!(
                 "its claim is gone and its policy is Delete, so that its storage would be deleted at once if somebody vouched for it{why}"
             );
@@ -149,11 +149,11 @@ fn restored(
             );
             finding(FindingKind::VolumeRestored, detail, remedy)
         }
-        Ok(Vouchable { unfamiliar: None, .. }) => {
+        Ok(Vouchable { untrusted_difference: None, .. }) => {
             let found = finding(FindingKind::VolumeRestored, "its record says what its class says".into(), command)?;
             Some(found.removed_by(Removal::Vouch))
         }
-        Ok(Vouchable { unfamiliar: Some(why), .. }) => {
+        Ok(Vouchable { untrusted_difference: Some(why), .. }) => {
             let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
             finding(FindingKind::VolumeRestored, why, remedy)
         }
@@ -190,7 +190,7 @@ fn keep_or_let_go(volume: &Volume) -> String {
 }
 
 /// Returns the finding about a pooled volume.
-fn unasked(
+fn unwanted_pooled_volume(
     w: &Lookups<'_>,
     volume: &Volume,
     kind: &str,
@@ -214,7 +214,7 @@ fn unasked(
 }
 
 /// Returns the finding about a volume whose claim exists.
-fn living(
+fn in_use(
     w: &Lookups<'_>,
     volume: &Volume,
     claim: &Claim,
@@ -240,7 +240,7 @@ fn living(
             format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
         );
     }
-    if let Some(host) = home_gone(w, volume) {
+    if let Some(host) = node_is_gone(w, volume) {
         let remedy = format!(
             "bring the node back, or delete pod and claim: kubectl -n {} delete pvc {}",
             claim.name.namespace, claim.name.name
@@ -266,7 +266,7 @@ fn living(
 type Problem = (FindingKind, String, Option<i64>);
 
 /// Returns the problem that prevents each delete run.
-fn undeletable(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
+fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     match volume.id() {
         None => return Some((FindingKind::VolumeMisnamed, "it bears no volume id".into(), None)),
         Some(id) if volume.name != names::pv_name(id) => {
@@ -280,7 +280,7 @@ fn undeletable(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     }
     let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision.as_str();
-    if !volume.is_half_made(jobs.into_iter().flatten().any(provisions)) {
+    if !volume.was_made_by_known_run(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
     }
@@ -291,8 +291,8 @@ fn undeletable(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
 }
 
 /// Returns the problem of a stuck deletion.
-fn held(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
-    if let Some(host) = home_gone(w, volume) {
+fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
+    if let Some(host) = node_is_gone(w, volume) {
         let detail =
             format!("its storage was on node {host}, which does not exist; the config's `node-gone` says what follows");
         return Some((FindingKind::NodeGone, detail, None));
@@ -318,7 +318,7 @@ fn provenance(volume: &Volume) -> Result<(), String> {
 }
 
 /// Returns the only host that reaches a volume, if no node is that host.
-fn home_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
+fn node_is_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
     let host = volume.affinity.as_deref().and_then(only_host)?;
     let is =
         |node: &crate::node::Node| node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host);

@@ -154,7 +154,7 @@ impl Claim {
 
     /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
     /// other's Jobs and recipes are not known here.
-    pub fn is_of_another(&self, instance: &str) -> bool {
+    pub fn belongs_to_other_instance(&self, instance: &str) -> bool {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
     }
 

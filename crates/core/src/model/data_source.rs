@@ -87,7 +87,7 @@ pub struct SourceUser {
     /// The UID of the copy.
     pub uid: String,
     /// The name of the copy, while it may be in progress.
-    pub under_way: Option<ObjectName>,
+    pub in_progress: Option<ObjectName>,
 }
 
 /// Returns the UIDs of the claims for which these finalizers protect an object.

@@ -27,7 +27,7 @@ const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// Annotations and labels that need no check. Every image writes them, adoption overwrites them, other code checks
 /// them, or nobody reads them.
-const HARMLESS: &[&str] = &[
+const ALLOWED_METADATA: &[&str] = &[
     names::PROVISIONED_BY,
     names::BOUND_BY_CONTROLLER,
     MOUNT_OPTIONS,
@@ -83,7 +83,9 @@ impl ForeignMetadata {
             secret_namespaces: bounded(referred.chain(named).chain(deletion)),
             mount_options: bounded(options.into_iter().chain(of_old)),
             owners: bounded(owners.map(|owner| format!("{} {}", owner.kind, owner.name))),
-            metadata: bounded(keys.filter(|key| is_of_kubernetes(key) && !HARMLESS.contains(&key.as_str())).cloned()),
+            metadata: bounded(
+                keys.filter(|key| is_of_kubernetes(key) && !ALLOWED_METADATA.contains(&key.as_str())).cloned(),
+            ),
         }
     }
 }

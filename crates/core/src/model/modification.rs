@@ -51,7 +51,7 @@ impl ModifyStatus {
     }
 
     /// Checks whether a change has begun.
-    pub fn is_under_way(&self) -> bool {
+    pub fn in_progress(&self) -> bool {
         self.target.is_some() || self.modifying || self.error.is_some()
     }
 

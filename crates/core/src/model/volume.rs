@@ -102,12 +102,12 @@ pub struct Volume {
     /// The claim to which the volume refers.
     pub claim_ref: Option<Reference>,
     /// The former claim of a volume that refers to no claim any more.
-    pub had_claim: Option<ObjectName>,
+    pub former_claim: Option<ObjectName>,
     /// The kind of the volume source.
     pub source_kind: Option<&'static str>,
     /// The kubelet must resize the file system after an expansion: CSI volumes, and file systems on local block
     /// devices.
-    pub ends_on_node: bool,
+    pub kubelet_finishes_resize: bool,
     /// The path on a node, for `hostPath` and `local`.
     pub path: Option<String>,
     /// The selector of the nodes that reach the volume.
@@ -130,7 +130,7 @@ impl Volume {
     }
 
     /// Checks whether the volume was made for this orchestrator.
-    pub fn is_of(&self, identity: &crate::config::classes::Identity) -> bool {
+    pub fn belongs_to(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
         instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
@@ -301,11 +301,12 @@ impl From<&PersistentVolume> for Volume {
                 ),
                 uid: reference.uid.clone().unwrap_or_default(),
             }),
-            had_claim: annotation(names::JOB_CLAIM)
+            former_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())
                 .and_then(|claim| claim.parse().ok()),
             source_kind: contract_volume::source_kind(&spec),
-            ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
+            kubelet_finishes_resize: spec.csi.is_some()
+                || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
             foreign_metadata_bytes,

@@ -73,7 +73,7 @@ pub struct PendingModification {
     /// The reaction to the failure.
     pub kind: Failure,
     /// A run up to that one may have changed a part.
-    pub between: bool,
+    pub has_unknown_attributes: bool,
     /// The reason, in one word.
     pub reason: String,
     /// The message for people.

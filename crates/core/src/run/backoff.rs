@@ -12,9 +12,9 @@ pub const DELAY_AFTER_RETRIES: Duration = Duration::from_secs(30 * 60);
 
 /// The delay after which a waiting item is requeued. A free slot requeues it earlier, except if items before it have
 /// left.
-const ROOM: Duration = Duration::from_secs(30);
+const SLOT_POLL: Duration = Duration::from_secs(30);
 /// The time after which an item that waits for a slot gets an event.
-const TOLD: Duration = Duration::from_secs(30);
+const SLOT_EVENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Returns the delay after a failed run, in seconds. It doubles with each attempt, and is long after all retries.
 pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
@@ -43,9 +43,9 @@ pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-
 /// that.
 pub fn wait_for_slot<S>(step: S, created: i64, now: i64) -> Decision<S> {
     let wait = Decision::from(step);
-    let told = created + seconds(TOLD) + 1;
+    let told = created + seconds(SLOT_EVENT_AFTER) + 1;
     match told > now {
-        true => wait.requeue_at(told.min(now + seconds(ROOM))),
-        false => wait.requeue_at(now + seconds(ROOM)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
+        true => wait.requeue_at(told.min(now + seconds(SLOT_POLL))),
+        false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
     }
 }

@@ -21,7 +21,7 @@ use crate::limits;
 use crate::object::{ObjectName, hash};
 
 /// The failure of a member about which the image said nothing.
-const UNTOLD: &str = "the run was for several, and ended before it told how this one ended";
+const NO_OUTCOME_MESSAGE: &str = "the run was for several, and ended before it told how this one ended";
 
 /// The subject of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,7 +186,7 @@ fn end_of(pod: &Pod, number: usize) -> Option<ContainerEnd> {
     Some(match (outcomes(pod), failed(pod, number)) {
         (_, Some(failed)) => ContainerEnd { code: failed.code, reason: "Error".into(), message: failed.message, ..end },
         (Some(_), None) if end.code == 0 => ContainerEnd { message: String::new(), ..end },
-        (Some(_), None) => ContainerEnd { message: UNTOLD.to_owned(), ..end },
+        (Some(_), None) => ContainerEnd { message: NO_OUTCOME_MESSAGE.to_owned(), ..end },
         (None, None) => end,
     })
 }

@@ -165,7 +165,7 @@ fn a_member_sees_a_run_of_its_own() {
     assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
     assert_eq!((&shown.uid, &shown.run_labels.id, shown.real_name()), (&job.uid, &id(1), &job.name));
     assert_eq!(shown.claim, Some(ObjectName::new("team", "data-1")));
-    assert!(shown.members.is_empty() && !shown.deleting && shown.is_of_claim());
+    assert!(shown.members.is_empty() && !shown.deleting && shown.is_for_claim());
     assert!(job.as_seen_by(1, &[], true).unwrap().deleting, "as if it were being removed");
     let its = pod.as_seen_by(1).unwrap();
     assert_eq!((&its.job, &its.run_labels.id, its.run_labels.attempt), (&shown.name.name, &id(1), 1));
@@ -199,7 +199,7 @@ fn without_a_line_a_member_ends_as_the_pod() {
         let (kind, why) = failure(run(&job, &stopped, 0));
         assert_eq!((kind, why.as_str()), (Failure::Never, "exit code 65: never for this request: no such pool"));
         let (kind, why) = failure(run(&job, &stopped, 1));
-        assert!(kind == Failure::Retry && why.contains(UNTOLD), "{why}");
+        assert!(kind == Failure::Retry && why.contains(NO_OUTCOME_MESSAGE), "{why}");
     }
     // The image does not know batches.
     let unknown = ended(&pod, 64, "OPERATION=batch is not known");

@@ -64,7 +64,7 @@ impl LastFailure {
     }
 
     /// Checks whether another version of the config caused the failure. The next run then need not wait.
-    pub fn is_of_other(&self, recipe: &Recipe) -> bool {
+    pub fn is_from_other_config(&self, recipe: &Recipe) -> bool {
         !self.config.is_empty() && self.config != recipe.version()
     }
 

@@ -52,7 +52,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
         let original = original.and_then(|of| own(storage::volume(&of.id), true, Exists(path_of(&of.source))));
         match request.operation {
             Operation::List => return Sight::All,
-            Operation::Capacity => directories.extend(own(Some(storage::ROOM.into()), true, MayBeMissing)),
+            Operation::Capacity => directories.extend(own(Some(storage::CAPACITY_DIR.into()), true, MayBeMissing)),
             Operation::Provision => {
                 let stored = snapshot(true, Exists(None));
                 directories.extend([volume(false, MayBeMissing), original, stored].into_iter().flatten());
@@ -126,7 +126,7 @@ fn place_of(directory: &Directory, base: &str, is_only: bool) -> Option<String> 
 
 fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only, .. }: &Directory) -> VolumeMount {
     let path = match name.as_str() {
-        storage::ROOM => mount.mount_path.clone(),
+        storage::CAPACITY_DIR => mount.mount_path.clone(),
         name => format!("{}/{name}", mount.mount_path),
     };
     let mount = VolumeMount { mount_path: path, sub_path: Some(name.clone()), ..mount.clone() };

@@ -62,7 +62,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
         None => Step::StartDelete { attempt: 1 }.into(),
         Some((_, RunState::Succeeded)) => Step::Clear.into(),
-        Some((attempt, RunState::Failed { at, settled: true, .. })) => {
+        Some((attempt, RunState::Failed { at, pods_ended: true, .. })) => {
             // No object stores the time of the failure. So a node whose clock is ahead would delay the next run.
             let due = (*at).min(now).saturating_add(delay(recipe, *attempt));
             match now < due {
@@ -91,8 +91,8 @@ mod tests {
         EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
-    fn failed(settled: bool) -> RunState {
-        RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, settled }
+    fn failed(pods_ended: bool) -> RunState {
+        RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, pods_ended }
     }
 
     fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision<Step> {

@@ -49,7 +49,7 @@ pub enum RunState {
         /// The time of the failure, in seconds since 1970.
         at: i64,
         /// No process of the run can be running any more.
-        settled: bool,
+        pods_ended: bool,
     },
 }
 
@@ -67,7 +67,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     if before.iter().any(|pod| !pod.is_over()) {
         return RunState::Running;
     }
-    let settled = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
+    let pods_ended = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
     let end = pod.and_then(|pod| pod.terminated.as_ref());
     if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
@@ -89,7 +89,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
                 (None, Some((reason, message))) => {
                     format!("the pod did not start within `timeout`: {reason}: {}", words(&message))
                 }
-                (None, None) if never_ran(Some(job), &pods) => {
+                (None, None) if never_started(Some(job), &pods) => {
                     "no container of the run had started within `timeout`".to_owned()
                 }
                 (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
@@ -98,7 +98,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
                 cause: Cause::new("DeadlineExceeded", message),
                 kind: Failure::Retry,
                 at: failed.at,
-                settled,
+                pods_ended,
             };
         }
     }
@@ -106,31 +106,31 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         && (end.container == super::job::CONTAINER || pod.phase == "Failed")
         && (!pod.deleting || job.failed.is_some() || pod.is_over())
     {
-        return failed_container(end, settled);
+        return failed_container(end, pods_ended);
     }
     if let Some(pod) = pod.filter(|pod| pod.phase == "Failed") {
         let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
         let message = format!("the pod failed before the image ended: {}", words(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
-        return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, settled };
+        return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, pods_ended };
     }
     if let Some(failed) = &job.failed {
         let cause = Cause::new(&failed.reason, format!("the Job failed: {}", words(&failed.message)));
-        return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, settled };
+        return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
 }
 
 /// Checks that no container of a run has run and none will, by its Job and by the observed pods. A missing pod proves
 /// nothing, unless the Job has ended and counted no pod.
-pub fn never_ran(job: Option<&Job>, pods: &[&Pod]) -> bool {
+pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
     match pods.is_empty() {
         true => job.is_some_and(|job| job.is_over && !job.complete && !job.had_pods),
-        false => pods.iter().all(|pod| pod.never_ran),
+        false => pods.iter().all(|pod| pod.never_started),
     }
 }
 
-fn failed_container(end: &super::view::ContainerEnd, settled: bool) -> RunState {
+fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunState {
     let said = termination_message(&end.message);
     let whose =
         if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
@@ -145,7 +145,7 @@ fn failed_container(end: &super::view::ContainerEnd, settled: bool) -> RunState 
     };
     // The exit code of a container that never ran means nothing.
     let kind = if reason == "ExitCode" && whose.is_empty() { exit::failure(end.code) } else { Failure::Retry };
-    RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, settled }
+    RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, pods_ended }
 }
 
 fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Option<RunState> {
@@ -201,15 +201,15 @@ fn explain(reason: &str, message: &str) -> String {
 /// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
 /// same for the same cause, and one event is emitted.
 fn strip_random_suffix(message: &str, job: &str) -> String {
-    const DRAWN: usize = 5;
+    const RANDOM_SUFFIX_LEN: usize = 5;
     let named = format!("{job}-");
     let mut parts = message.split(&named);
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let name = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
         text.push_str(job);
-        match name == DRAWN {
-            true => text.push_str(&part[DRAWN..]),
+        match name == RANDOM_SUFFIX_LEN {
+            true => text.push_str(&part[RANDOM_SUFFIX_LEN..]),
             false => text.extend(["-", part]),
         }
     }

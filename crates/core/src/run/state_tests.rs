@@ -16,8 +16,8 @@ fn ended(code: i32, message: &str) -> ContainerEnd {
 
 fn failed(state: RunState) -> (String, Failure, bool) {
     match state {
-        RunState::Failed { cause, kind, settled, .. } => {
-            (format!("{}: {}", cause.reason, cause.message), kind, settled)
+        RunState::Failed { cause, kind, pods_ended, .. } => {
+            (format!("{}: {}", cause.reason, cause.message), kind, pods_ended)
         }
         other => panic!("{other:?}"),
     }
@@ -61,7 +61,7 @@ fn an_image_that_failed_before_the_deadline_is_what_is_told() {
     let killed = Job { is_over: true, failed: Some(deadline(110)), ..job() };
     assert!(failed(state(Some(&killed), &[&pod], &[])).0.contains("did not end within `timeout`"));
     let never = Pod {
-        never_ran: true,
+        never_started: true,
         ..Pod { phase: "Failed".into(), uid: "p".into(), job_uid: "job".into(), ..Pod::default() }
     };
     assert!(failed(state(Some(&late), &[&never], &[])).0.contains("no container of the run had started"));
@@ -69,13 +69,13 @@ fn an_image_that_failed_before_the_deadline_is_what_is_told() {
 
 #[test]
 fn that_nothing_ran_is_only_said_where_it_is_proven() {
-    let never = Pod { never_ran: true, ..pod("Failed") };
-    assert!(never_ran(Some(&job()), &[&never]));
-    assert!(!never_ran(Some(&job()), &[&never, &pod("Failed")]));
-    assert!(!never_ran(Some(&job()), &[]), "its pod may not be seen yet");
-    assert!(never_ran(Some(&Job { is_over: true, ..job() }), &[]));
-    assert!(!never_ran(Some(&Job { is_over: true, had_pods: true, ..job() }), &[]));
-    assert!(!never_ran(None, &[]));
+    let never = Pod { never_started: true, ..pod("Failed") };
+    assert!(never_started(Some(&job()), &[&never]));
+    assert!(!never_started(Some(&job()), &[&never, &pod("Failed")]));
+    assert!(!never_started(Some(&job()), &[]), "its pod may not be seen yet");
+    assert!(never_started(Some(&Job { is_over: true, ..job() }), &[]));
+    assert!(!never_started(Some(&Job { is_over: true, had_pods: true, ..job() }), &[]));
+    assert!(!never_started(None, &[]));
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Job {
     }
 
     /// Checks whether the run is for a claim without a volume.
-    pub fn is_of_claim(&self) -> bool {
+    pub fn is_for_claim(&self) -> bool {
         self.volume.is_none() && self.content.is_none()
     }
 }
@@ -211,7 +211,7 @@ pub struct Pod {
     pub started: bool,
     /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
     /// node.
-    pub never_ran: bool,
+    pub never_started: bool,
     /// The members, if the pod is that of a batch.
     pub members: Arc<[Member]>,
 }
@@ -240,7 +240,7 @@ const STUCK: &[&str] = &[
 ];
 
 /// The reason that the kubelet invents for the end of a container that it does not find.
-const INVENTED: &str = "ContainerStatusUnknown";
+const POD_LOST_REASON: &str = "ContainerStatusUnknown";
 
 /// The reasons with which the runtime says that it could not start a process.
 pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
@@ -285,11 +285,11 @@ impl From<&core::Pod> for Pod {
             {
                 view.stuck = Some((reason.to_owned(), waiting.message.clone().unwrap_or_default()));
             }
-            view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_run(container));
+            view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_started(container));
             // The image's own end counts most, then the end of a failed container before it. Kubernetes invents an end
             // for a container that it never made.
             if let Some(end) = &state.terminated
-                && !was_never_made(container)
+                && !was_never_created(container)
                 && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
             {
                 view.terminated = Some(ContainerEnd {
@@ -303,30 +303,30 @@ impl From<&core::Pod> for Pod {
         }
         let init = status.init_container_statuses.iter().flatten();
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
-        let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_run);
+        let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
         let placeless = scheduled.is_some() && view.node.is_none() && (view.deleting || view.is_over());
-        view.never_ran = placeless || (view.phase == "Failed" && told);
+        view.never_started = placeless || (view.phase == "Failed" && told);
         view
     }
 }
 
 /// Checks whether Kubernetes never made the container, even if its pod has ended.
-fn was_never_made(container: &core::ContainerStatus) -> bool {
+fn was_never_created(container: &core::ContainerStatus) -> bool {
     let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
     let id = |id: &Option<String>| id.as_deref().unwrap_or_default().is_empty();
     let fresh =
         container.restart_count == 0 && container.last_state.as_ref().is_none_or(|last| last.terminated.is_none());
     let unknown = |end: &core::ContainerStateTerminated| {
-        end.reason.as_deref() == Some(INVENTED) && end.started_at.is_none() && id(&end.container_id)
+        end.reason.as_deref() == Some(POD_LOST_REASON) && end.started_at.is_none() && id(&end.container_id)
     };
     fresh && container.image_id.is_empty() && id(&container.container_id) && end.is_some_and(unknown)
 }
 
 /// Checks that no process of the container has run: it was never made, or could not be started.
-fn has_not_run(container: &core::ContainerStatus) -> bool {
+fn has_not_started(container: &core::ContainerStatus) -> bool {
     let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
     let refused = end.and_then(|end| end.reason.as_deref()).is_some_and(|reason| START_ERRORS.contains(&reason));
-    was_never_made(container) || (refused && container.restart_count == 0)
+    was_never_created(container) || (refused && container.restart_count == 0)
 }
 
 /// A recent warning of Kubernetes about a Job or pod.
@@ -380,29 +380,29 @@ mod tests {
         });
         let unpulled = pod(Some("n"), "Failed", unknown.clone());
         assert!(
-            unpulled.never_ran && !unpulled.started && unpulled.terminated.is_none(),
+            unpulled.never_started && !unpulled.started && unpulled.terminated.is_none(),
             "invented words are no last words"
         );
         let mut lost = unknown;
         lost["imageID"] = "sha256:1".into();
-        assert!(!pod(Some("n"), "Failed", lost).never_ran, "it may have run, and is lost");
+        assert!(!pod(Some("n"), "Failed", lost).never_started, "it may have run, and is lost");
         let refused = serde_json::json!({
             "imageID": "sha256:1", "containerID": "containerd://1",
             "state": { "terminated": { "exitCode": 128, "reason": "StartError", "message": "no such file", "startedAt": "1970-01-01T00:00:00Z" } },
         });
         let refused = pod(Some("n"), "Failed", refused);
-        assert!(refused.never_ran && refused.terminated.is_some(), "why it could not start is told");
+        assert!(refused.never_started && refused.terminated.is_some(), "why it could not start is told");
         let waiting = serde_json::json!({ "imageID": "", "state": { "waiting": { "reason": "ErrImagePull" } } });
-        assert!(!pod(Some("n"), "Pending", waiting.clone()).never_ran, "it may still start");
-        assert!(!pod(None, "Pending", waiting).never_ran, "nobody has said that it has no node");
+        assert!(!pod(Some("n"), "Pending", waiting.clone()).never_started, "it may still start");
+        assert!(!pod(None, "Pending", waiting).never_started, "nobody has said that it has no node");
         let unplaced: core::Pod = serde_json::from_value(serde_json::json!({
             "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
             "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] },
         }))
         .unwrap();
-        assert!(Pod::from(&unplaced).never_ran, "what is deleted gets no node any more");
+        assert!(Pod::from(&unplaced).never_started, "what is deleted gets no node any more");
         let ended = serde_json::json!({ "imageID": "sha256:1", "state": { "terminated": { "exitCode": 1, "startedAt": "2026-01-01T00:00:00Z" } } });
-        assert!(!pod(Some("n"), "Failed", ended).never_ran);
+        assert!(!pod(Some("n"), "Failed", ended).never_started);
     }
 
     #[test]

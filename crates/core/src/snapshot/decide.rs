@@ -234,7 +234,7 @@ fn finished(o: &Observed<'_>) -> Step {
 /// Returns the claims for which the content is kept without need.
 fn unprotect_source(o: &Observed<'_>) -> Option<Vec<String>> {
     let done: Vec<_> =
-        o.source_users.iter().filter(|claim| claim.under_way.is_none()).map(|claim| claim.uid.clone()).collect();
+        o.source_users.iter().filter(|claim| claim.in_progress.is_none()).map(|claim| claim.uid.clone()).collect();
     (!done.is_empty()).then_some(done)
 }
 
@@ -260,7 +260,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return Step::UnprotectSource { claims }.into();
     }
     let filling: Vec<_> =
-        o.source_users.iter().filter_map(|claim| claim.under_way.as_ref()).map(ToString::to_string).collect();
+        o.source_users.iter().filter_map(|claim| claim.in_progress.as_ref()).map(ToString::to_string).collect();
     if !filling.is_empty() {
         let told = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
         return Decision::from(Step::Nothing).with_event(reason::SNAPSHOT_IN_USE, told);
@@ -301,14 +301,14 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = delete_attempt(o.content);
     match &o.delete_run {
         RunState::Absent => {
-            let waits = failed.filter(|failure| !failure.is_of_other(recipe));
+            let waits = failed.filter(|failure| !failure.is_from_other_config(recipe));
             let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             match now < due {
                 true => Decision::from(Step::Nothing).requeue_at(due),
                 false => start(o, attempt),
             }
         }
-        RunState::Running | RunState::Failed { settled: false, .. } => {
+        RunState::Running | RunState::Failed { pods_ended: false, .. } => {
             unreachable_node(o, reason::SNAPSHOT_DELETE_FAILED)
         }
         RunState::Stuck { cause, .. } => Decision::warning(
@@ -356,25 +356,25 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
         return Step::AddFinalizer.into();
     }
     let failed = last(content, Operation::Snapshot);
-    let under_way = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
+    let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
     let absent = o.run == RunState::Absent && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
         SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
             return Step::DeleteContent.into();
         }
-        SnapshotState::Gone | SnapshotState::Going if !under_way || absent => return Step::Nothing.into(),
+        SnapshotState::Gone | SnapshotState::Going if !in_progress || absent => return Step::Nothing.into(),
         SnapshotState::Unbound => return Step::Nothing.into(),
         SnapshotState::Gone | SnapshotState::Going | SnapshotState::Alive => {}
     }
-    if under_way && !absent {
+    if in_progress && !absent {
         return running(o, now);
     }
     let source = match able(o) {
         Ok(source) => source,
         Err(why) => return reporting(content, why),
     };
-    if !under_way {
+    if !in_progress {
         if let Some(wait) = not_due(content, failed, source.recipe, now) {
             return wait;
         }
@@ -445,7 +445,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
 /// Decides row 24.
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
-        RunState::Absent | RunState::Running | RunState::Failed { settled: false, .. } => {
+        RunState::Absent | RunState::Running | RunState::Failed { pods_ended: false, .. } => {
             unreachable_node(o, reason::SNAPSHOT_FAILED)
         }
         RunState::Stuck { cause, .. } => reporting(o.content, cause.message.clone()),

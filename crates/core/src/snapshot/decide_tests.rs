@@ -151,12 +151,12 @@ fn job(attempt: u32, is_over: bool) -> Job {
     Job { name: ObjectName::new("admin", format!("snapshot-{UID}-{attempt}")), run_labels, is_over, ..Job::default() }
 }
 
-fn failed(settled: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "busy"), kind: Failure::Retry, at: NOW, settled }
+fn failed(pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "busy"), kind: Failure::Retry, at: NOW, pods_ended }
 }
 
-fn claim(uid: &str, under_way: bool) -> SourceUser {
-    SourceUser { uid: uid.into(), under_way: under_way.then(|| ObjectName::new("team", uid)) }
+fn claim(uid: &str, in_progress: bool) -> SourceUser {
+    SourceUser { uid: uid.into(), in_progress: in_progress.then(|| ObjectName::new("team", uid)) }
 }
 
 impl World {
@@ -212,8 +212,9 @@ impl World {
 fn rows_1_and_2_what_is_not_ours_is_left_alone() {
     assert_eq!(new().with(|w| w.ours = false).step(), Step::Nothing);
     // A claim that was restored from the content does not keep it any longer.
-    let filled =
-        || new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), under_way: None }]));
+    let filled = || {
+        new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
+    };
     assert_eq!(filled().step(), Step::UnprotectSource { claims: vec!["copy".into()] });
     assert_eq!(going(filled()).step(), Step::UnprotectSource { claims: vec!["copy".into()] });
     assert_eq!(going(new()).step(), Step::Nothing, "nothing keeps it");
@@ -460,7 +461,8 @@ fn worlds() -> impl Strategy<Value = World> {
             (world.snapshot, world.fresh, world.able, world.going) = (snapshot, fresh, able, going);
             (world.is_protected, world.known, world.has_running_pods, world.has_slot) =
                 (kept, known, has_running_pods, room);
-            world.source_users = filling.into_iter().map(|(under_way, n)| claim(&n.to_string(), under_way)).collect();
+            world.source_users =
+                filling.into_iter().map(|(in_progress, n)| claim(&n.to_string(), in_progress)).collect();
             world.jobs = jobs.into_iter().map(|(n, over, deleting)| Job { deleting, ..job(n, over) }).collect();
             (world.run, world.delete_run) = (run, delete_run);
             world

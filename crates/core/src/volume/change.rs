@@ -13,7 +13,7 @@ use crate::run::view::Job;
 
 /// The delay after which a volume checks again for the end of a pod, in seconds. The event of the pod requeues only the
 /// claim.
-pub(super) const POD_ENDS: i64 = 5;
+pub(super) const POD_END_POLL: i64 = 5;
 
 /// One run that changes the volume.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Checks that no process of the run is running any more.
     pub(super) fn is_over(&self) -> bool {
-        self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
+        self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. })
     }
 }
 
@@ -37,7 +37,7 @@ pub struct Runs<'a> {
     /// The runs whose Jobs exist.
     pub all: &'a [Run<'a>],
     /// The Job of the next run was created a moment ago and is not in the cache.
-    pub starting: bool,
+    pub is_starting: bool,
     /// A pod of one of the runs may still be running.
     pub has_running_pods: bool,
     /// The node of a pod of one of the runs, if the node does not answer.
@@ -53,12 +53,12 @@ impl<'a> Runs<'a> {
     }
 
     /// Checks whether a run is in progress.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.starting || self.has_running_pods || self.current().is_some()
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.is_starting || self.has_running_pods || self.current().is_some()
     }
 
     /// Checks whether a pod may still work on the volume, so that nothing else can begin.
-    pub(super) fn is_occupied(&self) -> bool {
+    pub(super) fn has_running_pods(&self) -> bool {
         self.has_running_pods || self.has_other_running_pods
     }
 
@@ -68,14 +68,14 @@ impl<'a> Runs<'a> {
         if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
             return Some(remove(run.job.name.clone()).into());
         }
-        let goes_on = self.starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then(|| Decision::from(S::default()).requeue_at(now + POD_ENDS))
+        let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
+        goes_on.then(|| Decision::from(S::default()).requeue_at(now + POD_END_POLL))
     }
 }
 
 /// Returns the claim if it exists and is bound to the volume, and the volume is adopted and not terminating. Only then
 /// can a run change the volume.
-pub(super) fn of_bound<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<&'a Claim> {
+pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<&'a Claim> {
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name)
     };

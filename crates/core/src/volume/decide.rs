@@ -44,7 +44,7 @@ use crate::volume::{expand, modify, restored};
 
 /// The delay after which a volume without a claim checks again for the end of a pod, in seconds. The event of the pod
 /// requeues only the claim.
-const POD_ENDS: i64 = 5;
+const POD_END_POLL: i64 = 5;
 
 /// The claim to which a volume refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum ClaimState {
 
 impl ClaimState {
     /// Checks whether a claim uses the volume, or will.
-    fn needs_it(self) -> bool {
+    fn is_in_use(self) -> bool {
         matches!(self, ClaimState::Alive | ClaimState::Awaited)
     }
 }
@@ -201,7 +201,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         // Storage on other nodes does not prevent an expansion.
         ClaimState::Alive if elsewhere => {
             let clean_nodes = clean_nodes(o, now);
-            return if clean_nodes.step == Step::Nothing { clean_nodes.or(sizing(o, now)) } else { clean_nodes };
+            return if clean_nodes.step == Step::Nothing {
+                clean_nodes.or(change_size_or_attributes(o, now))
+            } else {
+                clean_nodes
+            };
         }
         ClaimState::Alive if !deletes && volume.has_finalizer() && !volume.deleting => {
             return Step::RemoveFinalizer.into();
@@ -212,7 +216,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         {
             return Step::RemoveFinalizer.into();
         }
-        ClaimState::Alive => return sizing(o, now),
+        ClaimState::Alive => return change_size_or_attributes(o, now),
         ClaimState::Missing => return Step::ConfirmClaimGone.into(),
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
@@ -245,14 +249,14 @@ fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
 }
 
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
-fn sizing(o: &Observed<'_>, now: i64) -> Decision {
+fn change_size_or_attributes(o: &Observed<'_>, now: i64) -> Decision {
     let attributes = || modify::decide(o.volume, &o.modification, now).as_part_of(Step::Modify);
-    if o.modification.runs.is_under_way() {
+    if o.modification.runs.is_in_progress() {
         return attributes();
     }
     let size = expand::decide(o.volume, &o.expansion, now).as_part_of(Step::Expand);
     let acts = !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
-    if acts || o.expansion.runs.is_under_way() { size } else { attributes().or(size) }
+    if acts || o.expansion.runs.is_in_progress() { size } else { attributes().or(size) }
 }
 
 /// Returns the nodes on which storage must be deleted; `home` is where the volume was made. If the volume is in use or
@@ -290,7 +294,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         }
         Some(_) => {}
     }
-    if !volume.is_adopted() && !volume.is_half_made(o.run_known) {
+    if !volume.is_adopted() && !volume.was_made_by_known_run(o.run_known) {
         return needs_manual_cleanup("it was never adopted, and no run is known to have made it");
     }
     let recipe = match &o.recipe {
@@ -298,8 +302,8 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         Err(why) => return needs_manual_cleanup(why),
     };
     // Pods of an existing claim concern its own node, and earlier ones have ended.
-    if o.has_running_pods && !o.claim.needs_it() {
-        return unreachable_node(o).requeue_at(now + POD_ENDS);
+    if o.has_running_pods && !o.claim.is_in_use() {
+        return unreachable_node(o).requeue_at(now + POD_END_POLL);
     }
     deleting(o, recipe, now)
 }
@@ -320,7 +324,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = volume.delete_attempt();
     match &o.run {
         RunState::Absent => {
-            let waits = last.filter(|failure| !failure.is_of_other(recipe));
+            let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
             let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             if now < due {
                 return Decision::from(Step::Nothing).requeue_at(due);
@@ -341,7 +345,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
         }
         RunState::Succeeded => node_clean(o, &node),
-        RunState::Failed { settled: false, .. } => unreachable_node(o),
+        RunState::Failed { pods_ended: false, .. } => unreachable_node(o),
         RunState::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
             let message =
@@ -353,7 +357,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// Marks a node as clean.
 fn node_clean(o: &Observed<'_>, node: &str) -> Decision {
-    match nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.needs_it() {
+    match nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.is_in_use() {
         true => Step::MarkNodeClean { nodes: without(&o.volume.nodes, node) }.into(),
         false => last(o),
     }
@@ -380,7 +384,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         }
         (NodeState::Missing, _) => Step::ConfirmNode { node }.into(),
         // The other node may be that of the volume, which is in use.
-        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.needs_it() => Step::Nothing.into(),
+        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.is_in_use() => Step::Nothing.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, node, on_any_node: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");

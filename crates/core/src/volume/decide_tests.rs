@@ -57,7 +57,7 @@ struct World {
 
 /// Returns runs, each with a pod.
 fn runs_of<'a>(all: &'a [Run<'a>], has_other_running_pods: bool) -> Runs<'a> {
-    Runs { all, starting: false, has_running_pods: !all.is_empty(), unreachable_node: None, has_other_running_pods }
+    Runs { all, is_starting: false, has_running_pods: !all.is_empty(), unreachable_node: None, has_other_running_pods }
 }
 
 impl World {
@@ -146,8 +146,8 @@ fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
     LastFailure::of_deletion(operation, attempt, at, &cause, None)
 }
 
-fn failed(at: i64, settled: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind: Failure::Never, at, settled }
+fn failed(at: i64, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind: Failure::Never, at, pods_ended }
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn row_5a_what_was_restored_is_reserved_for_the_claim_that_it_had() {
     let free = restored("Delete", None);
     assert_eq!(world(free.clone(), ClaimState::Missing).step(), Step::Reserve);
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
-    let known = Volume { had_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
+    let known = Volume { former_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
     assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
     world(Volume { deleting: true, ..free }, ClaimState::None).waits("vouch");
 }
@@ -579,7 +579,7 @@ proptest! {
         }
         match &decision.step {
             Step::Nothing => {
-                let goes_on = matches!(world.run, RunState::Running | RunState::Failed { settled: false, .. });
+                let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
                 let later = alive && world.node_gone == NodeGone::RunElsewhere;
                 let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
                     || (volume.deleting && !volume.has_finalizer()) || (alive && volume.abandoned)
@@ -597,7 +597,7 @@ proptest! {
             Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
             Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
                 prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
-                prop_assert!(volume.is_adopted() || volume.is_half_made(world.run_known));
+                prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
                 prop_assert!(alive || !world.has_running_pods);
                 prop_assert!(volume.has_finalizer() || volume.deleting);
                 prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);

@@ -46,7 +46,7 @@ use crate::object::ObjectName;
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
+use crate::volume::change::{POD_END_POLL, Run, Runs, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -170,14 +170,14 @@ fn text(size: u64) -> String {
 
 /// Decides the next step for the size of a volume. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let (Some(claim), Ok(size)) = (of_bound(volume, o.claim), volume.size.as_ref().copied()) else {
+    let (Some(claim), Ok(size)) = (bound_claim(volume, o.claim), volume.size.as_ref().copied()) else {
         return Step::Nothing.into();
     };
     let requested_size = requested_size(volume, claim);
     running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).unwrap_or_else(
         || match requested_size {
-            None => reached(volume, claim, o, size),
-            Some(requested_size) => larger(volume, claim, o, requested_size, now),
+            None => target_reached(volume, claim, o, size),
+            Some(requested_size) => grow(volume, claim, o, requested_size, now),
         },
     )
 }
@@ -205,7 +205,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
             None => waiting,
         });
     }
-    o.runs.starting.then(|| Step::Nothing.into())
+    o.runs.is_starting.then(|| Step::Nothing.into())
 }
 
 /// Returns the report, unless it is already written.
@@ -220,19 +220,19 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
 
 /// Decides rows 5 to 7.
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
-    let reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
-    if let Some(reached) = reached.filter(|reached| *reached > size) {
-        return Some(Step::Grow { size: reached }.into());
+    let target_reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
+    if let Some(target_reached) = target_reached.filter(|target_reached| *target_reached > size) {
+        return Some(Step::Grow { size: target_reached }.into());
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
         if size_of(run) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
-        if let RunState::Failed { cause, kind, at, settled } = &run.state
+        if let RunState::Failed { cause, kind, at, pods_ended } = &run.state
             && run.job.run_labels.attempt > recorded
         {
-            if !settled {
+            if !pods_ended {
                 return Some(Step::Nothing.into());
             }
             let Run { job, .. } = run;
@@ -296,15 +296,15 @@ fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision 
 }
 
 /// Decides rows 8 to 10.
-fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decision {
+fn target_reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decision {
     let behind = claim.capacity.is_some_and(|now| now < size);
     let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
-    if volume.ends_on_node && behind && (begun || !on_node) {
+    if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
         return Decision::from(Step::Report(StatusUpdate::OnNode { size })).with_event(reason::RESIZE_ON_NODE, message);
     }
-    if begun || (behind && !volume.ends_on_node) {
+    if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
         return Decision::from(Step::Report(StatusUpdate::Finished { size }))
             .with_event(reason::RESIZE_SUCCEEDED, message);
@@ -316,7 +316,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decis
 }
 
 /// Decides rows 11 to 15.
-fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
+fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
     let refused = |why: String| Decision::from(Step::Nothing).with_warning(reason::RESIZE_FAILED, why);
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
@@ -353,8 +353,8 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64,
             return reporting(claim, report).requeue_at(due);
         }
     }
-    if o.runs.is_occupied() {
-        return Decision::from(Step::Nothing).requeue_at(now + POD_ENDS);
+    if o.runs.has_running_pods() {
+        return Decision::from(Step::Nothing).requeue_at(now + POD_END_POLL);
     }
     let error = last(volume, requested_size).map(|failed| failed.message.clone());
     let report = StatusUpdate::Growing { size: requested_size, error };

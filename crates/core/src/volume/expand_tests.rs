@@ -70,8 +70,8 @@ fn job(attempt: u32, size: u64) -> Job {
     Job { name, run_labels, config, volume, size: Some(size * GI), ..Job::default() }
 }
 
-fn failed(kind: Failure, settled: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, settled }
+fn failed(kind: Failure, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, pods_ended }
 }
 
 fn stuck() -> RunState {
@@ -90,7 +90,7 @@ struct World {
     claim: Option<Claim>,
     recipe: Result<Recipe, String>,
     runs: Vec<(Job, RunState)>,
-    starting: bool,
+    is_starting: bool,
     has_running_pods: bool,
     unreachable_node: Option<&'static str>,
 }
@@ -103,7 +103,7 @@ impl World {
             recipe: self.recipe.as_ref().map_err(String::clone),
             runs: Runs {
                 all: &runs,
-                starting: self.starting,
+                is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
                 unreachable_node: self.unreachable_node,
                 has_other_running_pods: false,
@@ -139,7 +139,7 @@ impl World {
 /// Returns a claim that requests this many GiB, and its volume of 1 GiB.
 fn world(wish: u64) -> World {
     let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(wish)), Ok(recipe(&[])));
-    World { volume, claim, recipe, runs: vec![], starting: false, has_running_pods: false, unreachable_node: None }
+    World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
 }
 
 fn growing(size: u64) -> StatusUpdate {
@@ -192,7 +192,7 @@ fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
     let going = Job { deleting: true, ..job(1, 3) };
     world(3).with(&[(going, RunState::Running)]).rests();
-    World { starting: true, ..world(3) }.rests();
+    World { is_starting: true, ..world(3) }.rests();
     let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
     assert_eq!(unsettled.after(&growing(3)).step(), Step::Nothing, "a process of it may still run");
 }
@@ -417,7 +417,7 @@ fn states() -> impl Strategy<Value = RunState> {
 
 prop_compose! {
     fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
         (Job { deleting, is_over: over, ..job(attempt, size) }, state)
     }
 }
@@ -443,7 +443,7 @@ prop_compose! {
         (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
         known in 0usize..4,
     ) -> World {
-        let mut world = World { runs, starting, has_running_pods: pods_alive, ..world(wish) };
+        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
         world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
         world.volume.size = Ok(size * GI);
         world.volume.expansion = note;
@@ -472,13 +472,13 @@ proptest! {
         let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
-                let at_rest = wish <= size && (claim.capacity == Some(size) || volume.ends_on_node);
+                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                let at_rest = wish <= size && (claim.capacity == Some(size) || volume.kubelet_finishes_resize);
                 prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, size: target } => {
-                prop_assert!(!goes_on && !world.starting && !world.has_running_pods && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.deleting, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));

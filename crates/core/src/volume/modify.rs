@@ -44,7 +44,7 @@ use crate::object::ObjectName;
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
+use crate::volume::change::{POD_END_POLL, Run, Runs, bound_claim, due, next_try};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ fn has_request(volume: &Volume, claim: &Claim) -> bool {
 }
 
 /// Checks whether a run may have left the volume in between.
-fn is_between(volume: &Volume) -> bool {
-    volume.modification.as_ref().is_some_and(|note| note.between || note.begun > note.attempt)
+fn has_unknown_attributes(volume: &Volume) -> bool {
+    volume.modification.as_ref().is_some_and(|note| note.has_unknown_attributes || note.begun > note.attempt)
 }
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
@@ -115,15 +115,15 @@ pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
 
 /// Decides the next step for the attributes of a volume. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let Some(claim) = of_bound(volume, o.claim) else { return Step::Nothing.into() };
+    let Some(claim) = bound_claim(volume, o.claim) else { return Step::Nothing.into() };
     if let Some(decision) = running(volume, claim, o).or_else(|| ended(volume, claim, o, now)) {
         return decision;
     }
-    match (has_request(volume, claim), is_between(volume)) {
-        (true, false) => reached(volume, claim, o),
-        (true, true) => changing(volume, claim, o, volume.attributes(), now),
+    match (has_request(volume, claim), has_unknown_attributes(volume)) {
+        (true, false) => target_reached(volume, claim, o),
+        (true, true) => change(volume, claim, o, volume.attributes(), now),
         (false, _) => match &o.requested_attributes {
-            Ok(attributes) => changing(volume, claim, o, attributes, now),
+            Ok(attributes) => change(volume, claim, o, attributes, now),
             Err(why) => pending(claim, why.clone()),
         },
     }
@@ -148,7 +148,7 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
 /// Decides rows 2 to 4.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let Some(run) = o.runs.current() else {
-        return o.runs.starting.then(|| Step::Nothing.into());
+        return o.runs.is_starting.then(|| Step::Nothing.into());
     };
     if run.job.deleting {
         return Some(Step::Nothing.into());
@@ -184,20 +184,24 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         let attributes = run.job.attributes.clone().unwrap_or_default();
         return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.run_labels.attempt }).into());
     }
-    let settled = has_request(volume, claim) && !is_between(volume);
+    let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut left = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = left.clone().filter(|run| !news(run)).find(told) {
         return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
     }
     left.find_map(|run| match &run.state {
-        RunState::Failed { settled: false, .. } if news(&run) => Some(Step::Nothing.into()),
+        RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Step::Nothing.into()),
         RunState::Failed { cause, kind, at, .. } if news(&run) => {
             let target = run.job.attributes.clone().unwrap_or_default();
             let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
             let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
-            let between = *kind != Failure::Never || note.between;
-            Some(record(PendingModification { between, ..note }, &target, o.recipe.as_ref().ok().copied()))
+            let has_unknown_attributes = *kind != Failure::Never || note.has_unknown_attributes;
+            Some(record(
+                PendingModification { has_unknown_attributes, ..note },
+                &target,
+                o.recipe.as_ref().ok().copied(),
+            ))
         }
         _ => None,
     })
@@ -214,7 +218,8 @@ fn failure(
 ) -> PendingModification {
     let before = last(volume, target).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
     // Nobody knows the result of an earlier run whose end was not seen.
-    let lost = |note: &PendingModification| note.between || (note.begun > note.attempt && note.begun < attempt);
+    let lost =
+        |note: &PendingModification| note.has_unknown_attributes || (note.begun > note.attempt && note.begun < attempt);
     let later = volume.modification.as_deref().filter(|note| note.begun > attempt);
     PendingModification {
         begun: later.map_or(attempt, |note| note.begun),
@@ -225,7 +230,7 @@ fn failure(
         tries: before.saturating_add(1),
         at,
         kind,
-        between: volume.modification.as_deref().is_some_and(lost),
+        has_unknown_attributes: volume.modification.as_deref().is_some_and(lost),
         reason: cause.reason.clone(),
         message: cause.message.clone(),
     }
@@ -255,7 +260,7 @@ fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe
 }
 
 /// Decides rows 8 to 10.
-fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
+fn target_reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
     let attributes = volume.attributes();
     let report = StatusUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
@@ -269,7 +274,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
 }
 
 /// Decides rows 13 to 16.
-fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
+fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return pending(claim, format!("the volume cannot be modified: {why}")),
@@ -298,8 +303,8 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
             return reporting(claim, report).requeue_at(due);
         }
     }
-    if o.runs.is_occupied() {
-        return Decision::from(Step::Nothing).requeue_at(now + POD_ENDS);
+    if o.runs.has_running_pods() {
+        return Decision::from(Step::Nothing).requeue_at(now + POD_END_POLL);
     }
     let error = last(volume, target).map(|failed| failed.message.clone());
     let report = StatusUpdate::Modifying { class: class(), error };
@@ -323,9 +328,9 @@ fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
 /// Makes the record that a run begins.
 fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModification {
     let to = target.hash();
-    let lost = is_between(volume);
+    let lost = has_unknown_attributes(volume);
     match volume.modification.as_deref() {
-        Some(note) => PendingModification { begun, to, between: lost, ..note.clone() },
+        Some(note) => PendingModification { begun, to, has_unknown_attributes: lost, ..note.clone() },
         None => PendingModification {
             begun,
             to,
@@ -335,7 +340,7 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
             tries: 0,
             at: 0,
             kind: Failure::Retry,
-            between: false,
+            has_unknown_attributes: false,
             reason: String::new(),
             message: String::new(),
         },

@@ -82,8 +82,8 @@ fn over(attempt: u32, class: &str) -> Job {
     Job { is_over: true, ..job(attempt, class) }
 }
 
-fn failed(kind: Failure, settled: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, settled }
+fn failed(kind: Failure, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, pods_ended }
 }
 
 fn stuck() -> RunState {
@@ -95,7 +95,7 @@ fn note(attempt: u32, class: &str, kind: Failure) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
     let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
-    PendingModification { between: kind != Failure::Never, ..note }
+    PendingModification { has_unknown_attributes: kind != Failure::Never, ..note }
 }
 
 fn begins(run: u32, class: &str) -> PendingModification {
@@ -117,7 +117,7 @@ struct World {
     recipe: Result<Recipe, String>,
     requested_attributes: Result<Attributes, String>,
     runs: Vec<(Job, RunState)>,
-    starting: bool,
+    is_starting: bool,
     has_running_pods: bool,
     unreachable_node: Option<&'static str>,
     has_other_running_pods: bool,
@@ -132,7 +132,7 @@ impl World {
             requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
             runs: Runs {
                 all: &runs,
-                starting: self.starting,
+                is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
                 unreachable_node: self.unreachable_node,
                 has_other_running_pods: self.has_other_running_pods,
@@ -176,7 +176,7 @@ fn world(has: &str, wish: &str) -> World {
         recipe: Ok(recipe(&[])),
         requested_attributes: Ok(attributes(wish)),
         runs: vec![],
-        starting: false,
+        is_starting: false,
         has_running_pods: false,
         unreachable_node: None,
         has_other_running_pods: false,
@@ -220,7 +220,7 @@ fn row_4_a_run_goes_on_whatever_the_wish() {
     let lost =
         World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
     assert!(lost.said().contains("node-1"));
-    World { starting: true, ..world("", "gold") }.rests();
+    World { is_starting: true, ..world("", "gold") }.rests();
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
     after(Failure::Retry, false).rests();
     for (kind, between) in [(Failure::Retry, true), (Failure::NoRoom, true), (Failure::Never, false)] {
         let Step::Record(noted) = after(kind, true).step() else { panic!("not noted") };
-        assert_eq!((noted.attempt, noted.between, noted.tries), (3, between, 1));
+        assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
     }
     assert!(
         after(Failure::Retry, true)
@@ -248,11 +248,11 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
     // An earlier run may have changed something, whatever the next one reports.
     let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
     let Step::Record(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
-    assert!(noted.between && noted.tries == 2);
+    assert!(noted.has_unknown_attributes && noted.tries == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let Step::Record(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
-    assert!(noted.between);
+    assert!(noted.has_unknown_attributes);
 }
 
 #[test]
@@ -285,7 +285,10 @@ fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
         let back = world("silver", "silver").noted(noted);
         assert_eq!(back.step(), Step::Report(modifying("silver")));
         let Step::Record(noted) = back.after(&modifying("silver")).step() else { panic!("no trace") };
-        assert_eq!((noted.begun, noted.to.clone(), noted.between), (4, attributes("silver").hash(), true));
+        assert_eq!(
+            (noted.begun, noted.to.clone(), noted.has_unknown_attributes),
+            (4, attributes("silver").hash(), true)
+        );
         let started = back.after(&modifying("silver")).noted(noted).step();
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
@@ -355,7 +358,7 @@ fn row_16_a_run_leaves_its_traces_before_it_begins() {
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
     let Step::Record(noted) = other.step() else { panic!("no trace") };
-    assert_eq!((noted.begun, noted.between), (2, true));
+    assert_eq!((noted.begun, noted.has_unknown_attributes), (2, true));
 }
 
 #[test]
@@ -365,7 +368,7 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
         let runs = [Run { job, state: RunState::Running }];
         let runs = Runs {
             all: &runs,
-            starting: false,
+            is_starting: false,
             has_running_pods,
             unreachable_node: None,
             has_other_running_pods: false,
@@ -404,7 +407,7 @@ fn states() -> impl Strategy<Value = RunState> {
 
 prop_compose! {
     fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
         (Job { deleting, is_over: over, ..job(attempt, class) }, state)
     }
 }
@@ -417,7 +420,7 @@ prop_compose! {
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
         let note = note(attempt, class, kind);
-        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
+        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
     }
 }
 
@@ -439,7 +442,7 @@ prop_compose! {
         (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         known in 0usize..5,
     ) -> World {
-        let mut world = World { runs, starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
+        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
         world.volume.modification = note.map(Box::new);
         match known {
             0 => world.recipe = Err("lost".into()),
@@ -463,20 +466,20 @@ proptest! {
         let decision = world.decide(NOW);
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (has, wanted) = (volume.attributes(), requested_class(claim));
-        let settled = has_request(volume, claim) && !is_between(volume);
+        let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
         let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
                 let at_rest = settled && finished(&has.class).is_written(claim);
                 prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, attributes } => {
-                let alive = world.starting || world.has_running_pods || world.has_other_running_pods;
+                let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
                 prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
                 prop_assert!(attributes.class == wanted || attributes == has);
-                prop_assert!(attributes != has || is_between(volume), "a run for nothing");
+                prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 let note = volume.modification.as_ref().expect("a run without its trace on the volume");
                 prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
@@ -496,7 +499,7 @@ proptest! {
                 let before = volume.modification.as_deref();
                 prop_assert!(before != Some(note));
                 prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
-                let forgotten = before.is_some_and(|before| before.between) && !note.between;
+                let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }
             Step::Forget => prop_assert!(settled && world.runs.is_empty()),

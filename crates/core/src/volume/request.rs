@@ -25,15 +25,15 @@ pub fn request(
         claim_uuid: volume.id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         claim: ClaimRef {
-            namespace: tellable(reference.name.namespace),
-            name: tellable(reference.name.name),
-            uid: tellable(reference.uid),
+            namespace: check_request_size(reference.name.namespace),
+            name: check_request_size(reference.name.name),
+            uid: check_request_size(reference.uid),
         },
-        storage_class: tellable(volume.class.clone()),
+        storage_class: check_request_size(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
-        access_modes: volume.access_modes.iter().cloned().map(tellable).collect(),
-        volume_mode: tellable(volume.volume_mode.clone()),
-        reclaim_policy: tellable(volume.reclaim_policy.clone()),
+        access_modes: volume.access_modes.iter().cloned().map(check_request_size).collect(),
+        volume_mode: check_request_size(volume.volume_mode.clone()),
+        reclaim_policy: check_request_size(volume.reclaim_policy.clone()),
         node_name: node.to_owned(),
         volume_source: source,
         ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
@@ -59,6 +59,6 @@ pub fn modify(request: RunRequest, volume: &Volume, recipe: &Recipe, attributes:
 
 /// Returns a text that somebody wrote on a volume, or an empty text if no environment variable can hold it. The
 /// deletion continues without it.
-fn tellable(text: String) -> String {
+fn check_request_size(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }

@@ -20,7 +20,7 @@ impl Volume {
 
     /// Checks whether a run of this orchestrator made the volume, though it was never adopted. Evidence is a known
     /// provision run of its id, the placeholder of a run, or the PV controller's word that its claim released it.
-    pub fn is_half_made(&self, run_known: bool) -> bool {
+    pub fn was_made_by_known_run(&self, run_known: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder = || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.id());
         let released =
@@ -33,7 +33,7 @@ impl Volume {
     /// orchestrator's own.
     pub fn reservation(&self, namespace: &str) -> ObjectName {
         let nobody = || ObjectName::new(namespace, self.id().unwrap_or(&self.name));
-        self.had_claim.clone().unwrap_or_else(nobody)
+        self.former_claim.clone().unwrap_or_else(nobody)
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let reserved = volume.claim_ref.as_ref();
     let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
     let being_adopted = match o.claim {
-        ClaimState::Alive => o.expansion.claim.is_none_or(adopts),
+        ClaimState::Alive => o.expansion.claim.is_none_or(may_adopt),
         ClaimState::Missing => has_uid,
         _ => false,
     };
@@ -65,7 +65,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
-pub fn adopts(claim: &Claim) -> bool {
+pub fn may_adopt(claim: &Claim) -> bool {
     claim.has_finalizer() || !claim.is_bound()
 }
 

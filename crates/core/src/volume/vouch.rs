@@ -33,7 +33,7 @@ pub struct Vouchable {
     /// The provenance of the volume.
     pub provenance: Provenance,
     /// The reason why an admin must check the provenance first; `None` if it contains nothing new about its class.
-    pub unfamiliar: Option<String>,
+    pub untrusted_difference: Option<String>,
 }
 
 /// Checks whether an admin can vouch for a volume; `also_released` says that its storage may be deleted at once.
@@ -41,7 +41,7 @@ pub struct Vouchable {
 /// # Errors
 /// If an admin cannot vouch for it. The text is for the admin.
 pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: bool) -> Result<Vouchable, String> {
-    if !volume.is_of(configs.identity) {
+    if !volume.belongs_to(configs.identity) {
         return Err("it belongs to another orchestrator".to_owned());
     }
     let Some(text) = volume.provenance.as_ref() else {
@@ -81,7 +81,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
             reserve(&volume.name)
         ));
     }
-    Ok(Vouchable { unfamiliar: unfamiliar(record, configs), provenance })
+    Ok(Vouchable { untrusted_difference: untrusted_difference(record, configs), provenance })
 }
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
@@ -96,7 +96,7 @@ pub fn reserve(volume: &str) -> String {
 
 /// Returns the difference between a record and those that are known of its class. Settings that only the image
 /// interprets do not count.
-fn unfamiliar(record: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
+fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
     if configs.recipes.contains(&record.hash()) {
         return None;
     }

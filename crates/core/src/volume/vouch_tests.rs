@@ -73,7 +73,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
     let (identity, recipes) = (identity(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
     let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-    vouchable(volume, &known, false).map(|vouchable| vouchable.unfamiliar)
+    vouchable(volume, &known, false).map(|vouchable| vouchable.untrusted_difference)
 }
 
 #[test]

@@ -231,8 +231,8 @@ fn each_code_has_its_exit_code_and_leaves_no_volume() {
     }
     // What may be under way is asked for again by the same run, and made once.
     stage.driver.calls();
-    let under_way = [Code::Aborted, Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
-    stage.driver.acts("CreateVolume", under_way.map(Act::Lose));
+    let in_progress = [Code::Aborted, Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
+    stage.driver.acts("CreateVolume", in_progress.map(Act::Lose));
     run.provision().well();
     let calls = stage.driver.calls().into_iter().filter(|(call, _)| *call == "CreateVolume").count();
     assert_eq!((calls, stage.driver.volumes().len()), (5, 1));

@@ -19,11 +19,11 @@ impl People {
         }
         let (name, claim) = rng.pick(&bound);
         let current = text(claim, "/status/currentVolumeAttributesClassName");
-        let (none, under_way) = (current.is_empty(), !claim["status"]["modifyVolumeStatus"].is_null());
+        let (none, in_progress) = (current.is_empty(), !claim["status"]["modifyVolumeStatus"].is_null());
         let class = match rng.below(if none { 3 } else { 2 }) {
             // They change their mind.
-            _ if under_way && rng.permille(500) && !none => json!(current),
-            _ if under_way && none => json!(null),
+            _ if in_progress && rng.permille(500) && !none => json!(current),
+            _ if in_progress && none => json!(null),
             at @ 0..=1 => json!(ATTRIBUTES[at]),
             _ => json!(null),
         };

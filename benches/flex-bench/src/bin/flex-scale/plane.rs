@@ -29,7 +29,7 @@ pub const ADMIN: &str = "admin";
 /// Where the claims are.
 pub const USER: &str = "team";
 /// Requests of this program that are under way at one time.
-const AT_ONCE: usize = many::WRITERS;
+const MAX_CONCURRENT: usize = many::WRITERS;
 /// For one claim, and as much for each ten more.
 const BIND_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -246,7 +246,7 @@ impl Plane {
 /// # Errors
 /// The first that failed.
 pub async fn each<F: Future<Output = Result<()>>>(size: usize, work: impl FnMut(usize) -> F) -> Result<()> {
-    stream::iter(0..size).map(work).buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await
+    stream::iter(0..size).map(work).buffer_unordered(MAX_CONCURRENT).try_for_each(|()| async { Ok(()) }).await
 }
 
 /// Waits until a count is zero, in a run of so many claims.

@@ -9,12 +9,12 @@ use contract::request::Operation;
 use super::adoption::{
     adopted, claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end, was_taken_from,
 };
-use super::data_source::{keeps_original, left_to_others, waits_for_original};
+use super::data_source::{keeps_original, left_to_populator, waits_for_original};
 use super::placement::{
-    can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, is_on_wrong_node, nodes_from, passed_over,
-    selected_is_unfit,
+    can_reschedule, has_new_node, has_other_node, ignored_node_message, is_bound_to_selected_node, is_on_wrong_node,
+    nodes_from, selected_is_unfit,
 };
-use super::pooled::{assigned, finished, was_assigned};
+use super::pooled::{assigned, complete_pool_request, was_assigned};
 use super::unstarted::{unstarted_attempts, with_unstarted};
 use super::{Candidate, Decision, Observed, ServedClass, Step, recipe, succeeded, unreachable_node};
 use crate::claim::admit::admit;
@@ -31,13 +31,13 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
 /// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
-const STUCK_IMAGE: Duration = Duration::from_secs(30);
+const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a pod that the selected node does not admit is given up. Another node may admit it.
-const STUCK_NODE: Duration = Duration::from_secs(15);
+const NODE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The time after which a container beside the image is stopped, in seconds. A service mesh may have injected it, and
 /// it still runs when the image has ended.
-const LINGER: i64 = 5;
+const SIDECAR_GRACE: i64 = 5;
 /// The reason of the failure of an attempt whose volume does not fit.
 const VOLUME_REFUSED: &str = "VolumeRefused";
 
@@ -45,7 +45,7 @@ const VOLUME_REFUSED: &str = "VolumeRefused";
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let ServedClass::Ours(class) = o.class else {
-        return if claim.has_finalizer() { unserved(o) } else { Decision::nothing() };
+        return if claim.has_finalizer() { not_ours(o) } else { Decision::nothing() };
     };
     if claim.volume_name.is_some() && !claim.has_finalizer() {
         return Decision::nothing();
@@ -57,7 +57,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides row 17 for a claim that is held: the attempt that has begun ends, and no other follows.
-fn unserved(o: &Observed<'_>) -> Decision {
+fn not_ours(o: &Observed<'_>) -> Decision {
     let waits = || {
         Decision::wait(
             reason::WAITING,
@@ -75,7 +75,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
 }
 
 /// Checks whether the class can serve the claim, with the attributes that it requests.
-fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
+fn check_servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
     admit(o.claim, recipe, o.is_pool_request)?;
     o.attributes_error.map_or(Ok(()), |why| Err(why.to_owned()))
 }
@@ -83,7 +83,7 @@ fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
 /// Decides rows 18 and 19.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
-    if let Some(others) = left_to_others(o) {
+    if let Some(others) = left_to_populator(o) {
         return others;
     }
     let recipe = match &class.recipe {
@@ -102,7 +102,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
     }
-    if let Err(why) = servable(o, recipe) {
+    if let Err(why) = check_servable(o, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
@@ -122,7 +122,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Ok(nodes) => nodes,
         Err(why) => return Decision::wait(reason::WAITING, why),
     };
-    if let Some(wait) = served_later(o, &nodes, now) {
+    if let Some(wait) = wait_to_start(o, &nodes, now) {
         return wait;
     }
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, volume_generation: 0 });
@@ -132,7 +132,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             reason::CLASS_WITHOUT_OBJECT,
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         ),
-        None => match passed_over(o, class, recipe) {
+        None => match ignored_node_message(o, class, recipe) {
             Some(told) => stamp.with_warning(reason::RESCHEDULING, told),
             None => stamp,
         },
@@ -140,7 +140,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 }
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
-fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
+fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
     match (o.has_revision, o.has_slot) {
         // The revision's event will arrive.
         (false, _) => Some(Decision::nothing()),
@@ -151,7 +151,7 @@ fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision
 
 /// Decides rows 20 to 23: a volume exists, however the run ended.
 fn found(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(done) = finished(o) {
+    if let Some(done) = complete_pool_request(o) {
         return Some(done);
     }
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.mismatches.is_empty()) {
@@ -312,7 +312,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return Decision::nothing();
     }
     // Users can write a stamp too. Such a stamp must not get them past the limits.
-    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| servable(o, recipe)) {
+    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| check_servable(o, recipe)) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
@@ -358,8 +358,8 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = cause.reason == "Unschedulable" && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
-        (true, _) => (STUCK_IMAGE, Failure::Retry),
-        (_, true) => (STUCK_NODE, Failure::NoRoom),
+        (true, _) => (IMAGE_PULL_TIMEOUT, Failure::Retry),
+        (_, true) => (NODE_TIMEOUT, Failure::NoRoom),
         _ => return told,
     };
     let give_up = since.saturating_add(seconds(patience));
@@ -380,7 +380,7 @@ pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure
 
 /// Records a failed attempt for rows 23 and 30 to 33, and says what follows.
 fn record_failure(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
-    record_start(o, class, cause, kind, at, o.never_ran)
+    record_start(o, class, cause, kind, at, o.never_started)
 }
 
 fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64, never_ran: bool) -> Decision {
@@ -466,10 +466,12 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let job = o.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
-    let due = failure.at.saturating_add(LINGER);
+    let due = failure.at.saturating_add(SIDECAR_GRACE);
     match o.run {
-        RunState::Failed { settled: false, .. } if now >= due => Some(Step::RemoveJob { job: job.name.clone() }.into()),
-        RunState::Failed { settled: false, .. } => {
+        RunState::Failed { pods_ended: false, .. } if now >= due => {
+            Some(Step::RemoveJob { job: job.name.clone() }.into())
+        }
+        RunState::Failed { pods_ended: false, .. } => {
             Some(unreachable_node(o).unwrap_or_else(Decision::nothing).requeue_at(due))
         }
         _ => None,
@@ -509,7 +511,7 @@ fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
 }
 
 fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
-    if let Err(why) = servable(o, recipe) {
+    if let Err(why) = check_servable(o, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
@@ -533,7 +535,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
         );
     }
     let claimed_by_other = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
-    served_later(o, &nodes, now).unwrap_or_else(|| {
+    wait_to_start(o, &nodes, now).unwrap_or_else(|| {
         Step::Stamp { attempt: attempt.saturating_add(1), nodes, volume_generation: claimed_by_other }.into()
     })
 }

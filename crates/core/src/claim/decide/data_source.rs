@@ -9,7 +9,7 @@ use crate::model::data_source::SourceUser;
 use crate::node::NodeState;
 
 /// Decides row 18 if others fill the claim and bring its volume.
-pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn left_to_populator(o: &Observed<'_>) -> Option<Decision> {
     let Some(DataSource::Populated(source)) = &o.claim.data_source else { return None };
     Some(Decision::nothing().with_event(
         reason::LEFT_TO_POPULATOR,
@@ -53,14 +53,14 @@ pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
         return decision;
     }
     let done: Vec<String> =
-        o.source_users.iter().filter(|copy| copy.under_way.is_none()).map(|c| c.uid.clone()).collect();
+        o.source_users.iter().filter(|copy| copy.in_progress.is_none()).map(|c| c.uid.clone()).collect();
     if !done.is_empty() {
         return Decision { step: Step::UnprotectSource { copies: done }, ..decision };
     }
     if !o.claim.deleting || decision.event.is_some() {
         return decision;
     }
-    let name = |copy: &SourceUser| copy.under_way.as_ref().map(ToString::to_string);
+    let name = |copy: &SourceUser| copy.in_progress.as_ref().map(ToString::to_string);
     let names: Vec<String> = o.source_users.iter().filter_map(name).collect();
     let names = match names.as_slice() {
         [first, rest @ ..] if rest.len() > 3 => format!("{first} and {} more", rest.len()),

@@ -166,9 +166,9 @@ fn row_25_where_a_copy_has_no_room_no_other_node_has() {
 
 #[test]
 fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
-    let copying = |uid: &str, under_way: bool| SourceUser {
+    let copying = |uid: &str, in_progress: bool| SourceUser {
         uid: uid.into(),
-        under_way: under_way.then(|| ObjectName::new("team", format!("copy-{uid}"))),
+        in_progress: in_progress.then(|| ObjectName::new("team", format!("copy-{uid}"))),
     };
     let mut world = bound(new(), "pvc-x");
     world.source_users = vec![copying("a", true), copying("b", false), copying("c", false)];

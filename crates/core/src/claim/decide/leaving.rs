@@ -6,7 +6,7 @@ use contract::request::Operation;
 use super::adoption::{
     adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end,
 };
-use super::pooled::finished;
+use super::pooled::complete_pool_request;
 use super::unstarted::{has_left_nothing, unrecorded};
 use super::{
     Decision, Observed, ServedClass, Step, cleanup_node, finalizer_refused, recipe, unknown, unreachable_node,
@@ -27,13 +27,13 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.
-    if let Some(done) = finished(o).filter(|done| done.step == Step::RemoveFinalizer) {
+    if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::RemoveFinalizer) {
         return done;
     }
     if let Some(failure) = unrecorded(o, now) {
         return Step::RecordFailure { failure }.into();
     }
-    if let Some(wait) = process(o) {
+    if let Some(wait) = wait_for_processes(o) {
         return wait;
     }
     let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
@@ -80,7 +80,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides rows 8 to 10: no process of a provision run may be left before its storage is deleted.
-pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
@@ -97,7 +97,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let node = cleanup_node(claim, o.node_states);
     match &o.delete_run {
         RunState::Absent => {
-            let waits = last.filter(|failure| !failure.is_of_other(recipe));
+            let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
             let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             if now < due {
                 return Decision::nothing().requeue_at(due);
@@ -118,8 +118,8 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             Some(_) => Step::MarkNodeClean { nodes: without(&claim.nodes, node) }.into(),
             None => Decision::nothing(),
         },
-        RunState::Failed { cause, at, settled, .. } => {
-            if !settled {
+        RunState::Failed { cause, at, pods_ended, .. } => {
+            if !pods_ended {
                 return unreachable_node(o).unwrap_or_else(Decision::nothing);
             }
             let idle_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);

@@ -92,7 +92,7 @@ fn row_15_that_no_volume_exists_is_asked() {
 
 #[test]
 fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
-    let mut world = World { never_ran: true, jobs: vec![super::worlds::job_of(1)], ..going() };
+    let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..going() };
     let noted = records(&world);
     assert_eq!((noted.operation, noted.attempt, noted.idle_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
@@ -121,7 +121,7 @@ fn row_15a_what_never_ran_has_left_nothing() {
     second.claim.deleting = true;
     second.claim.last_failure = idle(1);
     assert!(matches!(second.step(), Step::StartDelete { .. }));
-    second.never_ran = true;
+    second.never_started = true;
     assert_eq!(records(&second).idle_attempts, 2);
     second.claim.last_failure = idle(0);
     assert!(matches!(second.step(), Step::StartDelete { .. }), "nobody knows of the first");
@@ -187,7 +187,8 @@ fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
     world.delete_run = RunState::Absent;
     assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 2)));
     assert_eq!(world.decide(NOW + 2).step, begin(2, "home"));
-    world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
+    world.delete_run =
+        RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
     world.rests();
 }
 

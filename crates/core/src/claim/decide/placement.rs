@@ -59,7 +59,7 @@ fn is_gone(o: &Observed<'_>, node: &str) -> bool {
 }
 
 /// Returns the text of the event if the claim names a node that is ignored.
-pub(super) fn passed_over(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Option<String> {
+pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Option<String> {
     let node = o.claim.selected_node.as_deref().filter(|_| selected(o, class).is_none())?;
     (recipe.placement == Placement::SelectedNode).then(|| {
         format!(

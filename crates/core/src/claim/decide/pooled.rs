@@ -8,7 +8,7 @@ use crate::model::claim::Binding;
 use crate::model::volume::Reference;
 
 /// Decides row 5a: the PV controller bound the assigned volume first.
-pub(super) fn noted(o: &Observed<'_>) -> Decision {
+pub(super) fn backfill_stamp(o: &Observed<'_>) -> Decision {
     let claim = o.claim;
     let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs);
     // A volume that the claim has taken from another claim was not assigned to it.
@@ -37,7 +37,7 @@ pub(super) fn was_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decis
 
 /// Decides row 34a, for a pool request. Its volume is adopted without a claim, and is no longer the request's from then
 /// on.
-pub(super) fn finished(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     if !o.is_pool_request {
         return None;
     }

@@ -80,7 +80,7 @@ impl World {
                 _ if used && (claim.is_bound() || self.volumes.iter().any(|(volume, _)| volume.phase == "Bound")) => {
                     Some("a pod ends that uses it")
                 }
-                (RunState::Running | RunState::Failed { settled: false, .. }, _) => Some("the delete run ends"),
+                (RunState::Running | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
                 (RunState::Succeeded | RunState::Stuck { .. }, Some(Job { deleting: true, .. })) => {
                     Some("the delete run's Job goes")
                 }
@@ -263,7 +263,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::UnprotectSource { copies } => {
             let done =
-                |uid: &String| world.source_users.iter().any(|copy| copy.uid == *uid && copy.under_way.is_none());
+                |uid: &String| world.source_users.iter().any(|copy| copy.uid == *uid && copy.in_progress.is_none());
             assert!(!copies.is_empty() && copies.iter().all(done), "a copy is under way");
         }
         Step::StartRun => {

@@ -165,7 +165,7 @@ fn row_26_a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
 
 #[test]
 fn row_24_a_container_beside_the_image_does_not_keep_a_failed_run() {
-    let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
+    let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
     let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Failure::Retry) };
     assert_eq!(
         (world.step(), world.decide(NOW).requeue_at),

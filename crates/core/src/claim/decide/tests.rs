@@ -56,7 +56,7 @@ struct World {
     no_volume: bool,
     delete_run: RunState,
     delete_job: Option<Job>,
-    never_ran: bool,
+    never_started: bool,
     reserved_volume: Option<&'static str>,
     has_slot: bool,
     quota_error: Option<&'static str>,
@@ -120,7 +120,7 @@ impl World {
             delete_run: self.delete_run.clone(),
             delete_job: self.delete_job.as_ref(),
             delete_recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
-            never_ran: self.never_ran,
+            never_started: self.never_started,
             has_slot: self.has_slot,
             quota_error: self.quota_error,
             has_pending_charge: self.has_pending_charge,
@@ -206,7 +206,7 @@ fn new() -> World {
         no_volume: false,
         delete_run: RunState::Absent,
         delete_job: None,
-        never_ran: false,
+        never_started: false,
         reserved_volume: None,
         has_slot: true,
         quota_error: None,
@@ -293,7 +293,7 @@ fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFa
 }
 
 fn failed_run(kind: Failure, at: i64) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, settled: true }
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, pods_ended: true }
 }
 
 fn job(attempt: u32) -> Job {

@@ -19,7 +19,7 @@ pub(super) fn unstarted_attempts(o: &Observed<'_>, idle: bool) -> u32 {
 /// note is not new.
 pub(super) fn with_unstarted(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
-    let known = unstarted_attempts(o, o.never_ran);
+    let known = unstarted_attempts(o, o.never_started);
     (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
 }
 
@@ -29,7 +29,7 @@ pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     if o.claim.last_failure.is_some() {
         return with_unstarted(o);
     }
-    let known = unstarted_attempts(o, o.never_ran);
+    let known = unstarted_attempts(o, o.never_started);
     let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
     let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
     (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })

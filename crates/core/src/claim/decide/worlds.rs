@@ -50,11 +50,11 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
     }
     let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
         .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
-    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, settled)| RunState::Failed {
+    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, pods_ended)| RunState::Failed {
         cause: Cause::new("R", "words"),
         kind,
         at,
-        settled,
+        pods_ended,
     });
     prop_oneof![Just(RunState::Running), stuck, Just(RunState::Succeeded), failed].boxed()
 }
@@ -130,9 +130,9 @@ fn originals() -> impl Strategy<Value = Original> {
 }
 
 fn source_users() -> impl Strategy<Value = Vec<SourceUser>> {
-    let copy = any::<bool>().prop_map(|under_way| SourceUser {
-        uid: format!("copy-{under_way}"),
-        under_way: under_way.then(|| ObjectName::new("team", "copy")),
+    let copy = any::<bool>().prop_map(|in_progress| SourceUser {
+        uid: format!("copy-{in_progress}"),
+        in_progress: in_progress.then(|| ObjectName::new("team", "copy")),
     });
     prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(copy, 1..3)]
 }

@@ -123,9 +123,9 @@ fn finalizers_that_nothing_needs() {
     read.finds(FindingKind::FinalizerLeft, "does not exist", false);
     let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
     Cluster::new().snapshot(going).finds(FindingKind::FinalizerLeft, "it has no content any more", false);
-    let under_way = stamped(&recipe().version());
+    let in_progress = stamped(&recipe().version());
     Cluster::new()
-        .claim(under_way)
+        .claim(in_progress)
         .job("provision", |_| ())
         .kept_claim("original", &names::clone_finalizer(UID))
         .clean();
