@@ -1,4 +1,4 @@
-use super::super::tests::{Hands, timed};
+use super::super::tests::{ManualClock, timed};
 use super::super::{Change, EXPECTATION_TIMEOUT, SlotRequest};
 use super::*;
 use crate::config::record::EffectiveConfig;
@@ -86,7 +86,7 @@ fn key(uid: &str) -> WorkItem {
 }
 
 /// Returns the index while `a` has a run of its own: a batch gathers, and `b` is to be in it.
-fn open_batch() -> (Hands, Index, Arc<Recipe>, String) {
+fn open_batch() -> (ManualClock, Index, Arc<Recipe>, String) {
     let (hands, mut index) = timed();
     let recipe = recipe("9");
     join(&mut index, "a", &recipe);

@@ -1,4 +1,4 @@
-use super::super::tests::{Hands, timed};
+use super::super::tests::{ManualClock, timed};
 use super::super::{Change, ObjectName};
 use super::*;
 use crate::sync_probe::PROBE_TIMEOUT;
@@ -27,7 +27,7 @@ fn sync_probe(index: &Index, phase: &str) -> Volume {
 }
 
 /// Returns three volumes, and the sync probe that was created after them.
-fn asked() -> (Hands, Index) {
+fn asked() -> (ManualClock, Index) {
     let (hands, mut index) = timed();
     for uid in ["a", "b"] {
         assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&WorkItem::SyncProbe));

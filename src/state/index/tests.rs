@@ -16,15 +16,15 @@ pub(super) const CLASS: &str = "c";
 
 /// A clock that a test sets.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hands(Arc<Mutex<Duration>>);
+pub(super) struct ManualClock(Arc<Mutex<Duration>>);
 
-impl Hands {
+impl ManualClock {
     pub(super) fn pass(&self, time: Duration) {
         *self.0.lock().unwrap() += time;
     }
 }
 
-impl Time for Hands {
+impl Time for ManualClock {
     fn wall(&self) -> jiff::Timestamp {
         jiff::Timestamp::UNIX_EPOCH
     }
@@ -49,8 +49,8 @@ pub(super) fn index() -> Index {
     timed().1
 }
 
-pub(super) fn timed() -> (Hands, Index) {
-    let hands = Hands::default();
+pub(super) fn timed() -> (ManualClock, Index) {
+    let hands = ManualClock::default();
     let identity = Identity {
         provisioner: "p".into(),
         plugin: "p".into(),

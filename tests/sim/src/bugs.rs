@@ -8,12 +8,12 @@ use contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
+use crate::actors::is_restored;
 use crate::api::FOREGROUND;
-use crate::check::Broken;
+use crate::check::Guarantee;
 use crate::check::batches::members;
-use crate::history::Part;
-use crate::people::is_restored;
-use crate::profile::{PARTS, Profile};
+use crate::history::Action;
+use crate::profile::{ACTIONS, Profile};
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 
@@ -75,9 +75,9 @@ pub enum Bug {
 impl Bug {
     /// Changes the profile so that the bug can do its harm: the situation that it needs is frequent, and no other fault
     /// hides it.
-    pub fn suit(self, profile: &mut Profile) {
-        let Profile { classes, claims, deeds, pool, .. } = profile;
-        (*claims, *deeds, *pool) = (3, 12, None);
+    pub fn prepare(self, profile: &mut Profile) {
+        let Profile { classes, claims, actor_actions, pool, .. } = profile;
+        (*claims, *actor_actions, *pool) = (3, 12, None);
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];
@@ -94,8 +94,8 @@ impl Bug {
                 (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 30);
                 profile.watches = [10; KINDS.len()];
                 profile.watches[Kind::Pod as usize] = 1;
-                profile.speed = [10; PARTS];
-                profile.speed[Part::Watch as usize] = 3;
+                profile.speed = [10; ACTIONS];
+                profile.speed[Action::Watch as usize] = 3;
             }
             Bug::NoNodes | Bug::NoAffinity => {
                 *classes = vec!["local"];
@@ -104,7 +104,7 @@ impl Bug {
             Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
             Bug::NoFence => {
                 *classes = vec!["shared", "script"];
-                (profile.replicas, profile.unaware) = (2, true);
+                (profile.replicas, profile.old_leader_continues) = (2, true);
                 (profile.stalls, profile.handovers, profile.bad_image) = (6, 4, 300);
             }
             Bug::NewestVersion => {
@@ -118,7 +118,7 @@ impl Bug {
             Bug::TwoJobs | Bug::RemovedForOne => {
                 *classes = vec!["shared"];
                 profile.make_batches(3);
-                (profile.by_hand, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
+                (profile.manual_removals, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
                 (profile.configs, profile.volumes, profile.share, profile.dying) = (false, false, None, 500);
             }
             Bug::RestoredAsHalfMade => {
@@ -137,10 +137,10 @@ impl Bug {
 
     /// Checks whether this failure shows the bug. A bug that makes the orchestrator try forever also shows in a history
     /// that does not come to rest. For other bugs such a history proves nothing.
-    pub fn shows_as(self, broken: Broken) -> bool {
+    pub fn is_shown_by(self, broken: Guarantee) -> bool {
         match self {
             Bug::NoClaimFinalizer | Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence => true,
-            _ => broken != Broken::Stuck,
+            _ => broken != Guarantee::Stuck,
         }
     }
 
@@ -255,7 +255,7 @@ impl Bug {
                 }
             }
             (Bug::RemovedForOne, ..) => {
-                if let Some(name) = left_by_one(store) {
+                if let Some(name) = job_left_by_one_member(store) {
                     // The Job is deleted after its pods, as the orchestrator does it.
                     store.update(Kind::Job, &name, |job| crate::api::add_finalizer(job, FOREGROUND));
                     store.delete(Kind::Job, &name);
@@ -295,7 +295,7 @@ impl Bug {
 }
 
 /// Returns a batch that one of its claims has left.
-fn left_by_one(store: &Store) -> Option<ObjectName> {
+fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
     let goes = |id: &str| {
         let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
         claim.is_none_or(|(_, claim)| crate::store::is_deleting(claim))

@@ -14,10 +14,10 @@ use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use crate::SYSTEM;
-use crate::people::{OTHERS, is_restored};
+use crate::actors::{OTHERS, is_restored};
 use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
-use crate::world::{Place, World, wanted_node};
+use crate::world::{StorageKey, World, wanted_node};
 
 fn is_bound(claim: &Value) -> bool {
     text(claim, "/status/phase") == "Bound"
@@ -35,7 +35,7 @@ fn is_ours(name: &ObjectName) -> bool {
 
 /// A promise, as the last line of a run counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Broken {
+pub enum Guarantee {
     /// Something is left behind.
     Leaked,
     /// Two where one must be, or somebody else's touched, or taken away in use.
@@ -46,16 +46,16 @@ pub enum Broken {
 
 /// What is wrong.
 #[derive(Clone, Debug)]
-pub struct Wrong {
+pub struct Violation {
     /// Which promise.
-    pub broken: Broken,
+    pub guarantee: Guarantee,
     /// In words.
     pub what: String,
 }
 
 /// After a step: what must never be.
-pub fn always(store: &Store, world: &World) -> Option<Wrong> {
-    let wrong = |what: String| Some(Wrong { broken: Broken::Duplicate, what });
+pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
+    let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
     let mut bound: BTreeMap<&str, &ObjectName> = BTreeMap::new();
     for (name, claim) in store.all(Kind::Claim).filter(|(name, claim)| is_ours(name) && is_bound(claim)) {
         let volume_name = text(claim, "/spec/volumeName");
@@ -86,7 +86,7 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
             return wrong(format!("the storage {place:?} of the restored volume {} is gone", name.name));
         }
     }
-    if let Some(what) = snapshots::always(store, world) {
+    if let Some(what) = snapshots::check_step(store, world) {
         return wrong(what);
     }
     let kept = |(kind, name, of): &&(Kind, ObjectName, String)| {
@@ -99,7 +99,7 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
 }
 
 /// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun and not given up.
-fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
+fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let ours = |name: &ObjectName, object: &Value, of: &str| is_ours(name) && text(object, of) == class;
     let volumes = store.all(Kind::Volume).filter(|(name, volume)| ours(name, volume, "/spec/storageClassName")).map(
         |(_, volume)| match annotation(volume, names::CLAIM_UUID) {
@@ -108,7 +108,7 @@ fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
         },
     );
     let claims = store.all(Kind::Claim).filter(|(name, claim)| ours(name, claim, "/spec/storageClassName"));
-    let begun = claims.filter(|(_, claim)| holds_a_part(claim)).map(|(_, claim)| uid(claim));
+    let begun = claims.filter(|(_, claim)| has_charge(claim)).map(|(_, claim)| uid(claim));
     volumes.chain(begun).collect()
 }
 
@@ -118,7 +118,7 @@ fn has_begun(claim: &Value) -> bool {
 }
 
 /// Attempts have begun for it, and the last one was not given up.
-fn holds_a_part(claim: &Value) -> bool {
+fn has_charge(claim: &Value) -> bool {
     /// What a config says that says nothing of retries.
     const RETRIES: u64 = 15;
     let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
@@ -129,10 +129,10 @@ fn holds_a_part(claim: &Value) -> bool {
 }
 
 /// A claim waits for its share of a class, of which others have all.
-fn waits_for_room(store: &Store, world: &World, claim: &Value) -> bool {
-    let claimed_by_other = || taken(store, text(claim, "/spec/storageClassName")).len();
+fn waits_for_quota(store: &Store, world: &World, claim: &Value) -> bool {
+    let claimed_by_other = || usage(store, text(claim, "/spec/storageClassName")).len();
     let class = text(claim, "/spec/storageClassName");
-    !holds_a_part(claim)
+    !has_charge(claim)
         && world.share.is_some_and(|share| claimed_by_other() >= share)
         && (!can_be_given_one(claim) || pools::ready(store, world, class) == 0)
 }
@@ -143,23 +143,23 @@ fn can_be_given_one(claim: &Value) -> bool {
 }
 
 /// After a step of a process that knows all: no class has more volumes than it may.
-pub fn shares(store: &Store, world: &World) -> Option<Wrong> {
+pub fn shares(store: &Store, world: &World) -> Option<Violation> {
     let share = world.share?;
     let classes: BTreeSet<_> = store.all(Kind::Claim).map(|(_, claim)| text(claim, "/spec/storageClassName")).collect();
     let over = classes
         .into_iter()
-        .map(|class| (class, taken(store, class)))
+        .map(|class| (class, usage(store, class)))
         .find(|(_, claimed_by_other)| claimed_by_other.len() > share);
     let (class, claimed_by_other) = over?;
-    Some(Wrong {
-        broken: Broken::Duplicate,
+    Some(Violation {
+        guarantee: Guarantee::Duplicate,
         what: format!("class {class} may have {share} volumes, and has {claimed_by_other:?}"),
     })
 }
 
 /// Before a request of the orchestrator is carried out: what it must never ask for.
-pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong> {
-    let wrong = |what: String| Some(Wrong { broken: Broken::Duplicate, what });
+pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violation> {
+    let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
     let Request { verb, kind, name, body, .. } = request;
     let writes = !matches!(verb, Verb::Get | Verb::List);
     let about = text(body, "/involvedObject/name");
@@ -223,7 +223,7 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
 
 /// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
 /// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
-fn waits_for_thief(store: &Store, claim: &Value) -> bool {
+fn waits_for_other_claim(store: &Store, claim: &Value) -> bool {
     let claimed_by_other = annotation(claim, names::VOLUME_GENERATION).parse().unwrap_or(0);
     let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
     let mut volumes = volume_ids(uid(claim), claimed_by_other).filter_map(volume);
@@ -261,12 +261,12 @@ fn is_free(volume: &Value) -> bool {
 }
 
 /// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.
-pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: bool) -> Vec<Wrong> {
+pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, told: bool) -> Vec<Violation> {
     let mut all = Vec::new();
-    let mut wrong = |broken: Broken, what: String| all.push(Wrong { broken, what });
-    let mut needed: BTreeSet<&Place> = BTreeSet::new();
+    let mut wrong = |guarantee: Guarantee, what: String| all.push(Violation { guarantee, what });
+    let mut needed: BTreeSet<&StorageKey> = BTreeSet::new();
     // What is on a node that is gone waits, noted on its volume, until that is released.
-    let mut noted: BTreeSet<Place> = BTreeSet::new();
+    let mut noted: BTreeSet<StorageKey> = BTreeSet::new();
     let gone = |node: &&str| store.get(Kind::Node, &ObjectName::new("", *node)).is_none();
     for (name, volume) in store.all(Kind::Volume).filter(|(name, _)| is_ours(name)) {
         let reference = &volume["spec"]["claimRef"];
@@ -275,29 +275,29 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
         let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete" || is_free(volume);
         if !bound && !retained && !pools::is_ready(volume) {
-            wrong(Broken::Leaked, format!("volume {} is nobody's", name.name));
+            wrong(Guarantee::Leaked, format!("volume {} is nobody's", name.name));
         }
         if is_deleting(volume) && !bound {
-            wrong(Broken::Stuck, format!("volume {} does not go", name.name));
+            wrong(Guarantee::Stuck, format!("volume {} does not go", name.name));
         }
         // What attempts left on a node that is gone is still to be deleted there.
         let noted_on_gone = annotation(volume, names::NODES).split(',').any(|node| !node.is_empty() && gone(&node));
         let held = (bound && is_deleting(volume)) || noted_on_gone;
         if retained && has_finalizer(volume, names::VOLUME_FINALIZER) && !held {
-            wrong(Broken::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
+            wrong(Guarantee::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
         }
         needed.extend(world.made.get(uid(volume)));
         let nodes = annotation(volume, names::NODES).split(',').filter(gone);
         noted.extend(nodes.map(|node| (annotation(volume, names::VOLUME_ID).to_owned(), node.to_owned())));
     }
     // What attempts left of a claim that is held goes with it. That it waits for ever is looked at below.
-    let held = |(id, _): &Place| {
+    let held = |(id, _): &StorageKey| {
         let of = |claim: &Value| id.starts_with(uid(claim)) && !is_bound(claim);
         store.all(Kind::Claim).any(|(_, claim)| of(claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
     };
     for place in &world.backend {
         if !needed.contains(place) && !noted.contains(place) && !waived.contains(place) && !held(place) {
-            wrong(Broken::Leaked, format!("storage {place:?} has no volume"));
+            wrong(Guarantee::Leaked, format!("storage {place:?} has no volume"));
         }
     }
     for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
@@ -305,35 +305,35 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         let copies = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
         let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
-        if is_deleting(claim) && !kept() && !waits_for_thief(store, claim) {
-            wrong(Broken::Stuck, format!("claim {name} does not go"));
+        if is_deleting(claim) && !kept() && !waits_for_other_claim(store, claim) {
+            wrong(Guarantee::Stuck, format!("claim {name} does not go"));
         } else if !is_deleting(claim)
             && !is_bound(claim)
             && !waits_for_original(store, world, name, claim)
-            && !waits_for_thief(store, claim)
-            && !waits_for_room(store, world, claim)
+            && !waits_for_other_claim(store, claim)
+            && !waits_for_quota(store, world, claim)
         {
-            wrong(Broken::Stuck, format!("claim {name} is {phase}"));
+            wrong(Guarantee::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim)
             && has_finalizer(claim, names::CLAIM_FINALIZER)
             && !volume.is_some_and(cannot_be_held)
-            && !waits_for_thief(store, claim)
+            && !waits_for_other_claim(store, claim)
         {
-            wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
+            wrong(Guarantee::Stuck, format!("claim {name} is bound, and has our finalizer"));
         }
         let finalizers = claim["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for copy in finalizers.filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER)) {
             let there = copies().any(|(_, claim)| uid(claim) == copy && has_finalizer(claim, names::CLAIM_FINALIZER));
             if !there {
-                wrong(Broken::Stuck, format!("claim {name} is kept for the copy {copy}, which needs it no more"));
+                wrong(Guarantee::Stuck, format!("claim {name} is kept for the copy {copy}, which needs it no more"));
             }
         }
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
         // What found a volume without us, be it one that was made for another, has nothing to be told.
         let begun = has_begun(claim);
-        let waits = !is_bound(claim) && waits_for_room(store, world, claim);
+        let waits = !is_bound(claim) && waits_for_quota(store, world, claim);
         if told && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
-            wrong(Broken::Stuck, format!("nothing was told on claim {name}"));
+            wrong(Guarantee::Stuck, format!("nothing was told on claim {name}"));
         }
         let wish = &claim["spec"]["resources"]["requests"]["storage"];
         if is_bound(claim)
@@ -342,7 +342,10 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             && !is_deleting(volume)
         {
             let (has, says) = (&volume["spec"]["capacity"]["storage"], &claim["status"]["capacity"]["storage"]);
-            wrong(Broken::Stuck, format!("claim {name} asks for {wish}, its volume has {has}, its status says {says}"));
+            wrong(
+                Guarantee::Stuck,
+                format!("claim {name} asks for {wish}, its volume has {has}, its status says {says}"),
+            );
         }
         let asked = text(claim, "/spec/volumeAttributesClassName");
         if is_bound(claim)
@@ -355,7 +358,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             let in_progress = !claim["status"]["modifyVolumeStatus"].is_null();
             if has != Some(wanted) || says != wanted || in_progress {
                 wrong(
-                    Broken::Stuck,
+                    Guarantee::Stuck,
                     format!(
                         "claim {name} asks for the attributes `{asked}`, its volume has {has:?}, its status says `{says}`, under way: {in_progress}"
                     ),
@@ -364,15 +367,15 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         }
         // A user may have copied them, and a stamp overwrites them.
         if begun && !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
-            wrong(Broken::Stuck, format!("claim {name} still lists nodes"));
+            wrong(Guarantee::Stuck, format!("claim {name} still lists nodes"));
         }
     }
-    for (broken, what) in snapshots::at_rest(store, world, waived).into_iter().chain(pools::at_rest(store, world)) {
+    for (broken, what) in snapshots::check_end(store, world, waived).into_iter().chain(pools::check_end(store, world)) {
         wrong(broken, what);
     }
     for kind in [Kind::Job, Kind::Pod] {
         for (name, _) in store.all(kind).filter(|(name, _)| is_ours(name)) {
-            wrong(Broken::Leaked, format!("{kind:?} {name} is left"));
+            wrong(Guarantee::Leaked, format!("{kind:?} {name} is left"));
         }
     }
     all

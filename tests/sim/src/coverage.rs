@@ -4,13 +4,13 @@ use flex_provisioner::{claim, snapshot, volume};
 use strum::VariantNames;
 
 /// Those of a volume that are steps of its own parts.
-const PARTS: [&str; 2] = ["Expand", "Modify"];
+const ACTIONS: [&str; 2] = ["Expand", "Modify"];
 
 /// Every step, as a trace names it. That its size or its attributes need nothing is no step of a volume.
 pub fn steps() -> Vec<String> {
     let named =
         |kind: &'static str, names: &'static [&'static str]| names.iter().map(move |name| format!("{kind} {name}"));
-    let own = |name: &String| PARTS.iter().all(|part| *name != format!("volume {part}"));
+    let own = |name: &String| ACTIONS.iter().all(|part| *name != format!("volume {part}"));
     let part = |name: &String| !name.ends_with(" Nothing");
     named("claim", claim::decide::Step::VARIANTS)
         .chain(named("volume", volume::decide::Step::VARIANTS).filter(own))

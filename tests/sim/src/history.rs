@@ -13,11 +13,11 @@ use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use self::faults::Stall;
-use self::requests::Late;
+use self::requests::LateRequest;
+use crate::actors::Actors;
 use crate::bugs::Bug;
-use crate::check::{self, Broken, Wrong};
-use crate::people::People;
-use crate::profile::{PARTS, Profile};
+use crate::check::{self, Guarantee, Violation};
+use crate::profile::{ACTIONS, Profile};
 use crate::pv::PvController;
 use crate::replica::Replica;
 use crate::rng::Rng;
@@ -25,12 +25,12 @@ use crate::store::{self, KINDS, Kind, Store, text, uid};
 use crate::time::SimTime;
 use crate::trace::{self, count, line};
 use crate::wire::Wire;
-use crate::world::{Place, World};
+use crate::world::{StorageKey, World};
 use crate::{INSTANCE, PROVISIONER, SYSTEM, VENDOR};
 
 /// What can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Action {
     /// A request reaches the API server.
     Request,
     /// An answer reaches the orchestrator.
@@ -44,23 +44,23 @@ pub enum Part {
     /// The PV controller goes on.
     Volumes,
     /// Somebody does something.
-    People,
+    Actors,
     /// A process of the orchestrator dies, comes back, takes over; the clock is set.
     Fault,
     /// Time passes until something wakes.
     Time,
 }
 
-const ALL: [Part; PARTS] = [
-    Part::Request,
-    Part::Answer,
-    Part::Watch,
-    Part::Pass,
-    Part::World,
-    Part::Volumes,
-    Part::People,
-    Part::Fault,
-    Part::Time,
+const ALL: [Action; ACTIONS] = [
+    Action::Request,
+    Action::Answer,
+    Action::Watch,
+    Action::Pass,
+    Action::World,
+    Action::Volumes,
+    Action::Actors,
+    Action::Fault,
+    Action::Time,
 ];
 
 /// Steps of the part with faults, at the most.
@@ -80,29 +80,29 @@ struct History {
     store: Store,
     world: World,
     pv: PvController,
-    people: People,
+    actors: Actors,
     wire: Wire,
     replicas: Vec<Replica>,
-    born: usize,
+    created: usize,
     metrics: Metrics,
     identity: Identity,
     profile: Profile,
     bug: Option<Bug>,
-    late: Vec<Late>,
+    late_requests: Vec<LateRequest>,
     term: Option<usize>,
-    waived: BTreeSet<Place>,
-    volumes_seen: usize,
+    accepted_leaks: BTreeSet<StorageKey>,
+    volumes_shown: usize,
     steps: usize,
     stalls: Vec<Stall>,
     /// Limits are never passed in it, not even for the moment in which a new leader sees less than the old one did.
-    of_one_mind: bool,
+    respects_limits: bool,
 }
 
 /// What came of a history.
 #[derive(Debug)]
 pub struct Outcome {
     /// What was wrong; empty if nothing was.
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<Violation>,
     /// What happened.
     pub trace: trace::Trace,
 }
@@ -140,7 +140,7 @@ pub fn run_plan(plan: Plan, traced: bool, metrics: &Metrics) -> Outcome {
     Outcome { wrong, trace: trace::end() }
 }
 
-type Going = Result<(), Vec<Wrong>>;
+type StepResult = Result<(), Vec<Violation>>;
 
 impl History {
     fn new(plan: Plan, metrics: Metrics) -> Self {
@@ -148,13 +148,13 @@ impl History {
         let mut rng = Rng::new(seed);
         let mut profile = Profile::new(&mut rng).and_more(&mut Rng::new(!seed));
         if let Some(suited) = suited {
-            suited.suit(&mut profile);
+            suited.prepare(&mut profile);
         }
         line(|| format!("{profile:?}"));
-        let of_one_mind = profile.is_of_one_mind() && bug.is_none();
+        let respects_limits = profile.respects_limits() && bug.is_none();
         let time = SimTime::default();
         let mut store = Store::new(time.clone());
-        let people = People::new(&mut store, &profile);
+        let actors = Actors::new(&mut store, &profile);
         let identity = Identity {
             provisioner: PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),
@@ -166,61 +166,62 @@ impl History {
             rng,
             time,
             store,
-            world: World::new(profile.share, people.pools(&profile)),
+            world: World::new(profile.share, actors.pools(&profile)),
             pv: PvController::default(),
-            people,
+            actors,
             wire: Wire::default(),
             replicas: Vec::new(),
-            born: 0,
+            created: 0,
             metrics,
             identity,
             profile,
             bug,
-            late: Vec::new(),
+            late_requests: Vec::new(),
             term: None,
-            waived: BTreeSet::new(),
-            volumes_seen: 0,
+            accepted_leaks: BTreeSet::new(),
+            volumes_shown: 0,
             steps: 0,
             stalls: Vec::new(),
-            of_one_mind,
+            respects_limits,
         }
     }
 
-    async fn go(&mut self) -> Going {
+    async fn go(&mut self) -> StepResult {
         for _ in 0..self.profile.replicas {
             self.start();
         }
         self.elect()?;
         let mut steps = 0;
-        while steps < CHAOS && (self.profile.deeds > 0 || steps < 150) {
+        while steps < CHAOS && (self.profile.actor_actions > 0 || steps < 150) {
             self.step().await?;
             steps += 1;
         }
         line(|| "the faults are over".to_owned());
         // What a process told last goes with it, what a pass had to tell with the pass, and what was refused for long
         // is not told any more.
-        let whole = self.born == self.profile.replicas && self.replicas.iter().all(|replica| replica.broken_off == 0);
+        let whole =
+            self.created == self.profile.replicas && self.replicas.iter().all(|replica| replica.broken_off == 0);
         let told = whole && !self.profile.is_lossy();
-        self.profile.calm();
+        self.profile.is_calm();
         self.stalls.clear();
-        self.people.repair(&mut self.store, &mut self.world, &self.profile);
+        self.actors.repair_all(&mut self.store, &mut self.world, &self.profile);
         while self.replicas.len() < self.profile.replicas {
             self.start();
         }
         self.elect()?;
         // A pause of the watches does not last.
-        self.world.dirty.extend(self.store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
+        self.world.has_leftovers.extend(self.store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
         self.rest().await?;
         self.judge(told)?;
         line(|| "all claims are deleted".to_owned());
-        self.people.leave(&mut self.store, &mut self.rng);
+        self.actors.leave(&mut self.store, &mut self.rng);
         self.world.pools.clear();
         self.rest().await?;
         self.judge(false)
     }
 
-    fn judge(&self, told: bool) -> Going {
-        let wrong = check::at_rest(&self.store, &self.world, &self.waived(), told);
+    fn judge(&self, told: bool) -> StepResult {
+        let wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), told);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
@@ -230,7 +231,7 @@ impl History {
     }
 
     /// Until nothing is left to do.
-    async fn rest(&mut self) -> Going {
+    async fn rest(&mut self) -> StepResult {
         let (began, mut requests) = (self.time.millis(), 0);
         let mut resynced = None;
         for _ in 0..if self.bug.is_some() { REST_WITH_BUG } else { REST } {
@@ -238,7 +239,7 @@ impl History {
             let went_on = self.step().await?;
             // Admins look again and again at what was refused, also where the orchestrator goes on trying.
             if !went_on || self.time.millis() > before + A_WHILE {
-                self.people.discard(&mut self.store, &self.world);
+                self.actors.delete_all(&mut self.store, &self.world);
             }
             if !went_on && self.store.touched.is_empty() {
                 // The PV controller looks at everything every 15 seconds, also where no event leads it there.
@@ -254,15 +255,15 @@ impl History {
             }
             requests += 1;
         }
-        let mut wrong = check::at_rest(&self.store, &self.world, &self.waived(), false);
+        let mut wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), false);
         let what =
             format!("after {requests} steps and {} s it has not come to rest", (self.time.millis() - began) / 1000);
-        wrong.insert(0, Wrong { broken: Broken::Stuck, what });
+        wrong.insert(0, Violation { guarantee: Guarantee::Stuck, what });
         Err(wrong)
     }
 
     /// One thing happens. Says whether there was anything.
-    async fn step(&mut self) -> Result<bool, Vec<Wrong>> {
+    async fn step(&mut self) -> Result<bool, Vec<Violation>> {
         self.world.notice(&mut self.store);
         self.give_up();
         self.wake();
@@ -273,42 +274,42 @@ impl History {
         self.wire.waiting().now = self.time.millis();
         let changes = self.changes();
         match part {
-            Part::Request => self.request()?,
-            Part::Answer => self.answer(),
-            Part::Watch => self.watch(),
-            Part::Pass => {
+            Action::Request => self.request()?,
+            Action::Answer => self.answer(),
+            Action::Watch => self.watch(),
+            Action::Pass => {
                 let ready = self.ready();
                 let at = *self.rng.pick(&ready);
                 self.replicas[at].begin();
             }
-            Part::World => {
-                let at = self.rng.below(self.world.dirty.len());
-                let (kind, name) = self.world.dirty.iter().nth(at).cloned().expect("it is among them");
-                self.world.dirty.remove(&(kind, name.clone()));
+            Action::World => {
+                let at = self.rng.below(self.world.has_leftovers.len());
+                let (kind, name) = self.world.has_leftovers.iter().nth(at).cloned().expect("it is among them");
+                self.world.has_leftovers.remove(&(kind, name.clone()));
                 self.world.look(&mut self.store, &mut self.rng, &self.profile, kind, &name);
             }
-            Part::Volumes => self.volumes(),
-            Part::People => {
-                self.profile.deeds -= 1;
-                self.people.act(&mut self.store, &mut self.world, &mut self.rng, &self.profile);
-                if self.people.has_lost() {
+            Action::Volumes => self.volumes(),
+            Action::Actors => {
+                self.profile.actor_actions -= 1;
+                self.actors.act(&mut self.store, &mut self.world, &mut self.rng, &self.profile);
+                if self.actors.has_lost() {
                     [Kind::Claim, Kind::Volume].into_iter().for_each(|kind| {
                         while self.pv.is_behind(&self.store, kind) {
                             self.pv.see(&self.store, kind);
                         }
                     });
-                    self.people.bring_back(&mut self.store, &mut self.world);
+                    self.actors.bring_back(&mut self.store, &mut self.world);
                 }
             }
-            Part::Fault => self.fault()?,
-            Part::Time => self.pass_time(),
+            Action::Fault => self.fault()?,
+            Action::Time => self.pass_time(),
         }
         while let Some((at, kind, name)) = self.world.timers.first().cloned() {
             if at > self.time.millis() {
                 break;
             }
             self.world.timers.remove(&(at, kind, name.clone()));
-            self.world.dirty.insert((kind, name));
+            self.world.has_leftovers.insert((kind, name));
         }
         // All that can run runs until it waits for an answer.
         for _ in 0..2 {
@@ -318,32 +319,32 @@ impl History {
         self.note_retained();
         let now = self.changes();
         if (now != changes || std::mem::take(&mut self.world.changed))
-            && let Some(wrong) = check::always(&self.store, &self.world)
+            && let Some(wrong) = check::check_step(&self.store, &self.world)
         {
             return Err(vec![wrong]);
         }
-        if self.of_one_mind
+        if self.respects_limits
             && let Some(wrong) = check::shares(&self.store, &self.world)
         {
             return Err(vec![wrong]);
         }
         if let Some(what) = self.world.wrong.pop() {
-            return Err(vec![Wrong { broken: Broken::Duplicate, what }]);
+            return Err(vec![Violation { guarantee: Guarantee::Duplicate, what }]);
         }
         Ok(true)
     }
 
     /// What is on a node that does not come back goes with it, unless it is to be deleted from elsewhere. What was on one that
     /// comes back against all that was said stays there.
-    fn waived(&self) -> BTreeSet<Place> {
+    fn accepted_leaks(&self) -> BTreeSet<StorageKey> {
         let gone = |node: &String| match self.profile.node_gone {
             "run-elsewhere" => false,
             "forget" => self.world.went.contains(node),
             _ => self.world.lost.contains(node),
         };
-        let lost = self.world.places().filter(|(_, node)| gone(node)).cloned();
+        let lost = self.world.storage_keys().filter(|(_, node)| gone(node)).cloned();
         let kept = check::snapshots::retained(&self.store, &self.world);
-        self.waived.iter().cloned().chain(lost).chain(kept).collect()
+        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).collect()
     }
 
     /// A volume that is gone and was to be kept leaves its storage on purpose. So does one that was to be kept until a
@@ -351,24 +352,24 @@ impl History {
     /// round, deletes no more than the volume. No finalizer can be added to what is being deleted.
     fn note_retained(&mut self) {
         let log = self.store.log(Kind::Volume);
-        for (at, change) in log.iter().enumerate().skip(self.volumes_seen).filter(|(_, change)| change.gone) {
+        for (at, change) in log.iter().enumerate().skip(self.volumes_shown).filter(|(_, change)| change.gone) {
             let deletes = |volume: &Value| text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete";
             let guarded = |volume: &Value| deletes(volume) && store::has_finalizer(volume, names::VOLUME_FINALIZER);
             let same = |volume: &Value| uid(volume) == uid(&change.object);
             let mut states = log[..=at].iter().rev().map(|of| &of.object).filter(|volume| same(volume));
             if states.find(|volume| guarded(volume) || !deletes(volume)).is_some_and(|volume| !deletes(volume)) {
-                self.waived.extend(self.world.made.get(uid(&change.object)).cloned());
+                self.accepted_leaks.extend(self.world.made.get(uid(&change.object)).cloned());
             }
         }
-        self.volumes_seen = log.len();
+        self.volumes_shown = log.len();
     }
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<Action> {
         let (mut requests, mut answers) = (false, false);
         for pending in self.wire.waiting().requests.values() {
             match pending.answer {
                 None => requests = true,
-                Some(_) => answers |= !self.stands_still(pending.from, None),
+                Some(_) => answers |= !self.is_stalled(pending.from, None),
             }
         }
         let watches = self.replicas.iter().any(|replica| KINDS.iter().any(|kind| self.shows(replica, *kind)));
@@ -378,28 +379,28 @@ impl History {
         let faults = self.profile.crashes + self.profile.handovers + self.profile.jumps + self.profile.stalls > 0
             || self.replicas.len() < self.profile.replicas;
         let there = [
-            requests || !self.late.is_empty(),
+            requests || !self.late_requests.is_empty(),
             answers,
             watches,
             passes,
-            !self.world.dirty.is_empty(),
+            !self.world.has_leftovers.is_empty(),
             pv,
-            self.profile.deeds > 0,
+            self.profile.actor_actions > 0,
             faults,
         ];
         let busy = there[..6].contains(&true);
-        let mut weights = [0; PARTS];
+        let mut weights = [0; ACTIONS];
         for (at, there) in there.into_iter().enumerate().filter(|(_, there)| *there) {
             weights[at] = self.profile.speed[at] * if there { 10 } else { 0 };
         }
         // People and faults are rare among the many small steps.
-        weights[Part::People as usize] /= if busy { 10 } else { 1 };
-        weights[Part::Fault as usize] /= if busy { 20 } else { 1 };
+        weights[Action::Actors as usize] /= if busy { 10 } else { 1 };
+        weights[Action::Fault as usize] /= if busy { 20 } else { 1 };
         let wakes = self.wakes().is_some();
-        weights[Part::Time as usize] = match (wakes, busy, self.profile.calm) {
+        weights[Action::Time as usize] = match (wakes, busy, self.profile.is_calm) {
             (false, ..) => 0,
             (true, true, true) => 0,
-            (true, true, false) => self.profile.speed[Part::Time as usize] / 3,
+            (true, true, false) => self.profile.speed[Action::Time as usize] / 3,
             (true, false, _) => 50,
         };
         self.rng.weighted(&weights).map(|at| ALL[at])

@@ -7,12 +7,12 @@
 //! interleave request by request. A process dies by dropping all that it has. After each step [`check`] checks the
 //! invariants, and at the end the expected state.
 
+pub mod actors;
 pub mod api;
 pub mod bugs;
 pub mod check;
 pub mod coverage;
 pub mod history;
-pub mod people;
 pub mod profile;
 pub mod pv;
 pub mod replica;

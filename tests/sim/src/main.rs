@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::{Parser, ValueEnum};
 use flex_provisioner::metrics::Metrics;
 use sim::bugs::Bug;
-use sim::check::Broken;
+use sim::check::Guarantee;
 use sim::coverage;
 use sim::history::{Outcome, Plan, run_plan};
 use sim::trace::Listener;
@@ -70,7 +70,7 @@ const FOUND_WITHIN: u64 = 2_000;
 #[derive(Default)]
 struct Sum {
     histories: u64,
-    broken: BTreeMap<Broken, u64>,
+    broken: BTreeMap<Guarantee, u64>,
     counts: BTreeMap<&'static str, u64>,
     steps: BTreeSet<String>,
     first: Option<(u64, String)>,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     if let Some(seed) = args.seed {
         let outcome = run_plan(args.plan(seed), true, &Metrics::default());
         outcome.trace.lines.iter().for_each(|line| println!("{line}"));
-        outcome.wrong.iter().for_each(|wrong| println!("{:?}: {}", wrong.broken, wrong.what));
+        outcome.wrong.iter().for_each(|wrong| println!("{:?}: {}", wrong.guarantee, wrong.what));
         println!("seed {seed}: {}", if outcome.wrong.is_empty() { "all is well" } else { "broken" });
         return if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
@@ -150,7 +150,7 @@ fn many(args: &Args, most: u64, deadline: Option<Instant>, one: impl Fn(u64, &Me
                     let outcome = one(seed, &metrics);
                     if let Some(wrong) = outcome.wrong.first().filter(|_| args.keep_going) {
                         let replay = args.replay(args.bug, seed);
-                        println!("{:?}: {}; replay it with: {replay}", wrong.broken, wrong.what);
+                        println!("{:?}: {}; replay it with: {replay}", wrong.guarantee, wrong.what);
                     }
                     own.take(seed, outcome);
                     done.fetch_add(1, Ordering::Relaxed);
@@ -175,8 +175,8 @@ impl Sum {
         }
         self.steps.extend(outcome.trace.steps);
         if let Some(wrong) = outcome.wrong.first() {
-            *self.broken.entry(wrong.broken).or_default() += 1;
-            let what = format!("{:?}: {}", wrong.broken, wrong.what);
+            *self.broken.entry(wrong.guarantee).or_default() += 1;
+            let what = format!("{:?}: {}", wrong.guarantee, wrong.what);
             if self.first.as_ref().is_none_or(|(first, _)| seed < *first) {
                 self.first = Some((seed, what));
             }
@@ -213,9 +213,9 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
     println!(
         "histories {}: {} leaked, {} duplicate, {} stuck",
         sum.histories,
-        number(Broken::Leaked),
-        number(Broken::Duplicate),
-        number(Broken::Stuck)
+        number(Guarantee::Leaked),
+        number(Guarantee::Duplicate),
+        number(Guarantee::Stuck)
     );
     if sum.first.is_none() && complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -228,7 +228,7 @@ fn counts(sum: &Sum) -> String {
 fn shown_by(bug: Bug, seed: u64, metrics: &Metrics) -> Outcome {
     let suited = Plan { seed, suited: Some(bug), bug: None };
     let mut outcome = run_plan(Plan { bug: Some(bug), ..suited }, false, metrics);
-    let shows = outcome.wrong.first().is_some_and(|wrong| bug.shows_as(wrong.broken));
+    let shows = outcome.wrong.first().is_some_and(|wrong| bug.is_shown_by(wrong.guarantee));
     if !shows || !run_plan(suited, false, metrics).wrong.is_empty() {
         outcome.wrong.clear();
     }

@@ -7,21 +7,21 @@ use crate::rng::Rng;
 use crate::store::KINDS;
 
 /// The kinds of things that can happen next.
-pub const PARTS: usize = 9;
+pub const ACTIONS: usize = 9;
 
 /// What kind of history it is.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The faults are over: everything that is tried works.
-    pub calm: bool,
+    pub is_calm: bool,
     /// How many orchestrators run.
     pub replicas: usize,
     /// Who does not lead any more does not know it, as paused processes do not: it goes on, behind its fence.
-    pub unaware: bool,
+    pub old_leader_continues: bool,
     /// How bindings are made.
     pub binding: Binding,
-    /// How fast each part is, by [`crate::history::Part`].
-    pub speed: [u32; PARTS],
+    /// How fast each part is, by [`crate::history::Action`].
+    pub speed: [u32; ACTIONS],
     /// How fast each watch is, by kind.
     pub watches: [u32; KINDS.len()],
     /// A process is killed, at each of its steps.
@@ -47,11 +47,11 @@ pub struct Profile {
     /// Times that the clock is set.
     pub jumps: usize,
     /// Things that users and admins do.
-    pub deeds: usize,
+    pub actor_actions: usize,
     /// Claims that are created at the most.
     pub claims: usize,
     /// Persons remove Jobs and pods by hand.
-    pub by_hand: bool,
+    pub manual_removals: bool,
     /// Persons delete volumes and change their policy.
     pub volumes: bool,
     /// Admins edit, break and delete configs.
@@ -110,14 +110,14 @@ impl Profile {
         let late = often(&[0, 0, 0, 20]);
         let relist = often(&[0, 0, 10, 100]);
         let twice = often(&[0, 0, 50]);
-        let mut speed = [0; PARTS];
+        let mut speed = [0; ACTIONS];
         speed.iter_mut().for_each(|speed| *speed = *rng.pick(&[3, 10, 10, 30]));
         let mut watches = [10; KINDS.len()];
         watches.iter_mut().take(9).for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
         Profile {
-            calm: false,
+            is_calm: false,
             replicas: *rng.pick(&[1, 1, 1, 2]),
-            unaware: rng.permille(300),
+            old_leader_continues: rng.permille(300),
             binding: *rng.pick(&[Binding::Direct, Binding::Direct, Binding::Controller]),
             speed,
             watches,
@@ -132,9 +132,9 @@ impl Profile {
             crashes: *rng.pick(&[0, 0, 1, 3]),
             handovers: rng.below(3),
             jumps: *rng.pick(&[0, 0, 0, 2]),
-            deeds: *rng.pick(&[2, 4, 6, 10]),
+            actor_actions: *rng.pick(&[2, 4, 6, 10]),
             claims: *rng.pick(&[1, 1, 2, 3]),
-            by_hand: rng.permille(150),
+            manual_removals: rng.permille(150),
             volumes: rng.permille(200),
             configs: rng.permille(200),
             growth: rng.permille(250),
@@ -202,7 +202,7 @@ impl Profile {
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));
         }
-        let alone = !self.by_hand
+        let alone = !self.manual_removals
             && !self.others
             && !self.snapshots
             && !self.nodes
@@ -211,18 +211,18 @@ impl Profile {
             && !self.swaps;
         self.restores = rng.permille(200) && self.share.is_none() && self.pool.is_none() && alone;
         if self.restores {
-            self.deeds += 6;
+            self.actor_actions += 6;
         }
         if rng.permille(150) && !self.swaps && !self.vendor && self.pool.is_none() {
             (self.typos, self.configs) = (true, true);
-            self.deeds += 4;
+            self.actor_actions += 4;
         }
         self
     }
 
     /// What one process decides, it knows of: nothing is forgotten or seen late by another one. And no claim gets what was
     /// made for another, in whose place one more is made.
-    pub fn is_of_one_mind(&self) -> bool {
+    pub fn respects_limits(&self) -> bool {
         self.replicas == 1 && self.crashes == 0 && self.policies
     }
 
@@ -239,7 +239,7 @@ impl Profile {
     pub fn make_snapshots(&mut self) {
         self.snapshots = true;
         self.claims = self.claims.max(2);
-        self.deeds += 6;
+        self.actor_actions += 6;
     }
 
     /// Users create claims together, and one run may be for several of them.
@@ -253,7 +253,7 @@ impl Profile {
 
     /// A run is removed only because it is over, or because its claim goes.
     pub fn leaves_runs(&self) -> bool {
-        !(self.by_hand || self.nodes || self.swaps || self.vendor || self.configs || self.volumes)
+        !(self.manual_removals || self.nodes || self.swaps || self.vendor || self.configs || self.volumes)
     }
 
     /// Requests or their answers are lost.
@@ -262,11 +262,11 @@ impl Profile {
     }
 
     /// The same after its faults.
-    pub fn calm(&mut self) {
-        self.calm = true;
+    pub fn is_calm(&mut self) {
+        self.is_calm = true;
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
-        (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.deeds) = (0, 0, 0, 0, 0, 0);
+        (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.actor_actions) = (0, 0, 0, 0, 0, 0);
         self.stalls = 0;
-        self.unaware = false;
+        self.old_leader_continues = false;
     }
 }

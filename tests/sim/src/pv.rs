@@ -17,7 +17,7 @@ use crate::trace::{count, line};
 pub struct PvController {
     claims: BTreeMap<ObjectName, Rc<Value>>,
     volumes: BTreeMap<ObjectName, Rc<Value>>,
-    seen: [usize; 2],
+    cache: [usize; 2],
     /// What it must look at.
     pub todo: BTreeSet<(Kind, ObjectName)>,
     /// Claims that it called Lost.
@@ -27,13 +27,13 @@ pub struct PvController {
 impl PvController {
     /// A watch of it has something to say.
     pub fn is_behind(&self, store: &Store, kind: Kind) -> bool {
-        self.seen[kind as usize] < store.log(kind).len()
+        self.cache[kind as usize] < store.log(kind).len()
     }
 
     /// Its watch of a kind shows one change more.
     pub fn see(&mut self, store: &Store, kind: Kind) {
-        let change = &store.log(kind)[self.seen[kind as usize]];
-        self.seen[kind as usize] += 1;
+        let change = &store.log(kind)[self.cache[kind as usize]];
+        self.cache[kind as usize] += 1;
         let cache = if kind == Kind::Claim { &mut self.claims } else { &mut self.volumes };
         match change.gone {
             true => {

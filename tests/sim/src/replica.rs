@@ -49,7 +49,7 @@ pub struct Replica {
     context: Arc<Context>,
     clock: Clock,
     queue: QueueState<WorkItem, Duration>,
-    seen: [usize; KINDS.len()],
+    cache: [usize; KINDS.len()],
     running: BTreeMap<u64, Running>,
     count: u64,
     outcomes: Outcomes,
@@ -70,7 +70,7 @@ impl Replica {
         let client = wire.client(number);
         let shared = ClusterState::new(identity.clone(), clock.clone());
         // They never change, so that no watch is needed for them.
-        for name in crate::people::ATTRIBUTES {
+        for name in crate::actors::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class = attributes::Class { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
             shared.index().change_attributes_class(Change::Apply(class));
@@ -93,7 +93,7 @@ impl Replica {
             context,
             clock,
             queue,
-            seen: [0; KINDS.len()],
+            cache: [0; KINDS.len()],
             running: BTreeMap::new(),
             count: 0,
             outcomes: Outcomes::default(),
@@ -119,24 +119,24 @@ impl Replica {
 
     /// A watch has something to say.
     pub fn is_behind(&self, store: &Store, kind: Kind) -> bool {
-        kind != Kind::Event && self.seen[kind as usize] < store.log(kind).len()
+        kind != Kind::Event && self.cache[kind as usize] < store.log(kind).len()
     }
 
     /// How far the watch of a kind has come.
-    pub fn seen(&self, kind: Kind) -> usize {
-        self.seen.get(kind as usize).copied().unwrap_or_default()
+    pub fn cache(&self, kind: Kind) -> usize {
+        self.cache.get(kind as usize).copied().unwrap_or_default()
     }
 
     /// The watch of a kind shows one change more.
     pub fn see(&mut self, store: &Store, kind: Kind) {
-        let at = self.seen[kind as usize];
-        self.seen[kind as usize] += 1;
+        let at = self.cache[kind as usize];
+        self.cache[kind as usize] += 1;
         self.show(store, kind, at);
     }
 
     /// The watch of a kind says again what it said last.
     pub fn see_again(&mut self, store: &Store, kind: Kind) {
-        if let Some(at) = self.seen[kind as usize].checked_sub(1) {
+        if let Some(at) = self.cache[kind as usize].checked_sub(1) {
             self.show(store, kind, at);
         }
     }
@@ -156,7 +156,7 @@ impl Replica {
 
     /// The watch of a kind lists anew: what happened meanwhile is not seen, only what came of it.
     pub fn list(&mut self, store: &Store, kind: Kind) {
-        self.seen[kind as usize] = store.log(kind).len();
+        self.cache[kind as usize] = store.log(kind).len();
         let mut last: BTreeMap<&ObjectName, usize> = BTreeMap::new();
         for (at, change) in store.log(kind).iter().enumerate() {
             match change.gone {

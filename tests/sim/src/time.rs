@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 const EPOCH: i64 = 1_767_225_600;
 
 #[derive(Debug, Default)]
-struct Hands {
+struct ManualClock {
     millis: AtomicU64,
     jumped: AtomicI64,
     slept: AtomicU64,
@@ -25,7 +25,7 @@ type Sleepers = BTreeMap<(u64, u64), oneshot::Sender<()>>;
 
 /// The time of a history, shared by all in it.
 #[derive(Clone, Debug, Default)]
-pub struct SimTime(Arc<Hands>);
+pub struct SimTime(Arc<ManualClock>);
 
 impl SimTime {
     /// Milliseconds since the history began.

@@ -27,25 +27,25 @@ pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub use image::{Container, Process};
 
 /// Where storage is: the id that the image was given, and the node; empty for storage in the network.
-pub type Place = (String, String);
+pub type StorageKey = (String, String);
 
 /// The rest of the cluster.
 #[derive(Debug, Default)]
 pub struct World {
     /// The storage that exists.
-    pub backend: BTreeSet<Place>,
+    pub backend: BTreeSet<StorageKey>,
     /// The snapshots that are stored, and whether they are whole.
-    pub snapshots: BTreeMap<Place, bool>,
+    pub snapshots: BTreeMap<StorageKey, bool>,
     /// The class of attributes of each volume that was modified, by its id; none for one that is in between.
     pub attributes: BTreeMap<String, Option<String>>,
     /// Where the storage of a volume is, by its UID.
-    pub made: BTreeMap<String, Place>,
+    pub made: BTreeMap<String, StorageKey>,
     /// Where the storage is of volumes that came back from a backup, by their UID.
-    pub restored: BTreeMap<String, Place>,
+    pub restored: BTreeMap<String, StorageKey>,
     /// What runs, by the pod's UID.
     pub containers: BTreeMap<String, Container>,
     /// What must be looked at.
-    pub dirty: BTreeSet<(Kind, ObjectName)>,
+    pub has_leftovers: BTreeSet<(Kind, ObjectName)>,
     /// What must be looked at later, by milliseconds.
     pub timers: BTreeSet<(u64, Kind, ObjectName)>,
     /// Claims that a pod asks for.
@@ -57,7 +57,7 @@ pub struct World {
     /// What another controller keeps by a finalizer of its own: kind, name and UID.
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
     /// Jobs that have had their pod, by UID.
-    born: BTreeSet<String>,
+    created: BTreeSet<String>,
     /// What was found to be wrong.
     pub wrong: Vec<String>,
     /// Storage was made or removed.
@@ -111,7 +111,7 @@ impl World {
             _ => false,
         };
         if again {
-            self.dirty.insert((kind, name.clone()));
+            self.has_leftovers.insert((kind, name.clone()));
         }
     }
 
@@ -121,21 +121,21 @@ impl World {
             match kind {
                 Kind::Job => {
                     let pods = store.all(Kind::Pod).filter(|(_, pod)| owner(pod) == name.name);
-                    self.dirty.extend(pods.map(|(name, _)| (Kind::Pod, name.clone())));
+                    self.has_leftovers.extend(pods.map(|(name, _)| (Kind::Pod, name.clone())));
                 }
                 Kind::Pod => {
                     let job = store.log(Kind::Pod).iter().rev().find(|change| change.name == name);
                     let job = job.map(|change| owner(&change.object).to_owned()).unwrap_or_default();
-                    self.dirty.insert((Kind::Job, ObjectName::new(&name.namespace, job)));
+                    self.has_leftovers.insert((Kind::Job, ObjectName::new(&name.namespace, job)));
                 }
                 Kind::Claim | Kind::Volume | Kind::Namespace | Kind::Snapshot => {}
                 Kind::Node => {
-                    self.dirty.extend(store.all(Kind::Pod).map(|(name, _)| (Kind::Pod, name.clone())));
-                    self.dirty.extend(store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
+                    self.has_leftovers.extend(store.all(Kind::Pod).map(|(name, _)| (Kind::Pod, name.clone())));
+                    self.has_leftovers.extend(store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
                 }
                 _ => continue,
             }
-            self.dirty.insert((kind, name));
+            self.has_leftovers.insert((kind, name));
         }
     }
 
@@ -197,8 +197,8 @@ impl World {
             }
             return false;
         }
-        if !self.born.contains(uid(&job)) && !store.is_closed(&name.namespace) {
-            self.born.insert(uid(&job).to_owned());
+        if !self.created.contains(uid(&job)) && !store.is_closed(&name.namespace) {
+            self.created.insert(uid(&job).to_owned());
             let deadline =
                 store.time.millis() + 1000 * store::number(&job, "/spec/activeDeadlineSeconds").unsigned_abs();
             self.timers.insert((deadline, Kind::Job, name.clone()));
@@ -209,7 +209,7 @@ impl World {
                 "metadata": {
                     "name": pod_name, "namespace": name.namespace,
                     "labels": template["metadata"]["labels"],
-                    "annotations": told_of_pods(template),
+                    "annotations": notify_of_pods(template),
                     "finalizers": [TRACKING],
                     "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": name.name, "uid": uid(&job), "controller": true, "blockOwnerDeletion": true }],
                 },
@@ -319,7 +319,7 @@ impl World {
             if let Some(job) = job.filter(|job| is_deleting(job) && profile.leaves_runs()) {
                 self.wrong.extend(container.ended_for_others(store, &job));
             }
-            end_pod(store, name, 137, &container.told_when_killed(rng, "killed"));
+            end_pod(store, name, 137, &container.outcome_when_killed(rng, "killed"));
             return true;
         }
         self.run(store, rng, name, &pod)
@@ -354,7 +354,7 @@ impl World {
     fn claim(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, name: &ObjectName) -> bool {
         let Some(claim) = store.get(Kind::Claim, name).cloned() else { return false };
         if is_deleting(&claim) {
-            if store::has_finalizer(&claim, CLAIM_PROTECTION) && (profile.calm || rng.permille(300)) {
+            if store::has_finalizer(&claim, CLAIM_PROTECTION) && (profile.is_calm || rng.permille(300)) {
                 store.update(Kind::Claim, name, |claim| store::drop_finalizer(claim, CLAIM_PROTECTION));
             }
             let held = store.get(Kind::Claim, name).is_some_and(|claim| store::has_finalizer(claim, CLAIM_PROTECTION));
@@ -365,7 +365,7 @@ impl World {
         let selected = annotation(&claim, names::SELECTED_NODE);
         let exists = store.get(Kind::Node, &ObjectName::new("", selected)).is_some();
         let pending = text(&claim, "/spec/volumeName").is_empty();
-        if delayed && pending && !exists && (profile.calm || self.consumed.contains(name)) {
+        if delayed && pending && !exists && (profile.is_calm || self.consumed.contains(name)) {
             let nodes: Vec<String> = store.all(Kind::Node).map(|(name, _)| name.name.clone()).collect();
             if nodes.is_empty() {
                 return false;
@@ -403,7 +403,7 @@ fn volume(store: &mut Store, name: &ObjectName) -> bool {
 }
 
 /// The annotations of pods that are looked at.
-fn told_of_pods(template: &Value) -> Value {
+fn notify_of_pods(template: &Value) -> Value {
     match annotation(template, names::BATCH) {
         "" => Value::Null,
         members => json!({ names::BATCH: members }),

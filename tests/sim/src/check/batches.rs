@@ -5,7 +5,7 @@ use flex_provisioner::object::ObjectName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Broken, Wrong};
+use super::{Guarantee, Violation};
 use crate::store::{Change, Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 
@@ -35,7 +35,7 @@ fn provisions(job: &Value) -> bool {
 }
 
 /// A Job is to be created, and somebody in it is, or was, in another by the same stamp.
-pub fn second_job(store: &Store, request: &Request) -> Option<Wrong> {
+pub fn second_job(store: &Store, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Create, kind: Kind::Job, name, body, .. } = request else { return None };
     if !provisions(body) {
         return None;
@@ -45,7 +45,7 @@ pub fn second_job(store: &Store, request: &Request) -> Option<Wrong> {
     let both = |other: &Change| members(&other.object).into_iter().find(|member| wanted.contains(member));
     let (other, member) = others.filter_map(|other| Some((&other.name, both(other)?))).next()?;
     let what = format!("attempt {} of {} is in two Jobs: {other} and {name}", member.attempt, member.id);
-    Some(Wrong { broken: Broken::Duplicate, what })
+    Some(Violation { guarantee: Guarantee::Duplicate, what })
 }
 
 /// A batch was ended, and a claim that one of its processes was for had nothing to do with that: it is there, waits, and has

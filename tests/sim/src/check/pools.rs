@@ -4,7 +4,7 @@ use contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
-use super::{Broken, waits_for_thief};
+use super::{Guarantee, waits_for_other_claim};
 use crate::store::{Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{World, wanted_node};
@@ -32,10 +32,10 @@ pub fn ready(store: &Store, world: &World, class: &str) -> usize {
 }
 
 /// At the end: as many are ready as should be, and nothing is asked for. A class that is shared out may have no room for them.
-pub fn at_rest(store: &Store, world: &World) -> Vec<(Broken, String)> {
+pub fn check_end(store: &Store, world: &World) -> Vec<(Guarantee, String)> {
     let mut wrong = Vec::new();
     // What was made for it is in use by another claim, and is to go with that.
-    let waits = |claim: &Value| waits_for_thief(store, claim);
+    let waits = |claim: &Value| waits_for_other_claim(store, claim);
     for (class, wanted) in &world.pools {
         // One that somebody deletes gets no volume any more, so that another is asked for in its place.
         let of_class = |claim: &Value| {
@@ -45,17 +45,17 @@ pub fn at_rest(store: &Store, world: &World) -> Vec<(Broken, String)> {
         let there = ready(store, world, class) + waiting;
         let is_right = if world.share.is_some() { there <= *wanted } else { there == *wanted };
         if !is_right {
-            wrong.push((Broken::Stuck, format!("class {class} keeps {wanted} volumes ready, and has {there}")));
+            wrong.push((Guarantee::Stuck, format!("class {class} keeps {wanted} volumes ready, and has {there}")));
         }
     }
     for (name, _) in store.all(Kind::Claim).filter(|(_, claim)| is_pool_request(claim) && !waits(claim)) {
-        wrong.push((Broken::Stuck, format!("{name} still asks for a volume to be kept ready")));
+        wrong.push((Guarantee::Stuck, format!("{name} still asks for a volume to be kept ready")));
     }
     let lost = |volume: &Value| world.made.get(uid(volume)).is_some_and(|(_, node)| world.lost.contains(node));
     let unwanted = |volume: &Value| !world.pools.contains_key(text(volume, "/spec/storageClassName"));
     for (name, _) in store.all(Kind::Volume).filter(|(_, volume)| is_ready(volume) && unwanted(volume) && !lost(volume))
     {
-        wrong.push((Broken::Leaked, format!("volume {} is kept ready for nobody", name.name)));
+        wrong.push((Guarantee::Leaked, format!("volume {} is kept ready for nobody", name.name)));
     }
     wrong
 }

@@ -7,9 +7,9 @@ use contract::quantity;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
-use super::{Broken, is_bound, is_kept};
+use super::{Guarantee, is_bound, is_kept};
 use crate::store::{self, Kind, Store, annotation, has_finalizer, is_deleting, text, uid};
-use crate::world::{Place, World};
+use crate::world::{StorageKey, World};
 
 fn is_ready(object: &Value) -> bool {
     object["status"]["readyToUse"] == true
@@ -43,12 +43,12 @@ fn snapshot_of<'s>(store: &'s Store, content: &Value) -> Option<&'s Value> {
     (uid(snapshot) == text(content, "/spec/volumeSnapshotRef/uid")).then_some(&**snapshot)
 }
 
-fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w Place, bool)> {
+fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w StorageKey, bool)> {
     world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(place, whole)| (place, *whole))
 }
 
 /// After a step: what users take for a snapshot is stored, whole.
-pub fn always(store: &Store, world: &World) -> Option<String> {
+pub fn check_step(store: &Store, world: &World) -> Option<String> {
     for (name, snapshot) in store.all(Kind::Snapshot).filter(|(_, s)| is_ready(s) && !is_deleting(s)) {
         let content = content_of(store, snapshot);
         if !content.is_some_and(|content| stored(world, content).any(|(_, whole)| whole)) {
@@ -59,7 +59,7 @@ pub fn always(store: &Store, world: &World) -> Option<String> {
 }
 
 /// What was left on purpose, by contents that are gone and were to stay.
-pub fn retained(store: &Store, world: &World) -> BTreeSet<Place> {
+pub fn retained(store: &Store, world: &World) -> BTreeSet<StorageKey> {
     let log = store.log(Kind::Content);
     let gone = log.iter().filter(|change| change.gone).map(|change| &change.object);
     // What an admin deletes before we have seen it goes without us.
@@ -129,19 +129,19 @@ fn can_be_made(store: &Store, snapshot: &Value) -> bool {
 }
 
 /// At the end: what is wrong with snapshots.
-pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>) -> Vec<(Broken, String)> {
+pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) -> Vec<(Guarantee, String)> {
     let mut wrong = Vec::new();
-    let mut needed: BTreeSet<&Place> = BTreeSet::new();
+    let mut needed: BTreeSet<&StorageKey> = BTreeSet::new();
     for (name, content) in store.all(Kind::Content) {
         needed.extend(stored(world, content).map(|(place, _)| place));
         let snapshot = snapshot_of(store, content);
         let stays = text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content);
         let read = is_read(store, content);
         if snapshot.is_none() && !stays && !read && !text(content, "/spec/volumeSnapshotRef/uid").is_empty() {
-            wrong.push((Broken::Leaked, format!("content {} is nobody's", name.name)));
+            wrong.push((Guarantee::Leaked, format!("content {} is nobody's", name.name)));
         }
         if is_deleting(content) && !read && snapshot.is_none_or(is_deleting) {
-            wrong.push((Broken::Stuck, format!("content {} does not go", name.name)));
+            wrong.push((Guarantee::Stuck, format!("content {} does not go", name.name)));
         }
         // One that an admin has deleted first waits for its VolumeSnapshot, and then for claims.
         let first = is_deleting(content) && snapshot.is_some_and(|snapshot| !is_deleting(snapshot));
@@ -150,20 +150,20 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>) -> Vec<(B
             let there = |of: &Value| uid(of) == claim && has_finalizer(of, names::CLAIM_FINALIZER);
             if !store.all(Kind::Claim).any(|(_, of)| there(of)) {
                 let what = format!("content {} is kept for claim {claim}, which needs it no more", name.name);
-                wrong.push((Broken::Stuck, what));
+                wrong.push((Guarantee::Stuck, what));
             }
         }
     }
     for place in world.snapshots.keys().filter(|place| !needed.contains(place) && !waived.contains(place)) {
-        wrong.push((Broken::Leaked, format!("the snapshot {place:?} has no content")));
+        wrong.push((Guarantee::Leaked, format!("the snapshot {place:?} has no content")));
     }
     for (name, snapshot) in store.all(Kind::Snapshot) {
         let content = content_of(store, snapshot);
         if is_deleting(snapshot) && !content.is_some_and(|content| is_read(store, content)) {
-            wrong.push((Broken::Stuck, format!("snapshot {name} does not go")));
+            wrong.push((Guarantee::Stuck, format!("snapshot {name} does not go")));
         }
         if !is_deleting(snapshot) && !is_ready(snapshot) && can_be_made(store, snapshot) {
-            wrong.push((Broken::Stuck, format!("snapshot {name} is not ready: {}", snapshot["status"])));
+            wrong.push((Guarantee::Stuck, format!("snapshot {name} is not ready: {}", snapshot["status"])));
         }
     }
     for (name, claim) in store.all(Kind::Claim) {
@@ -171,7 +171,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>) -> Vec<(B
             let content = store.get(Kind::Content, &ObjectName::new("", names::content_name(of)));
             if content.is_none_or(|content| is_ready(content)) {
                 wrong.push((
-                    Broken::Stuck,
+                    Guarantee::Stuck,
                     format!("claim {name} is kept for the snapshot {of}, which needs it no more"),
                 ));
             }

@@ -1,7 +1,7 @@
 //! Faults of the orchestrator's processes: they die, restart, take over, and pause; and clocks are set.
 
-use super::{Going, History};
-use crate::people::snapshot_classes;
+use super::{History, StepResult};
+use crate::actors::snapshot_classes;
 use crate::replica::Replica;
 use crate::store::{KINDS, Kind};
 use crate::trace::{count, line};
@@ -20,11 +20,11 @@ pub(super) struct Stall {
 impl History {
     /// A process begins.
     pub(super) fn start(&mut self) {
-        self.born += 1;
-        line(|| format!("orchestrator {} starts", self.born));
+        self.created += 1;
+        line(|| format!("orchestrator {} starts", self.created));
         let clock = self.time.clock();
         let mut replica = Replica::new(
-            self.born,
+            self.created,
             &self.wire,
             &self.identity,
             clock,
@@ -37,14 +37,14 @@ impl History {
     }
 
     /// One leads, by the Lease; where that is the history's fault, the others do not know it.
-    pub(super) fn elect(&mut self) -> Going {
+    pub(super) fn elect(&mut self) -> StepResult {
         if self.replicas.is_empty() {
             return Ok(());
         }
         let leader = self.rng.below(self.replicas.len());
         self.hand_over(self.replicas[leader].number)?;
         for (at, replica) in self.replicas.iter_mut().enumerate() {
-            replica.lead(at == leader || self.profile.unaware);
+            replica.lead(at == leader || self.profile.old_leader_continues);
         }
         line(|| format!("orchestrator {} leads", self.replicas[leader].number));
         Ok(())
@@ -57,22 +57,22 @@ impl History {
     }
 
     /// A process stands still, or its watch of a kind.
-    pub(super) fn stands_still(&self, replica: usize, kind: Option<Kind>) -> bool {
+    pub(super) fn is_stalled(&self, replica: usize, kind: Option<Kind>) -> bool {
         self.stalls.iter().any(|stall| stall.of == replica && (stall.kind.is_none() || stall.kind == kind))
     }
 
     /// A watch of a replica has something to say, and does.
     pub(super) fn shows(&self, replica: &Replica, kind: Kind) -> bool {
-        replica.is_behind(&self.store, kind) && !self.stands_still(replica.number, Some(kind))
+        replica.is_behind(&self.store, kind) && !self.is_stalled(replica.number, Some(kind))
     }
 
     /// Replicas that can begin a pass.
     pub(super) fn ready(&mut self) -> Vec<usize> {
-        let awake: Vec<bool> = self.replicas.iter().map(|replica| !self.stands_still(replica.number, None)).collect();
+        let awake: Vec<bool> = self.replicas.iter().map(|replica| !self.is_stalled(replica.number, None)).collect();
         (0..self.replicas.len()).filter(|at| awake[*at] && self.replicas[*at].is_ready()).collect()
     }
 
-    pub(super) fn fault(&mut self) -> Going {
+    pub(super) fn fault(&mut self) -> StepResult {
         let profile = &mut self.profile;
         let weights = [
             if self.replicas.is_empty() { 0 } else { profile.crashes as u32 },
@@ -100,7 +100,7 @@ impl History {
                         && pending.answer.is_none()
                         && self.rng.permille(300)
                     {
-                        self.late.push((&pending).into());
+                        self.late_requests.push((&pending).into());
                     }
                 }
                 drop(waiting);
@@ -110,7 +110,7 @@ impl History {
             }
             Some(1) => {
                 self.start();
-                if !self.replicas.iter().any(|replica| replica.leads) || self.profile.unaware {
+                if !self.replicas.iter().any(|replica| replica.leads) || self.profile.old_leader_continues {
                     self.elect()?;
                 }
             }

@@ -1,8 +1,8 @@
 //! Requests of the orchestrator on their way, and what can happen to them there.
 
-use super::{Going, History};
+use super::{History, StepResult};
 use crate::bugs::Bug;
-use crate::check::Wrong;
+use crate::check::Violation;
 use crate::store::Kind;
 use crate::trace::{count, line};
 use crate::wire::{Answer, Pending, Request, Verb};
@@ -12,15 +12,15 @@ use crate::{api, check};
 const MINUTE: u64 = 60 * 1000;
 
 /// A request for whose answer nobody waits any more.
-pub(super) struct Late {
+pub(super) struct LateRequest {
     from: usize,
     request: Request,
     since: u64,
 }
 
-impl From<&Pending> for Late {
+impl From<&Pending> for LateRequest {
     fn from(pending: &Pending) -> Self {
-        Late { from: pending.from, request: pending.request.clone(), since: pending.since }
+        LateRequest { from: pending.from, request: pending.request.clone(), since: pending.since }
     }
 }
 
@@ -34,25 +34,26 @@ impl History {
     /// What is late is too late.
     pub(super) fn give_up(&mut self) {
         let now = self.time.millis();
-        self.late.retain(|late| late.since + MINUTE >= now);
+        self.late_requests.retain(|late| late.since + MINUTE >= now);
     }
 
     /// A term begins. Who had the one before stopped writing 5 seconds earlier: what it had sent was carried out until
     /// then, or never is. A process that begins anew may have the name of one that died, so that the term goes on, and
     /// what that one had sent may still be on its way.
-    pub(super) fn hand_over(&mut self, to: usize) -> Going {
+    pub(super) fn hand_over(&mut self, to: usize) -> StepResult {
         if self.term == Some(to) {
             return Ok(());
         }
         let before = self.term.replace(to);
-        let reborn = to == self.born && before.is_some_and(|before| self.replicas.iter().all(|r| r.number != before));
+        let reborn =
+            to == self.created && before.is_some_and(|before| self.replicas.iter().all(|r| r.number != before));
         if reborn {
             return Ok(());
         }
         self.term = before;
         let open = self.open();
         for number in open {
-            let late = Late::from(&self.wire.waiting().requests[&number]);
+            let late = LateRequest::from(&self.wire.waiting().requests[&number]);
             if Some(late.from) == before && self.rng.permille(500) {
                 line(|| format!("{} → {}", late.from, late.request));
                 let answer = self.carry_out(late.from, late.request)?;
@@ -61,7 +62,7 @@ impl History {
                 }
             }
         }
-        for late in std::mem::take(&mut self.late) {
+        for late in std::mem::take(&mut self.late_requests) {
             if self.rng.permille(500) {
                 line(|| format!("late, from {}: {}", late.from, late.request));
                 self.carry_out(late.from, late.request)?;
@@ -78,17 +79,17 @@ impl History {
     }
 
     /// A request reaches the API server, or does not.
-    pub(super) fn request(&mut self) -> Going {
+    pub(super) fn request(&mut self) -> StepResult {
         let open = self.open();
-        let choice = self.rng.below(open.len() + self.late.len());
+        let choice = self.rng.below(open.len() + self.late_requests.len());
         let Some(number) = open.get(choice).copied() else {
-            let Late { from, request, .. } = self.late.remove(choice - open.len());
+            let LateRequest { from, request, .. } = self.late_requests.remove(choice - open.len());
             line(|| format!("late, from {from}: {request}"));
             count("requests that were late");
             self.carry_out(from, request)?;
             return Ok(());
         };
-        let late = Late::from(&self.wire.waiting().requests[&number]);
+        let late = LateRequest::from(&self.wire.waiting().requests[&number]);
         let (from, request) = (late.from, late.request.clone());
         count("requests");
         let profile = &self.profile;
@@ -113,7 +114,7 @@ impl History {
             }
         } else if self.rng.permille(profile.late) {
             line(|| format!("{from} → {request} is given up on its way"));
-            self.late.push(late);
+            self.late_requests.push(late);
             Answer::broken()
         } else {
             line(|| format!("{from} → {request}"));
@@ -134,17 +135,17 @@ impl History {
         Ok(())
     }
 
-    fn carry_out(&mut self, from: usize, mut request: Request) -> Result<Answer, Vec<Wrong>> {
+    fn carry_out(&mut self, from: usize, mut request: Request) -> Result<Answer, Vec<Violation>> {
         if let Some(bug) = self.bug {
             bug.distort(&mut self.store, &mut request);
             let replica = self.replicas.iter().find(|replica| replica.number == from);
-            let seen = replica.map_or(0, |replica| replica.seen(request.kind));
+            let seen = replica.map_or(0, |replica| replica.cache(request.kind));
             if let Some(answer) = bug.answer(&self.store, &request, seen) {
                 return Ok(answer);
             }
         }
         // Who removes a Job removes the record of its attempt: the next may have its number.
-        if !self.profile.by_hand
+        if !self.profile.manual_removals
             && let Some(wrong) = check::batches::second_job(&self.store, &request)
         {
             return Err(vec![wrong]);
@@ -161,7 +162,7 @@ impl History {
 
     /// An answer reaches the orchestrator.
     pub(super) fn answer(&mut self) {
-        let is_given = |pending: &Pending| pending.answer.is_some() && !self.stands_still(pending.from, None);
+        let is_given = |pending: &Pending| pending.answer.is_some() && !self.is_stalled(pending.from, None);
         let mut waiting = self.wire.waiting();
         let given: Vec<u64> = waiting.requests.iter().filter(|(_, p)| is_given(p)).map(|(number, _)| *number).collect();
         let number = *self.rng.pick(&given);

@@ -11,7 +11,7 @@ use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};
 use serde_json::{Value, json};
 
-use super::{Place, VOLUME_PROTECTION, World, end_pod, snapshots};
+use super::{StorageKey, VOLUME_PROTECTION, World, end_pod, snapshots};
 use crate::check::batches::ended_for_others;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -47,7 +47,7 @@ pub(super) enum Act {
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(super) request: RunRequest,
-    pub(super) place: Place,
+    pub(super) storage_key: StorageKey,
     /// Its number in the batch, from 1.
     member: usize,
     script: bool,
@@ -74,7 +74,7 @@ pub struct Container {
 
 impl Container {
     /// What a container that is killed has left: a batch its lines, of which the last may not be whole.
-    pub(super) fn told_when_killed(&self, rng: &mut Rng, otherwise: &str) -> String {
+    pub(super) fn outcome_when_killed(&self, rng: &mut Rng, otherwise: &str) -> String {
         if !self.batch {
             return otherwise.to_owned();
         }
@@ -188,7 +188,7 @@ impl World {
             (true, true) => request.node_name.clone(),
             (true, false) => text(pod, "/spec/nodeName").to_owned(),
         };
-        let place = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
+        let storage_key = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
         if snapshots::is_empty(store, &request) {
             self.wrong.push(format!("the run for claim {} is not told what it is made of", request.claim.name));
         }
@@ -243,15 +243,15 @@ impl World {
                 "kubelet: {name} starts on {}: {} {:?} {acts:?}",
                 text(pod, "/spec/nodeName"),
                 request.operation,
-                place
+                storage_key
             )
         });
         let meets = |other: &&Process| {
             let of_snapshot = |request: &RunRequest| snapshots::stored_as(request).is_some();
             if of_snapshot(&request) || of_snapshot(&other.request) {
                 return of_snapshot(&request) == of_snapshot(&other.request)
-                    && other.place == place
-                    && !(profile.by_hand && other.request.operation == request.operation);
+                    && other.storage_key == storage_key
+                    && !(profile.manual_removals && other.request.operation == request.operation);
             }
             let both_make = other.request.operation != Operation::Delete && request.operation != Operation::Delete;
             // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
@@ -261,9 +261,9 @@ impl World {
             // delete twice does no harm.
             let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
             match both_make {
-                false if deletes && profile.by_hand => false,
-                true => makes && other.request.claim_uuid == request.claim_uuid && !profile.by_hand,
-                false => other.place == place,
+                false if deletes && profile.manual_removals => false,
+                true => makes && other.request.claim_uuid == request.claim_uuid && !profile.manual_removals,
+                false => other.storage_key == storage_key,
             }
         };
         let met = self.processes().find(meets).map(|other| other.request.operation);
@@ -273,7 +273,7 @@ impl World {
                 request.claim_uuid, request.operation
             ));
         }
-        Process { script: get("SCRIPT").is_some(), reserved: profile.policies, request, place, member, acts }
+        Process { script: get("SCRIPT").is_some(), reserved: profile.policies, request, storage_key, member, acts }
     }
 
     /// A container does one thing more.
@@ -293,31 +293,31 @@ impl World {
                 self.read(&process);
             }
             Act::Make => {
-                line(|| format!("backend: {:?} is made", process.place));
-                self.changed |= self.backend.insert(process.place.clone());
+                line(|| format!("backend: {:?} is made", process.storage_key));
+                self.changed |= self.backend.insert(process.storage_key.clone());
             }
             Act::Remove => {
-                line(|| format!("backend: {:?} is removed", process.place));
-                self.changed |= self.backend.remove(&process.place);
+                line(|| format!("backend: {:?} is removed", process.storage_key));
+                self.changed |= self.backend.remove(&process.storage_key);
             }
             Act::Grow => {
-                if !self.backend.contains(&process.place) {
+                if !self.backend.contains(&process.storage_key) {
                     process.acts = vec![Act::Exit(65)];
                 }
             }
             Act::Modify { whole } => {
                 let class = process.request.attributes_class.clone();
-                line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.place));
-                self.attributes.insert(process.place.0.clone(), whole.then_some(class));
+                line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.storage_key));
+                self.attributes.insert(process.storage_key.0.clone(), whole.then_some(class));
             }
             Act::Store { whole } => {
-                line(|| format!("backend: snapshot {:?} is stored, whole: {whole}", process.place));
-                self.snapshots.insert(process.place.clone(), whole);
+                line(|| format!("backend: snapshot {:?} is stored, whole: {whole}", process.storage_key));
+                self.snapshots.insert(process.storage_key.clone(), whole);
                 self.changed = true;
             }
             Act::Discard => {
-                line(|| format!("backend: snapshot {:?} is removed", process.place));
-                self.changed |= self.snapshots.remove(&process.place).is_some();
+                line(|| format!("backend: snapshot {:?} is removed", process.storage_key));
+                self.changed |= self.snapshots.remove(&process.storage_key).is_some();
             }
             Act::Publish { wrong } => {
                 if let Err(code) = self.publish(store, &process, wrong) {
@@ -354,7 +354,7 @@ impl World {
 
     /// What the image does as its last act.
     fn publish(&mut self, store: &mut Store, process: &Process, wrong: bool) -> Result<(), i32> {
-        let (id, node) = &process.place;
+        let (id, node) = &process.storage_key;
         let path = format!("/vol/{id}");
         let mut source = PersistentVolumeSpec::default();
         match node.is_empty() {
@@ -384,12 +384,12 @@ impl World {
                 return Err(75);
             }
             let same = annotation(there, names::CLAIM_UUID) == process.request.claim.uid
-                && self.made.get(uid(there)) == Some(&process.place);
+                && self.made.get(uid(there)) == Some(&process.storage_key);
             return if same { Ok(()) } else { Err(65) };
         }
         line(|| format!("image: creates volume {}{}", name.name, if wrong { ", which is too small" } else { "" }));
         if let Some(created) = store.create(Kind::Volume, pv) {
-            self.made.insert(uid(&created).to_owned(), process.place.clone());
+            self.made.insert(uid(&created).to_owned(), process.storage_key.clone());
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use flex_provisioner::object::ObjectName;
 use serde_json::json;
 
 use super::image::{Act, Process};
-use super::{Place, World};
+use super::{StorageKey, World};
 use crate::rng::Rng;
 use crate::store::{Kind, Store, is_deleting, text, uid};
 use crate::trace::count;
@@ -50,14 +50,14 @@ pub(super) fn acts(operation: Operation, bad: Option<i32>, rng: &mut Rng) -> Vec
 
 impl World {
     /// All storage, of volumes and of snapshots.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn storage_keys(&self) -> impl Iterator<Item = &StorageKey> {
         self.backend.iter().chain(self.snapshots.keys())
     }
 
     /// What a copy or a snapshot is made of must be there, whole, and where the process is.
     pub(super) fn read(&mut self, process: &Process) {
-        let Process { request, place, .. } = process;
-        let on = |node: &str| if place.1.is_empty() { String::new() } else { node.to_owned() };
+        let Process { request, storage_key, .. } = process;
+        let on = |node: &str| if storage_key.1.is_empty() { String::new() } else { node.to_owned() };
         let (from, there) = match (&request.clone_of, &request.snapshot) {
             (Some(original), _) => {
                 let from = (original.id.clone(), on(&original.node));
@@ -76,8 +76,8 @@ impl World {
                 (from, there)
             }
         };
-        if !there || from.1 != place.1 {
-            self.wrong.push(format!("{place:?} is made as a copy of {from:?}, which is not there"));
+        if !there || from.1 != storage_key.1 {
+            self.wrong.push(format!("{storage_key:?} is made as a copy of {from:?}, which is not there"));
         }
     }
 }

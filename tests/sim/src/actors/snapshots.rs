@@ -8,7 +8,7 @@ use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
-use super::{People, claim, is_local};
+use super::{Actors, claim, is_local};
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
@@ -46,16 +46,16 @@ fn node_of(content: &Value) -> String {
     text(&made_by, "/node").to_owned()
 }
 
-impl People {
+impl Actors {
     /// A user makes a snapshot, deletes one, or asks for a claim that is made from one; an admin brings one along, deletes a
     /// content, or takes the finalizers off a snapshot that does not go fast enough.
     pub(super) fn touch_snapshot(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, profile: &Profile) {
         match rng.below(11) {
-            0..=3 => People::snapshot(store, rng),
-            4 | 5 => People::delete_snapshot(store, rng),
+            0..=3 => Actors::snapshot(store, rng),
+            4 | 5 => Actors::delete_snapshot(store, rng),
             6 | 7 => self.restore(store, world, rng),
-            8 if !is_local(profile.classes[0]) => People::give(store, world),
-            9 => People::force_away(store, rng),
+            8 if !is_local(profile.classes[0]) => Actors::give(store, world),
+            9 => Actors::remove_finalizers(store, rng),
             _ => {
                 let contents = all(store, Kind::Content);
                 if !contents.is_empty() {
@@ -68,7 +68,7 @@ impl People {
     }
 
     fn snapshot(store: &mut Store, rng: &mut Rng) {
-        let claims = People::claims(store);
+        let claims = Actors::claims(store);
         let name = *rng.pick(&["s", "t"]);
         let class = *rng.pick(&[Some("snaps"), Some("snaps"), Some("kept-snaps"), None]);
         if claims.is_empty() {
@@ -97,7 +97,7 @@ impl People {
     }
 
     /// As with `kubectl delete` and a patch that takes away all finalizers. Its content knows nothing of it.
-    fn force_away(store: &mut Store, rng: &mut Rng) {
+    fn remove_finalizers(store: &mut Store, rng: &mut Rng) {
         if let Some(name) = some_snapshot(store, rng) {
             line(|| format!("admin: deletes snapshot {name}, and takes its finalizers off"));
             count("snapshots forced away");
@@ -149,7 +149,7 @@ impl People {
     }
 
     /// Users give up snapshots of what is on nodes that do not come back, and admins let go of those that are there.
-    pub(super) fn discard_snapshots(&self, store: &mut Store, world: &World) {
+    pub(super) fn delete_all_snapshots(&self, store: &mut Store, world: &World) {
         for (name, content) in all(store, Kind::Content) {
             let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
             let of = store.get(Kind::Snapshot, &of).cloned();

@@ -33,7 +33,7 @@ pub const OTHERS: &str = "other.example/in-use";
 
 /// Users and admins.
 #[derive(Debug, Default)]
-pub struct People {
+pub struct Actors {
     /// The classes of this history.
     classes: Vec<&'static str>,
     /// The configs as they should be.
@@ -136,10 +136,10 @@ fn claim(name: &str, class: &str, annotations: &Value) -> Value {
     })
 }
 
-impl People {
+impl Actors {
     /// The cluster as it is at first, with things in it that are nobody's business.
     pub fn new(store: &mut Store, profile: &Profile) -> Self {
-        let mut people = People { classes: profile.classes.clone(), ..People::default() };
+        let mut people = Actors { classes: profile.classes.clone(), ..Actors::default() };
         for name in NODES {
             store.create(Kind::Node, node(name));
         }
@@ -209,7 +209,7 @@ impl People {
             4,
             if profile.volumes { 4 } else { 0 },
             if profile.growth { 6 } else { 0 },
-            if profile.by_hand { 6 } else { 0 },
+            if profile.manual_removals { 6 } else { 0 },
             if profile.configs { 4 } else { 0 },
             if profile.nodes { 4 } else { 0 },
             if profile.others { 6 } else { 0 },
@@ -226,7 +226,7 @@ impl People {
                 }
             }
             Some(1) => {
-                let claims = People::claims(store);
+                let claims = Actors::claims(store);
                 if !claims.is_empty() {
                     let (name, _) = rng.pick(&claims);
                     line(|| format!("user: deletes claim {name}"));
@@ -235,9 +235,9 @@ impl People {
                 }
             }
             Some(2) => self.touch_volume(store, rng),
-            Some(3) if rng.permille(500) => People::modify(store, rng),
-            Some(3) => People::grow(store, rng),
-            Some(4) => self.by_hand(store, rng),
+            Some(3) if rng.permille(500) => Actors::modify(store, rng),
+            Some(3) => Actors::grow(store, rng),
+            Some(4) => self.remove_by_hand(store, rng),
             Some(5) => self.touch_config(store, rng, profile),
             Some(6) => {
                 let name = ObjectName::new("", *rng.pick(NODES));
@@ -253,11 +253,11 @@ impl People {
                     }
                 }
             }
-            Some(7) => People::mark(store, world, rng),
+            Some(7) => Actors::mark(store, world, rng),
             Some(8) => self.swap(store, rng),
             Some(9) => match store.is_closed(VENDOR) {
                 true => self.open(store),
-                false => People::close(store),
+                false => Actors::close(store),
             },
             Some(11) => self.lose(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
@@ -271,7 +271,7 @@ impl People {
         if self.classes.contains(&"vendor") && store.get(Kind::Namespace, &name).is_none() {
             line(|| format!("admin: creates namespace {VENDOR}"));
             store.create(Kind::Namespace, json!({ "metadata": { "name": VENDOR, "finalizers": ["kubernetes"] } }));
-            (0..self.configs.len()).for_each(|at| self.mend(store, at));
+            (0..self.configs.len()).for_each(|at| self.fix_config(store, at));
         }
     }
 
@@ -301,15 +301,15 @@ impl People {
 
     /// Another controller puts its finalizer on something, or takes it off.
     fn mark(store: &mut Store, world: &mut World, rng: &mut Rng) {
-        let mut all: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
-        all.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
+        let mut all: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
+        all.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
         if all.is_empty() {
             return;
         }
         let (kind, (name, object)) = rng.pick(&all);
         let mark = (*kind, name.clone(), uid(object).to_owned());
         if world.marked.contains(&mark) {
-            return People::unmark(store, world, &mark);
+            return Actors::unmark(store, world, &mark);
         }
         if !is_deleting(object) {
             line(|| format!("another controller: puts its finalizer on {kind:?} {name}"));
@@ -346,7 +346,7 @@ impl People {
         let name = *rng.pick(&["a", "b", "c"]);
         let class = *rng.pick(&self.classes);
         let mut annotations = json!({});
-        let claims = People::claims(store);
+        let claims = Actors::claims(store);
         if rng.permille(100) && !claims.is_empty() {
             let (from, original) = rng.pick(&claims);
             line(|| format!("user: copies claim {from} with its annotations"));
@@ -378,7 +378,7 @@ impl People {
     }
 
     fn touch_volume(&self, store: &mut Store, rng: &mut Rng) {
-        let volumes = People::volumes(store);
+        let volumes = Actors::volumes(store);
         if volumes.is_empty() {
             return;
         }
@@ -395,7 +395,7 @@ impl People {
         store.update(Kind::Volume, name, |volume| volume["spec"]["persistentVolumeReclaimPolicy"] = json!(policy));
     }
 
-    fn by_hand(&self, store: &mut Store, rng: &mut Rng) {
+    fn remove_by_hand(&self, store: &mut Store, rng: &mut Rng) {
         let kind = *rng.pick(&[Kind::Job, Kind::Pod]);
         let there: Vec<ObjectName> = store
             .all(kind)
@@ -423,7 +423,7 @@ impl People {
                 let version = format!("registry.example/images/maker:{}", 1 + rng.below(3));
                 line(|| format!("admin: config {name} gets image {version}"));
                 self.configs[at]["data"]["image"] = json!(version);
-                self.mend(store, at);
+                self.fix_config(store, at);
             }
             1 if profile.typos => {
                 line(|| format!("admin: config {name} names an image that is not there"));
@@ -439,12 +439,12 @@ impl People {
                 line(|| format!("admin: deletes config {name}"));
                 store.remove(Kind::Config, &name);
             }
-            _ => self.mend(store, at),
+            _ => self.fix_config(store, at),
         }
     }
 
     /// A config is again as it should be.
-    fn mend(&self, store: &mut Store, at: usize) {
+    fn fix_config(&self, store: &mut Store, at: usize) {
         let right = &self.configs[at];
         let name = crate::store::name_of(right);
         if store.is_closed(&name.namespace) {
@@ -457,11 +457,11 @@ impl People {
     }
 
     /// Everything that only a person can put right is put right.
-    pub fn repair(&mut self, store: &mut Store, world: &mut World, profile: &Profile) {
+    pub fn repair_all(&mut self, store: &mut Store, world: &mut World, profile: &Profile) {
         for mark in world.marked.clone() {
-            People::unmark(store, world, &mark);
+            Actors::unmark(store, world, &mark);
         }
-        (0..self.configs.len()).for_each(|at| self.mend(store, at));
+        (0..self.configs.len()).for_each(|at| self.fix_config(store, at));
         let gone: Vec<&str> =
             NODES.iter().copied().filter(|name| store.get(Kind::Node, &ObjectName::new("", *name)).is_none()).collect();
         for (at, name) in gone.iter().enumerate() {
@@ -475,16 +475,16 @@ impl People {
             }
         }
         self.vouch(store, world);
-        self.discard(store, world);
+        self.delete_all(store, world);
     }
 
     /// Admins delete volumes that were refused, and let go of what waits for nodes that do not come back.
-    pub fn discard(&self, store: &mut Store, world: &World) {
+    pub fn delete_all(&self, store: &mut Store, world: &World) {
         self.open(store);
-        self.discard_snapshots(store, world);
-        let mut waiting: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
+        self.delete_all_snapshots(store, world);
+        let mut waiting: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
         waiting.retain(|(_, (_, claim))| is_deleting(claim));
-        waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
+        waiting.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
         for (kind, (name, object)) in waiting {
             // What was never adopted says in its affinity where it is.
             let noted = Some(annotation(&object, names::NODES)).filter(|nodes| !nodes.is_empty());
@@ -500,7 +500,7 @@ impl People {
                 });
             }
         }
-        for (name, volume) in People::volumes(store) {
+        for (name, volume) in Actors::volumes(store) {
             if !annotation(&volume, names::QUARANTINE).is_empty() && !is_deleting(&volume) {
                 line(|| format!("admin: deletes volume {}, which was refused", name.name));
                 store.delete(Kind::Volume, &name);
@@ -520,15 +520,15 @@ impl People {
     pub fn leave(&mut self, store: &mut Store, rng: &mut Rng) {
         for at in 0..self.configs.len() {
             if self.configs[at]["data"].as_object_mut().is_some_and(|data| data.remove("pool").is_some()) {
-                self.mend(store, at);
+                self.fix_config(store, at);
             }
         }
         if self.classes.contains(&"vendor") && rng.permille(500) {
-            People::close(store);
+            Actors::close(store);
         }
-        for (name, _) in People::claims(store) {
+        for (name, _) in Actors::claims(store) {
             store.delete(Kind::Claim, &name);
         }
-        People::leave_snapshots(store);
+        Actors::leave_snapshots(store);
     }
 }

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
-use super::{ATTRIBUTES, People};
+use super::{ATTRIBUTES, Actors};
 use crate::rng::Rng;
 use crate::store::{Kind, Store, text};
 use crate::trace::{count, line};
 
-impl People {
+impl Actors {
     /// A user asks for other attributes, or goes back.
     pub(super) fn modify(store: &mut Store, rng: &mut Rng) {
-        let bound = People::bound(store);
+        let bound = Actors::bound(store);
         if bound.is_empty() {
             return;
         }
@@ -34,7 +34,7 @@ impl People {
 
     /// Bound claims whose volumes can be changed.
     fn bound(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
-        let mut bound = People::claims(store);
+        let mut bound = Actors::claims(store);
         bound.retain(|(_, claim)| {
             text(claim, "/status/phase") == "Bound"
                 && !matches!(text(claim, "/spec/storageClassName"), "local" | "loose" | "pure")
@@ -44,7 +44,7 @@ impl People {
 
     /// A user asks for more.
     pub(super) fn grow(store: &mut Store, rng: &mut Rng) {
-        let bound = People::bound(store);
+        let bound = Actors::bound(store);
         if bound.is_empty() {
             return;
         }

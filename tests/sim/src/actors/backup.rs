@@ -5,18 +5,18 @@ use flex_provisioner::model::volume::adoption_mark;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
-use super::{OTHERS, People};
+use super::{Actors, OTHERS};
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, finalizers, is_deleting, label, text, uid};
 use crate::trace::{count, line};
-use crate::world::{CLAIM_PROTECTION, Place, World};
+use crate::world::{CLAIM_PROTECTION, StorageKey, World};
 
 /// A claim and its volume as they were saved.
 #[derive(Clone, Debug)]
 pub struct Lost {
     claim: Value,
     volume: Value,
-    place: Place,
+    storage_key: StorageKey,
     order: usize,
 }
 
@@ -35,7 +35,7 @@ pub fn is_restored(volume: &Value) -> bool {
     !annotation(volume, names::PROVENANCE).is_empty() && text(volume, "/status/reason").is_empty()
 }
 
-impl People {
+impl Actors {
     /// Somebody loses a claim with its volume, of which there is a backup, with or without what Kubernetes had written on both.
     pub(super) fn lose(&mut self, store: &mut Store, world: &World, rng: &mut Rng) {
         let quiet = |object: &Value| {
@@ -54,7 +54,7 @@ impl People {
             let stands = bound && marked && plain && !busy && quiet(volume) && world.backend.contains(&place);
             stands.then(|| (volume.clone(), place))
         };
-        let candidates: Vec<_> = People::claims(store)
+        let candidates: Vec<_> = Actors::claims(store)
             .into_iter()
             .filter(|(_, claim)| quiet(claim))
             .filter(|(name, _)| self.backups.iter().all(|backup| crate::store::name_of(backup) != *name))
@@ -75,13 +75,13 @@ impl People {
         line(|| format!("somebody: loses claim {name} and its volume"));
         store.remove(Kind::Claim, &name);
         store.remove(Kind::Volume, &crate::store::name_of(&volume));
-        self.lost.push(Lost { claim: new_claim, volume: new_volume, place, order: rng.below(3) });
+        self.lost.push(Lost { claim: new_claim, volume: new_volume, storage_key: place, order: rng.below(3) });
     }
 
     /// What was lost is restored, once Kubernetes' own controllers know of the loss: the claim before its volume, after it, or
     /// much later.
     pub fn bring_back(&mut self, store: &mut Store, world: &mut World) {
-        for Lost { claim, volume, place, order } in std::mem::take(&mut self.lost) {
+        for Lost { claim, volume, storage_key: place, order } in std::mem::take(&mut self.lost) {
             line(|| format!("somebody: restores volume {} from a backup", crate::store::name_of(&volume).name));
             count("volumes restored");
             if order == 0 {
@@ -116,7 +116,7 @@ impl People {
             }
         }
         // Without its claimRef a volume is anybody's for the moment until it is reserved.
-        for (name, claim) in People::claims(store) {
+        for (name, claim) in Actors::claims(store) {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(&claim, "/spec/volumeName")));
             let of = |volume: &std::rc::Rc<Value>| text(volume, "/spec/claimRef/uid").to_owned();
             let restored = volume.filter(|volume| world.restored.contains_key(uid(volume))).map(of);
@@ -129,7 +129,7 @@ impl People {
         }
         // Nor has a claim anything to wait for whose restored volume was deleted.
         let places: Vec<_> = world.restored.values().map(|(id, _)| names::pv_name(id)).collect();
-        for (name, claim) in People::claims(store) {
+        for (name, claim) in Actors::claims(store) {
             let volume = text(&claim, "/spec/volumeName");
             let is_gone = store.get(Kind::Volume, &ObjectName::new("", volume)).is_none();
             if is_gone && places.iter().any(|place| place == volume) {
@@ -137,7 +137,7 @@ impl People {
                 store.remove(Kind::Claim, &name);
             }
         }
-        for (name, volume) in People::volumes(store) {
+        for (name, volume) in Actors::volumes(store) {
             let Some(place) = world.restored.get(uid(&volume)).cloned() else { continue };
             let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
             // Kubernetes binds it to the claim that it is reserved for, if that suits it.
