@@ -18,7 +18,7 @@ use crate::state::index::{BatchEntry, WorkItem};
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let (step, come, woken) = context.shared.index().collected(name);
     context.shared.queue.add_all(woken);
-    tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
+    tracing::debug!(item = "batch", batch = name, ?step, come = come.len(), "decided");
     if let Step::Wait(left) = step {
         return Ok(Requeue::After(left));
     }
@@ -47,7 +47,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
         }
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
-    tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
+    tracing::warn!(batch = name, why, "batch Job refused; its claims get runs of their own");
     context.shared.change(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
 }

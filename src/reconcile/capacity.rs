@@ -30,7 +30,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         emit_on_config(context, &config, tell);
     }
     for step in steps {
-        tracing::debug!(?step, "decided about capacity");
+        tracing::debug!(item = "capacity", ?step, "decided");
         execute(context, step, now).await?;
     }
     Ok(context.wait(requeue_at, &[]))

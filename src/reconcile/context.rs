@@ -100,7 +100,7 @@ impl Context {
         if self.shared.index().acquire_slot(job, slot_request, recipe) {
             return None;
         }
-        tracing::debug!(job, "waits for a place");
+        tracing::debug!(job, "waits for a slot");
         self.shared.change(|index| index.wait_for_slot(slot_request, recipe));
         Some(Requeue::WaitingForSlot)
     }
@@ -172,15 +172,15 @@ impl Context {
         }
     }
 
-    pub(super) fn retry_after(&self, key: &WorkItem) -> Duration {
+    pub(super) fn retry_after(&self, item: &WorkItem) -> Duration {
         let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
-        let count = failures.entry(key.clone()).or_default();
+        let count = failures.entry(item.clone()).or_default();
         *count += 1;
         Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
     }
 
-    pub(super) fn succeeded(&self, key: &WorkItem) {
-        self.failures.lock().expect("no code panics while it holds the failures").remove(key);
+    pub(super) fn succeeded(&self, item: &WorkItem) {
+        self.failures.lock().expect("no code panics while it holds the failures").remove(item);
     }
 }
 

@@ -29,7 +29,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         sightings.track(find(&snapshot, now), context.clock.passed(), again)
     };
     context.metrics.orphans(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
-    tracing::debug!(found = sightings.len(), "looked for what is left over");
+    tracing::debug!(found = sightings.len(), "sweep finished");
     let mut claims = None;
     for sighting in sightings.iter().filter(|sighting| sighting.confirmed) {
         let finding = &sighting.finding;
@@ -83,7 +83,7 @@ fn object_ref(finding: &Finding) -> ObjectRef {
 fn emit_finding(context: &Context, finding: &Finding) {
     let Finding { kind, severity, object, detail, remedy, .. } = finding;
     if kind.is_told() || object.uid.is_empty() {
-        tracing::warn!(%kind, %object, detail, remedy, "something is left over, or does not get on");
+        tracing::warn!(%kind, %object, detail, remedy, "found an orphaned or stuck object");
         return;
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());

@@ -38,11 +38,11 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
-pub fn reconcile<'a>(context: &'a Context, key: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
-    if context.shared.index().is_stale(key) {
+pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
+    if context.shared.index().is_stale(item) {
         return std::future::ready(Ok(Requeue::CacheStale)).boxed();
     }
-    match key {
+    match item {
         WorkItem::Configs => config::reconcile(context).boxed(),
         WorkItem::Claim(name) => claim::reconcile(context, name).boxed(),
         WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
@@ -57,9 +57,9 @@ pub fn reconcile<'a>(context: &'a Context, key: &'a WorkItem) -> BoxFuture<'a, R
 }
 
 /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
-fn emit_refused(context: &Context, key: &WorkItem, error: &WriteError) {
+fn emit_refused(context: &Context, item: &WorkItem, error: &WriteError) {
     let index = context.shared.index();
-    let (object, reason) = match key {
+    let (object, reason) = match item {
         WorkItem::Claim(name) => match index.claim(name) {
             Some(claim) => (ObjectRef::claim(&claim), contract::names::reason::PROVISIONING_FAILED),
             None => return,
@@ -90,13 +90,13 @@ fn emit_refused(context: &Context, key: &WorkItem, error: &WriteError) {
 /// out because the API server did not answer.
 pub fn requeue_after(
     context: &Context,
-    key: &WorkItem,
+    item: &WorkItem,
     outcome: Option<Result<Requeue, WriteError>>,
 ) -> Option<Duration> {
     match outcome {
         Some(Ok(requeue)) => {
             if !matches!(requeue, Requeue::CacheStale) {
-                context.succeeded(key);
+                context.succeeded(item);
             }
             match requeue {
                 Requeue::Done => None,
@@ -109,23 +109,23 @@ pub fn requeue_after(
         // This happens all the time: somebody else wrote first. The event of that write requeues the item; the
         // delay is for the case that the event came before the refusal.
         Some(Err(WriteError::Conflict(what))) => {
-            tracing::debug!(what, "changed meanwhile");
+            tracing::debug!(what, "conflict: somebody else wrote first");
             context.metrics.errors("conflict");
             Some(Duration::from_millis(200))
         }
         Some(Err(error)) => {
-            let delay = context.retry_after(key).max(error.retry_after().unwrap_or_default());
+            let delay = context.retry_after(item).max(error.retry_after().unwrap_or_default());
             context.metrics.errors(error.category());
             if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
-                emit_refused(context, key, &error);
+                emit_refused(context, item, &error);
             }
-            tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
+            tracing::warn!(?item, %error, ?delay, "step failed, requeued");
             Some(delay)
         }
         None => {
-            let delay = context.retry_after(key);
+            let delay = context.retry_after(item);
             context.metrics.errors("timeout");
-            tracing::warn!(?key, ?delay, "the API server did not answer in time; the step is repeated");
+            tracing::warn!(?item, ?delay, "the API server did not answer in time; the step is repeated");
             Some(delay)
         }
     }
@@ -137,17 +137,17 @@ pub fn start(context: &Arc<Context>) {
         let context = context.clone();
         tokio::spawn(async move {
             loop {
-                let key = context.shared.queue.next().await;
-                work(&context, &key).await;
-                context.shared.queue.done(&key);
+                let item = context.shared.queue.next().await;
+                work(&context, &item).await;
+                context.shared.queue.done(&item);
             }
         });
     }
 }
 
-async fn work(context: &Context, key: &WorkItem) {
-    let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, key)).await.ok();
-    if let Some(delay) = requeue_after(context, key, outcome) {
-        context.shared.queue.add_after(key.clone(), delay);
+async fn work(context: &Context, item: &WorkItem) {
+    let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, item)).await.ok();
+    if let Some(delay) = requeue_after(context, item, outcome) {
+        context.shared.queue.add_after(item.clone(), delay);
     }
 }

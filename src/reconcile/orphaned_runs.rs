@@ -110,7 +110,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         },
         context.clock.now(),
     );
-    tracing::debug!(leftovers.id, step = ?decision.step, "decided what is left when its owner is gone");
+    tracing::debug!(item = "orphaned runs", leftovers.id, step = ?decision.step, "decided");
     match (decision.step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
             for job in
@@ -171,7 +171,7 @@ async fn start(
     if let Some(wait) = context.wait_for_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(wait);
     }
-    tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
+    tracing::info!(job = %run.name, "late run: deleting what it may have made");
     match start_delete_job(context, recipe, &request, target, None).await? {
         None => Ok(Requeue::JobCreated),
         Some(cause) => {

@@ -27,7 +27,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
     context.metrics.ready(context.shared.index().pooled_counts());
     let Some((recipe, steps, claims_wait)) = decided else { return Ok(Requeue::Done) };
     if !steps.is_empty() {
-        tracing::debug!(class, ?steps, "decided about a pool");
+        tracing::debug!(item = "pool", class, ?steps, "decided");
     }
     // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);

@@ -19,7 +19,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
             hash(format!("{}/{}", context.identity.instance, context.timestamp()).as_bytes())
         );
         let step = context.shared.index().next_probe(&name);
-        tracing::debug!(?step, "decided about markers");
+        tracing::debug!(item = "sync probe", ?step, "decided");
         match step {
             Step::Nothing => return Ok(Requeue::Done),
             Step::Wait(left) => return Ok(Requeue::After(left)),
