@@ -265,11 +265,11 @@ fn runs(
 ) {
     let attempt = Attempt { number, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
     let request = request(operation, claim, recipe, &identity(), "https://api:443", attempt);
-    let place = RunTarget {
+    let location = RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: node.filter(|_| recipe.placement == Placement::SelectedNode),
         scope: scope.to_owned(),
         ..RunTarget::default()
     };
-    sound(&job(recipe, &request, &place), recipe, &request);
+    sound(&job(recipe, &request, &location), recipe, &request);
 }

@@ -146,9 +146,9 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
         assert!(known && !problem.message.is_empty(), "{problem:?}");
         check_request_size(&problem.to_string(), 2048);
     }
-    let told = annotation(verdict);
-    check_request_size(&told, VERDICT);
-    check_request_size(&event_note(&told), 1024);
+    let message = annotation(verdict);
+    check_request_size(&message, VERDICT);
+    check_request_size(&event_note(&message), 1024);
     let ClassLookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
     match &class.recipe {
         Ok(recipe) => {
@@ -192,8 +192,8 @@ fn renders(recipe: &Recipe) {
     let node = "node-1".to_owned();
     let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
-    let place = RunTarget { namespace: recipe.config.namespace.clone(), node: Some(node), ..RunTarget::default() };
-    let job = job(recipe, &request, &place);
+    let location = RunTarget { namespace: recipe.config.namespace.clone(), node: Some(node), ..RunTarget::default() };
+    let job = job(recipe, &request, &location);
     // What the admin writes elsewhere than in parameters is meant to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";
     if recipe.record.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {

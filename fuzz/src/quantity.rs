@@ -72,8 +72,8 @@ fn exact(text: &str) -> Exact {
 
 /// The powers of two and ten that a unit stands for.
 fn unit(suffix: &str) -> Option<(i64, i64)> {
-    if let Some(place) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix) {
-        return Some((10 * (place as i64 + 1), 0));
+    if let Some(location) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix) {
+        return Some((10 * (location as i64 + 1), 0));
     }
     if let Some(exponent) = suffix.strip_prefix(['e', 'E']).filter(|exponent| !exponent.is_empty()) {
         let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
@@ -83,6 +83,6 @@ fn unit(suffix: &str) -> Option<(i64, i64)> {
         let size: i64 = format!("0{digits}").parse().unwrap_or(i64::MAX);
         return (size <= 60).then_some((0, if exponent.starts_with('-') { -size } else { size }));
     }
-    let place = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter().position(|unit| *unit == suffix)?;
-    Some((0, 3 * place as i64 - 9))
+    let location = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter().position(|unit| *unit == suffix)?;
+    Some((0, 3 * location as i64 - 9))
 }

@@ -49,13 +49,13 @@ pub fn check(data: &[u8]) {
     match &state {
         RunState::Absent => assert!(job.is_none() && pods.iter().all(Pod::is_over)),
         RunState::Running => {}
-        RunState::Stuck { cause, .. } => told(cause),
+        RunState::Stuck { cause, .. } => warning_event(cause),
         RunState::Succeeded => {
             let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));
             assert!(job.as_ref().is_some_and(|job| job.complete) || done, "nobody said so");
         }
         RunState::Failed { cause, kind, pods_ended, .. } => {
-            told(cause);
+            warning_event(cause);
             let said =
                 pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::failure(end.code) == *kind);
             assert!(*kind == Failure::Retry || said, "{kind:?} of no exit code");
@@ -64,7 +64,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn told(cause: &Cause) {
+fn warning_event(cause: &Cause) {
     assert!(!cause.message.is_empty());
     check_request_size(&cause.reason, REASON);
     check_request_size(&cause.message, MESSAGE);

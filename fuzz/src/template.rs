@@ -169,8 +169,8 @@ fn template(text: &str) {
         let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), ..Attempt::default() };
         let request =
             request(Operation::Provision, &Claim::from(&claim), &recipe, &identity(), "https://api:443", attempt);
-        let place = RunTarget { namespace: "admin".into(), node: node.clone(), ..RunTarget::default() };
-        let job = job(&recipe, &request, &place);
+        let location = RunTarget { namespace: "admin".into(), node: node.clone(), ..RunTarget::default() };
+        let job = job(&recipe, &request, &location);
         if text.contains(crate::draw::MARKER) {
             // The admin's own text is where the admin put it.
             reads_back(&job);

@@ -306,7 +306,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
         let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
-        let place = RunTarget {
+        let location = RunTarget {
             namespace: "admin".into(),
             node: Some(node).filter(|node| !node.is_empty()),
             scope: volume.name.clone(),
@@ -316,6 +316,6 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             attributes: None,
             without_account: false,
         };
-        sound(&job(recipe, &request, &place), recipe, &request);
+        sound(&job(recipe, &request, &location), recipe, &request);
     }
 }

@@ -145,17 +145,17 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     assert_eq!(spec.service_account_name, recipe.service_account);
     let [container] = spec.containers.as_slice() else { panic!("{} containers", spec.containers.len()) };
     assert_eq!((container.name.as_str(), container.image.as_ref()), (CONTAINER, Some(&recipe.image)));
-    for (words, wanted) in [(&container.command, &recipe.command), (&container.args, &recipe.args)] {
+    for (texts, wanted) in [(&container.command, &recipe.command), (&container.args, &recipe.args)] {
         if !wanted.is_empty() {
-            let plain: Vec<_> = words.iter().flatten().map(|word| unescaped(word)).collect();
+            let plain: Vec<_> = texts.iter().flatten().map(|word| unescaped(word)).collect();
             assert_eq!(&plain, wanted);
         }
     }
 
     let env = container.env.clone().unwrap_or_default();
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for variable in &env {
-        assert!(seen.insert(&variable.name), "{} stands there twice", variable.name);
+        assert!(observed.insert(&variable.name), "{} stands there twice", variable.name);
         let size = variable.name.len() + variable.value.as_ref().map_or(0, String::len) + 2;
         assert!(size < VARIABLE * 2, "{} has {size} bytes", variable.name);
     }

@@ -46,20 +46,20 @@ pub enum LeaseStep {
 }
 
 /// Decides the next step of a candidate: a pure function.
-pub fn decide(seen: Option<&ObservedLease>, me: &str) -> LeaseStep {
-    match seen {
+pub fn decide(observed: Option<&ObservedLease>, me: &str) -> LeaseStep {
+    match observed {
         None => LeaseStep::Create,
-        Some(seen) if seen.holder == me => LeaseStep::Renew,
-        Some(seen) if seen.holder.is_empty() || seen.unchanged >= TERM => LeaseStep::Take,
+        Some(observed) if observed.holder == me => LeaseStep::Renew,
+        Some(observed) if observed.holder.is_empty() || observed.unchanged >= TERM => LeaseStep::Take,
         Some(_) => LeaseStep::Wait,
     }
 }
 
 /// Returns the time to wait, at most `wish`. It never passes the time at which a holder stops by itself. A candidate
 /// that does not lead, or should have stopped already, waits for `wish`.
-fn left(renewed: Option<Instant>, wish: Duration) -> Duration {
-    let left = renewed.map(|at| RENEW_BY.saturating_sub(at.elapsed()));
-    left.filter(|left| !left.is_zero()).map_or(wish, |left| left.min(wish))
+fn remaining(renewed: Option<Instant>, requested: Duration) -> Duration {
+    let remaining = renewed.map(|at| RENEW_BY.saturating_sub(at.elapsed()));
+    remaining.filter(|remaining| !remaining.is_zero()).map_or(requested, |remaining| remaining.min(requested))
 }
 
 /// A replica that competes for the Lease.
@@ -87,12 +87,12 @@ impl LeaderElector {
 
     /// Competes until `stop` says otherwise, then releases the Lease.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut seen: Option<(String, Instant)> = None;
+        let mut observed: Option<(String, Instant)> = None;
         let mut renewed: Option<Instant> = None;
         loop {
             // The term counts from before the write, because from then on others may see the Lease unchanged.
             let began = Instant::now();
-            match tokio::time::timeout(left(renewed, LEASE_POLL * 2), self.poll(&mut seen)).await {
+            match tokio::time::timeout(remaining(renewed, LEASE_POLL * 2), self.poll(&mut observed)).await {
                 Ok(Ok(true)) => {
                     renewed = Some(began);
                     self.fence.open(began + RENEW_BY);
@@ -111,7 +111,7 @@ impl LeaderElector {
                 self.lead(false);
             }
             let stopped = tokio::select! {
-                () = tokio::time::sleep(left(renewed, LEASE_POLL)) => false,
+                () = tokio::time::sleep(remaining(renewed, LEASE_POLL)) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
             if stopped {
@@ -135,14 +135,14 @@ impl LeaderElector {
     }
 
     /// Reads the Lease once, and takes one step. Returns whether this candidate leads.
-    async fn poll(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
+    async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
         let view = lease.as_ref().map(|lease| {
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
-            if seen.as_ref().is_none_or(|(before, _)| *before != version) {
-                *seen = Some((version.clone(), Instant::now()));
+            if observed.as_ref().is_none_or(|(before, _)| *before != version) {
+                *observed = Some((version.clone(), Instant::now()));
             }
-            let unchanged = seen.as_ref().map_or(Duration::ZERO, |(_, at)| at.elapsed());
+            let unchanged = observed.as_ref().map_or(Duration::ZERO, |(_, at)| at.elapsed());
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
             ObservedLease { holder, version, unchanged }
         });
@@ -198,23 +198,23 @@ mod tests {
     #[test]
     fn a_holder_looks_up_when_it_has_to_stop() {
         let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds));
-        assert_eq!(left(None, LEASE_POLL), LEASE_POLL);
-        assert_eq!(left(ago(1), LEASE_POLL), LEASE_POLL);
-        assert!(left(ago(9), LEASE_POLL) <= Duration::from_secs(1));
-        assert_eq!(left(ago(30), LEASE_POLL), LEASE_POLL, "it has stopped; no haste");
+        assert_eq!(remaining(None, LEASE_POLL), LEASE_POLL);
+        assert_eq!(remaining(ago(1), LEASE_POLL), LEASE_POLL);
+        assert!(remaining(ago(9), LEASE_POLL) <= Duration::from_secs(1));
+        assert_eq!(remaining(ago(30), LEASE_POLL), LEASE_POLL, "it has stopped; no haste");
     }
 
     #[test]
     fn table() {
-        let seen = |holder: &str, unchanged: u64| ObservedLease {
+        let observed = |holder: &str, unchanged: u64| ObservedLease {
             holder: holder.into(),
             version: "1".into(),
             unchanged: Duration::from_secs(unchanged),
         };
         assert_eq!(decide(None, "a"), LeaseStep::Create);
-        assert_eq!(decide(Some(&seen("a", 100)), "a"), LeaseStep::Renew);
-        assert_eq!(decide(Some(&seen("b", 14)), "a"), LeaseStep::Wait);
-        assert_eq!(decide(Some(&seen("b", 15)), "a"), LeaseStep::Take);
-        assert_eq!(decide(Some(&seen("", 0)), "a"), LeaseStep::Take);
+        assert_eq!(decide(Some(&observed("a", 100)), "a"), LeaseStep::Renew);
+        assert_eq!(decide(Some(&observed("b", 14)), "a"), LeaseStep::Wait);
+        assert_eq!(decide(Some(&observed("b", 15)), "a"), LeaseStep::Take);
+        assert_eq!(decide(Some(&observed("", 0)), "a"), LeaseStep::Take);
     }
 }

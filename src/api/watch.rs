@@ -163,7 +163,7 @@ fn follow<K, V>(
                     if absent == 0 {
                         let is_gone = is_forbidden(&error) && is_gone(&client, &namespace).await;
                         let without = without.filter(|_| !is_gone);
-                        tell_of_absence(&kind, &namespace, without, &error);
+                        log_absence(&kind, &namespace, without, &error);
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
@@ -218,7 +218,7 @@ fn without(kind: &str) -> Option<&'static str> {
 }
 
 /// Logs once which features are off, where all kinds of a feature are missing.
-fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
+fn log_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
     match (without, is_forbidden(error), kind) {
         (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
         (Some(off), true, _) => tracing::warn!(

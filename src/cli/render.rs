@@ -107,9 +107,9 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
             request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
         let pinned = node.as_deref().and_then(|node| recipe.required_node(node)).map(str::to_owned);
         let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
-        let place =
+        let location =
             RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };
-        let job = job(recipe, &request, &place);
+        let job = job(recipe, &request, &location);
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
             Output::Table => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),

@@ -128,7 +128,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             %admin_address,
             "started"
         );
-        tokio::spawn(tell_of_policies(client));
+        tokio::spawn(log_policies(client));
         let began = std::time::Instant::now();
         let listed = shared.clone();
         tokio::spawn(async move {
@@ -176,7 +176,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Logs which features are off without admission policies. The orchestrator itself does not depend on them.
-async fn tell_of_policies(client: kube::Client) {
+async fn log_policies(client: kube::Client) {
     match crate::api::policies::read(&client).await {
         Ok(live) => tracing::info!("{}", policies::summary(&policies::states(&live))),
         Err(why) => tracing::info!("whether the admission policies are installed is not known: {why}"),

@@ -160,8 +160,8 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
 
 /// Checks whether the claim requests more than it has.
 fn grows(claim: &Claim) -> bool {
-    let wish = claim.size.as_ref().copied().unwrap_or_default();
-    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < wish)
+    let requested = claim.size.as_ref().copied().unwrap_or_default();
+    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < requested)
 }
 
 /// Counts the claims of a class by state, such as `Bound 3, Failed 1`.
@@ -253,8 +253,8 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
         for row in open {
             let Row { claim, class, state, attempt, age, .. } = row;
-            let words = if row.failure.is_some() { row.describe() } else { "-".into() };
-            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
+            let texts = if row.failure.is_some() { row.describe() } else { "-".into() };
+            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {texts}");
         }
     }
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
@@ -303,7 +303,7 @@ fn print_capacities(capacities: &Capacities) {
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
         let why = line(why, usize::MAX);
-        say!("{class:<24} {at:<44} {:>12} {why}", published.room());
+        say!("{class:<24} {at:<44} {:>12} {why}", published.describe());
     }
 }
 
@@ -381,8 +381,8 @@ mod tests {
     use super::*;
     use crate::config::classes::Identity;
 
-    pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
-        let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": words });
+    pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, texts: &str) -> Row {
+        let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": texts });
         let failure = LastFailure::read(&text.to_string());
         assert!(failure.is_some());
         Row {
@@ -481,7 +481,7 @@ mod tests {
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
         assert_eq!(says(&[bound("a")]), "ok");
-        let row = |name: &str, words: &str| failed(name, 1, Failure::Retry, 9, words);
+        let row = |name: &str, texts: &str| failed(name, 1, Failure::Retry, 9, texts);
         assert_eq!(
             says(&[row("a", "exit code 75: off")]),
             "failing: 1 claim, last team/a: ExitCode: exit code 75: off"

@@ -92,16 +92,16 @@ fn check(files: &[File], identity: &Identity) -> Checked {
     let nothing = checked.configs.is_empty() && !checked.findings.iter().any(|finding| finding.severity == "error");
     if nothing && let Some(file) = files.first() {
         let message = "no provisioner ConfigMap was found, so that nothing is checked; it has the labels `type: provisioner-config` and `storage-class: CLASS`";
-        checked.tell(&file.name, 1, "error", message);
+        checked.report(&file.name, 1, "error", message);
     } else if files.is_empty() {
-        checked.tell("", 0, "error", "no file was found in these directories; files of YAML end with .yaml or .yml");
+        checked.report("", 0, "error", "no file was found in these directories; files of YAML end with .yaml or .yml");
     }
     checked.findings.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
     checked
 }
 
 impl Checked {
-    fn tell(&mut self, file: &str, line: u64, severity: &'static str, message: impl Into<String>) {
+    fn report(&mut self, file: &str, line: u64, severity: &'static str, message: impl Into<String>) {
         self.findings.push(Finding { file: file.to_owned(), line, severity, message: message.into() });
     }
 
@@ -109,7 +109,7 @@ impl Checked {
         let before = (self.configs.len(), self.objects.len(), self.findings.len());
         let (documents, unreadable) = document::read(&file.text);
         for error in unreadable {
-            self.tell(&file.name, error.line, "error", error.problem.to_string());
+            self.report(&file.name, error.line, "error", error.problem.to_string());
         }
         let mut accounts = Vec::new();
         for document in documents {
@@ -138,7 +138,7 @@ impl Checked {
         }
         if file.named && before == (self.configs.len(), self.objects.len(), self.findings.len()) {
             let message = "has no provisioner ConfigMap and no StorageClass, so that nothing in this file is checked";
-            self.tell(&file.name, 1, "warning", message);
+            self.report(&file.name, 1, "warning", message);
         }
     }
 
@@ -150,7 +150,7 @@ impl Checked {
             let message = format!(
                 "ConfigMap {name} {why}, and the provisioner does not see it; write the label `type: provisioner-config`"
             );
-            self.tell(&file.name, lines.of(""), "warning", message);
+            self.report(&file.name, lines.of(""), "warning", message);
         }
         let namespaces = &identity.config_namespaces;
         let usual = namespaces.first().cloned().unwrap_or_default();
@@ -158,14 +158,14 @@ impl Checked {
             let message = format!(
                 "ConfigMap {name} names no namespace, so that it gets that of kubectl's context; write `namespace: {usual}`"
             );
-            self.tell(&file.name, lines.of(""), "warning", message);
+            self.report(&file.name, lines.of(""), "warning", message);
             config.name.namespace = usual;
         } else if !namespaces.contains(&config.name.namespace) {
             let (own, known) = (&config.name.namespace, namespaces.join(", "));
             let message = format!(
                 "ConfigMap {name} is in the namespace {own}, where the provisioner does not look; write `namespace: {usual}`. If `run` has `--config-namespace {own}`, give it to `validate`, too; looked for in {known}"
             );
-            self.tell(&file.name, lines.of(""), "warning", message);
+            self.report(&file.name, lines.of(""), "warning", message);
         }
         if let Some(at) = self.configs.iter().position(|found| found.config.name == config.name) {
             let (here, Found { file: other, lines, .. }) = (lines.of(""), self.configs.remove(at));
@@ -173,7 +173,7 @@ impl Checked {
                 "ConfigMap {} stands in {}:{}, too, and the one that is applied last counts; give one of them another name",
                 config.name, file.name, here
             );
-            self.tell(&other, lines.of(""), "warning", message);
+            self.report(&other, lines.of(""), "warning", message);
         }
         // In a file, the earlier config counts as the older one.
         config.created = format!("{:09}", self.configs.len());
@@ -183,11 +183,11 @@ impl Checked {
     fn other(&mut self, file: &File, kind: &str, line: u64) {
         if kind == "List" {
             let message = "is a List, which is not looked into; write its items as documents of their own, with `---` between them";
-            return self.tell(&file.name, line, "error", message);
+            return self.report(&file.name, line, "error", message);
         }
         let meant = ["ConfigMap", "StorageClass"].into_iter().find(|known| slips::reads_like(kind, known));
         if let Some(meant) = meant {
-            self.tell(&file.name, line, "error", format!("`{kind}` is no kind of object; did you mean `{meant}`?"));
+            self.report(&file.name, line, "error", format!("`{kind}` is no kind of object; did you mean `{meant}`?"));
         }
     }
 

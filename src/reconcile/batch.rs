@@ -19,8 +19,8 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     let (step, come, woken) = context.shared.index().collected(name);
     context.shared.queue.add_all(woken);
     tracing::debug!(item = "batch", batch = name, ?step, come = come.len(), "decided");
-    if let Step::Wait(left) = step {
-        return Ok(Requeue::After(left));
+    if let Step::Wait(remaining) = step {
+        return Ok(Requeue::After(remaining));
     }
     let Some(first) = come.first() else { return Ok(Requeue::Done) };
     let _creation = Creation { context, name };
@@ -119,10 +119,10 @@ impl Context {
 
     /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
     pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
-        let seen: (Vec<Arc<Job>>, Vec<_>) = {
+        let observed: (Vec<Arc<Job>>, Vec<_>) = {
             let index = self.shared.index();
             (index.jobs_of(name), index.pods_of(name))
         };
-        self.is_run_unseen(Operation::Provision, name, namespace, (&seen.0, &seen.1)).await
+        self.is_run_unseen(Operation::Provision, name, namespace, (&observed.0, &observed.1)).await
     }
 }

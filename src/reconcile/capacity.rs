@@ -21,8 +21,8 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         context.metrics.capacities(std::iter::empty());
         return Ok(Requeue::Done);
     }
-    if let Some(left) = context.capacity.begin(context.clock.passed()) {
-        return Ok(Requeue::After(left));
+    if let Some(remaining) = context.capacity.begin(context.clock.passed()) {
+        return Ok(Requeue::After(remaining));
     }
     let now = context.clock.now();
     let Plan { steps, events, requeue_at } = planned(context, now);
@@ -81,12 +81,12 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, run } => {
-            let seen = published(&segment.object_name());
+            let observed = published(&segment.object_name());
             // The watches of Jobs and of published objects may differ. A run whose answer is published must not be
             // repeated.
             let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
             let there = writes.read_capacity(&segment.object_name()).await?;
-            if there.as_ref().map(version) != seen.as_deref().map(version) {
+            if there.as_ref().map(version) != observed.as_deref().map(version) {
                 return Err(WriteError::Conflict(format!("what is known of the room of {segment}")));
             }
             let ts = context.timestamp();
@@ -96,7 +96,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
                 Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
-                    let (publish, tell) = refused(&segment, &source, &run, &cause.message, seen.as_deref(), now);
+                    let (publish, tell) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
                     emit_on_config(context, &source.recipe.config, tell);
                     Box::pin(execute(context, publish, now)).await?;
                 }

@@ -127,10 +127,10 @@ impl Context {
         namespace: Option<&str>,
         (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
     ) -> Result<bool, WriteError> {
-        let seen = |uid: &String| jobs.iter().any(|job| job.uid == *uid) || pods.iter().any(|pod| pod.uid == *uid);
+        let observed = |uid: &String| jobs.iter().any(|job| job.uid == *uid) || pods.iter().any(|pod| pod.uid == *uid);
         let namespaces = self.identity.config_namespaces.iter();
         for namespace in namespaces.filter(|other| namespace.is_none_or(|of| of == other.as_str())) {
-            if !self.writes.runs(operation, namespace, id).await?.iter().all(seen) {
+            if !self.writes.runs(operation, namespace, id).await?.iter().all(observed) {
                 return Ok(true);
             }
         }

@@ -151,7 +151,7 @@ impl SourceSnapshotObservation {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(crate::snapshot::request::told(&fresh))
+        Ok(crate::snapshot::request::snapshot_properties(&fresh))
     }
 }
 

@@ -16,12 +16,13 @@ impl RateLimit {
     /// Returns the time to wait; `None` begins a reconcile.
     pub(super) fn begin(&self, now: Duration) -> Option<Duration> {
         let mut last = self.0.lock().expect("no code panics while it holds the pace");
-        let left =
-            last.and_then(|last| MIN_INTERVAL.checked_sub(now.saturating_sub(last))).filter(|left| !left.is_zero());
-        if left.is_none() {
+        let remaining = last
+            .and_then(|last| MIN_INTERVAL.checked_sub(now.saturating_sub(last)))
+            .filter(|remaining| !remaining.is_zero());
+        if remaining.is_none() {
             *last = Some(now);
         }
-        left
+        remaining
     }
 }
 

@@ -99,10 +99,10 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         let now = context.class_recipe(&recipe.class);
         with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
-    let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
+    let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let decision = orphaned_runs::decide(
         &Observed {
-            provisions: &seen,
+            provisions: &observed,
             has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
             recipe: recipe.as_deref(),

@@ -22,7 +22,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         tracing::debug!(item = "sync probe", ?step, "decided");
         match step {
             Step::Nothing => return Ok(Requeue::Done),
-            Step::Wait(left) => return Ok(Requeue::After(left)),
+            Step::Wait(remaining) => return Ok(Requeue::After(remaining)),
             Step::Create => match context.writes.create_probe(&name).await {
                 Ok(()) => return Ok(Requeue::After(PROBE_TIMEOUT)),
                 Err(error) => {

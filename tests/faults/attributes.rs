@@ -23,9 +23,9 @@ impl Site<'_> {
 
     /// The user asks for other attributes.
     pub async fn ask_for_attributes(&self, claim: &str, name: &str) {
-        let wish = json!({ "spec": { "volumeAttributesClassName": format!("{}-{name}", self.name) } });
+        let requested = json!({ "spec": { "volumeAttributesClassName": format!("{}-{name}", self.name) } });
         let claims = self.api::<PersistentVolumeClaim>();
-        claims.patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await.expect("the wish is accepted");
+        claims.patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await.expect("the wish is accepted");
     }
 
     /// Waits until a claim has attributes, and nothing of the way there is left.

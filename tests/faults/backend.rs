@@ -23,7 +23,7 @@ pub struct Backend {
     /// The nodes of volumes that are on one.
     homes: Mutex<HashMap<String, String>>,
     /// What attempts without room have left, by volume id and node, each with its claim as `namespace/name`.
-    left: Mutex<BTreeMap<(String, String), String>>,
+    leftovers: Mutex<BTreeMap<(String, String), String>>,
     broken: Mutex<Vec<String>>,
 }
 
@@ -69,7 +69,7 @@ impl Backend {
             read: Mutex::default(),
             snapshots: Mutex::default(),
             homes: Mutex::default(),
-            left: Mutex::default(),
+            leftovers: Mutex::default(),
             broken: Mutex::default(),
         }
     }
@@ -108,12 +108,12 @@ impl Backend {
 
     /// An attempt that finds no room on a node leaves something there.
     pub fn leave(&self, id: &str, node: &str, claim: &str) {
-        lock(&self.left).insert((id.to_owned(), node.to_owned()), claim.to_owned());
+        lock(&self.leftovers).insert((id.to_owned(), node.to_owned()), claim.to_owned());
     }
 
     /// Removes what an attempt without room has left on a node. Returns whether there was something.
     pub fn clear(&self, id: &str, node: &str) -> bool {
-        lock(&self.left).remove(&(id.to_owned(), node.to_owned())).is_some()
+        lock(&self.leftovers).remove(&(id.to_owned(), node.to_owned())).is_some()
     }
 
     /// Whether the volume is on another node than this.
@@ -201,9 +201,9 @@ impl Backend {
     }
 
     /// What was left on nodes by attempts for claims of a namespace.
-    pub fn left(&self, namespace: &str) -> Vec<String> {
-        let left = lock(&self.left);
-        let of = left.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
+    pub fn leftovers(&self, namespace: &str) -> Vec<String> {
+        let leftovers = lock(&self.leftovers);
+        let of = leftovers.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
         of.map(|((id, node), _)| format!("{id} on {node}")).collect()
     }
 

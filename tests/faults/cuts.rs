@@ -106,10 +106,10 @@ struct Effect {
 }
 
 fn effects(writes: &[Written]) -> Vec<Effect> {
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     let effect = |written: &Written| {
-        let latest = seen.last().copied();
-        let changes = !written.refused && written.revision.is_none_or(|revision| seen.insert(revision));
+        let latest = observed.last().copied();
+        let changes = !written.refused && written.revision.is_none_or(|revision| observed.insert(revision));
         let next = latest.is_some_and(|latest: u64| written.revision == Some(latest + 1));
         Effect { changes, follows: written.alone && next }
     };

@@ -25,8 +25,8 @@ fn signal(process: &Child, signal: &str) {
 
 fn fine<T>(site: &Site<'_>, replica: &str, result: Result<T, impl Into<Vec<Finding>>>) -> T {
     result.unwrap_or_else(|findings| {
-        let told: Vec<_> = findings.into().iter().map(ToString::to_string).collect();
-        panic!("{}\n--- {replica}:\n{}", told.join("\n"), site.log_end(replica))
+        let messages: Vec<_> = findings.into().iter().map(ToString::to_string).collect();
+        panic!("{}\n--- {replica}:\n{}", messages.join("\n"), site.log_end(replica))
     })
 }
 

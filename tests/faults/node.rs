@@ -124,14 +124,14 @@ async fn kubelet(shared: Arc<Shared>) {
     while let Some(pod) = stream.next().await {
         let Ok(pod) = pod else { continue };
         let uid = pod.uid().unwrap_or_default();
-        let going = pod.metadata.deletion_timestamp.is_some();
+        let terminating = pod.metadata.deletion_timestamp.is_some();
         match known.get(&uid) {
             Some(killed) => {
-                if going {
+                if terminating {
                     killed.send_replace(true);
                 }
             }
-            None if going => {}
+            None if terminating => {}
             None => {
                 let (kill, killed) = watch::channel(false);
                 known.insert(uid, kill);
@@ -144,7 +144,7 @@ async fn kubelet(shared: Arc<Shared>) {
 /// How a process ended.
 struct Exit {
     code: i32,
-    words: String,
+    message: String,
 }
 
 impl Shared {
@@ -189,10 +189,10 @@ impl Shared {
             .await;
         let exit = tokio::select! {
             exit = self.images(&requests, list.is_some(), (&namespace, &name)) => exit,
-            _ = killed.wait_for(|killed| *killed) => Exit { code: 137, words: String::new() },
+            _ = killed.wait_for(|killed| *killed) => Exit { code: 137, message: String::new() },
         };
         let reason = if exit.code == 0 { "Completed" } else { "Error" };
-        let ended = json!({ "terminated": { "exitCode": exit.code, "reason": reason, "message": exit.words, "startedAt": now(), "finishedAt": now() } });
+        let ended = json!({ "terminated": { "exitCode": exit.code, "reason": reason, "message": exit.message, "startedAt": now(), "finishedAt": now() } });
         let phase = if exit.code == 0 { "Succeeded" } else { "Failed" };
         status(json!({ "phase": phase, "containerStatuses": [container(ended, false)] })).await;
         // The process is dead: the API need not keep the pod for its sake.
@@ -207,8 +207,8 @@ impl Shared {
             return exits.remove(0);
         }
         let failed = exits.into_iter().enumerate().filter(|(_, exit)| exit.code != 0);
-        let failed = failed.map(|(at, Exit { code, words: message })| MemberFailure { member: at + 1, code, message });
-        Exit { code: 0, words: batch::write_outcomes(&failed.collect::<Vec<_>>()) }
+        let failed = failed.map(|(at, Exit { code, message })| MemberFailure { member: at + 1, code, message });
+        Exit { code: 0, message: batch::write_outcomes(&failed.collect::<Vec<_>>()) }
     }
 
     async fn image(&self, request: &RunRequest, namespace: &str, pod: &str) -> Exit {
@@ -227,11 +227,11 @@ impl Shared {
             Operation::Modify => self.modify(request).await,
             Operation::Capacity => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                Exit { code: 0, words: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
+                Exit { code: 0, message: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
             }
             Operation::Snapshot => self.snapshot(request, namespace).await,
             Operation::DeleteSnapshot => self.delete_snapshot(request, namespace).await,
-            Operation::List => Exit { code: 78, words: "this image cannot list".into() },
+            Operation::List => Exit { code: 78, message: "this image cannot list".into() },
         }
     }
 
@@ -251,20 +251,22 @@ impl Shared {
         let full = request.parameters.get(FULL).and_then(|full| full.parse().ok()).unwrap_or(0);
         if request.attempt <= full {
             self.backend.leave(&request.claim_uuid, &request.node_name, &claim);
-            return Exit { code: 69, words: "no room here".into() };
+            return Exit { code: 69, message: "no room here".into() };
         }
         self.backend.make(&request.claim_uuid, &request.node_name, &claim);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         if request.attempt <= fails {
-            return Exit { code: 75, words: "the array is busy".into() };
+            return Exit { code: 75, message: "the array is busy".into() };
         }
         self.pause(request, namespace, Stage::Made).await;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match volumes.create(&PostParams::default(), &nfs_volume_of(request)).await {
-            Ok(_) => Exit { code: 0, words: String::new() },
+            Ok(_) => Exit { code: 0, message: String::new() },
             // Of an attempt before this one.
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Exit { code: 0, words: String::new() },
-            Err(error) => Exit { code: 75, words: error.to_string() },
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                Exit { code: 0, message: String::new() }
+            }
+            Err(error) => Exit { code: 75, message: error.to_string() },
         }
     }
 
@@ -276,8 +278,8 @@ impl Shared {
         self.backend.keep_snapshot(&snapshot.id, &owner);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         match request.attempt <= fails {
-            true => Exit { code: 75, words: "the array is busy".into() },
-            false => Exit { code: 0, words: String::new() },
+            true => Exit { code: 75, message: "the array is busy".into() },
+            false => Exit { code: 0, message: String::new() },
         }
     }
 
@@ -296,7 +298,7 @@ impl Shared {
             ));
         }
         self.backend.remove_snapshot(&snapshot.id);
-        Exit { code: 0, words: String::new() }
+        Exit { code: 0, message: String::new() }
     }
 
     async fn expand(&self, request: &RunRequest) -> Exit {
@@ -304,24 +306,24 @@ impl Shared {
         match self.backend.volumes().contains_key(&request.claim_uuid) {
             true => {
                 self.backend.grow(&request.claim_uuid, request.size_bytes);
-                Exit { code: 0, words: String::new() }
+                Exit { code: 0, message: String::new() }
             }
-            false => Exit { code: 65, words: "no such volume".into() },
+            false => Exit { code: 65, message: "no such volume".into() },
         }
     }
 
     async fn modify(&self, request: &RunRequest) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if !self.backend.volumes().contains_key(&request.claim_uuid) {
-            return Exit { code: 65, words: "no such volume".into() };
+            return Exit { code: 65, message: "no such volume".into() };
         }
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         let fails = request.attempt <= fails;
         let class = if fails { "in between" } else { &request.attributes_class };
         self.backend.modify(&request.claim_uuid, class);
         match fails {
-            true => Exit { code: 75, words: "the array is busy".into() },
-            false => Exit { code: 0, words: String::new() },
+            true => Exit { code: 75, message: "the array is busy".into() },
+            false => Exit { code: 0, message: String::new() },
         }
     }
 
@@ -331,14 +333,14 @@ impl Shared {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let (id, node) = (&request.claim_uuid, &request.node_name);
         if self.backend.clear(id, node) || self.backend.is_elsewhere(id, node) {
-            return Exit { code: 0, words: String::new() };
+            return Exit { code: 0, message: String::new() };
         }
         if let Some(claim) = self.living_owner(&request.claim_uuid).await {
             self.backend
                 .broke(format!("volume {} of the living claim {claim} was deleted ({namespace})", request.claim_uuid));
         }
         self.backend.remove(&request.claim_uuid);
-        Exit { code: 0, words: String::new() }
+        Exit { code: 0, message: String::new() }
     }
 
     /// The claim whose storage this is, if it is there to stay: that for which it was made, or which was given it.

@@ -248,12 +248,12 @@ async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
             wire.held(&kind).await;
             if watches { late(wire, kind.resource, answer) } else { answer }
         }
-        Fate::IsRecorded(place, fault) => {
+        Fate::IsRecorded(location, fault) => {
             let (mut parts, body) = wire.forward(request).await.into_parts();
             parts.headers.remove(header::TRANSFER_ENCODING);
             // All of the answer, so that the write is carried out.
             let Ok(body) = to_bytes(body, LARGEST).await else { return StatusCode::BAD_GATEWAY.into_response() };
-            match wire.is_answered(place, fault, parts.status, &body) {
+            match wire.is_answered(location, fault, parts.status, &body) {
                 None => {
                     wire.held(&kind).await;
                     Response::from_parts(parts, Body::from(body))
@@ -348,19 +348,19 @@ impl Wire {
         tally.under_way += 1;
         let write = Write { kind: kind.clone(), number: tally.carried_out + tally.under_way };
         let fault = record.point.as_ref().filter(|point| point.write == write).map(|point| point.fault);
-        let place = record.writes.len();
+        let location = record.writes.len();
         record.writes.push(Written { write, alone, refused: false, revision: None });
         record.cut = fault == Some(Fault::CutBefore);
         record.undecided = fault.is_some() && !record.cut;
-        Some(if record.cut { Fate::Held } else { Fate::IsRecorded(place, fault) })
+        Some(if record.cut { Fate::Held } else { Fate::IsRecorded(location, fault) })
     }
 
     /// A write is answered. Says what happens to it.
-    fn is_answered(&self, place: usize, fault: Option<Fault>, status: StatusCode, answer: &[u8]) -> Option<Fault> {
+    fn is_answered(&self, location: usize, fault: Option<Fault>, status: StatusCode, answer: &[u8]) -> Option<Fault> {
         let object: Value = serde_json::from_slice(answer).unwrap_or_default();
         let revision = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let mut record = self.record();
-        let written = &mut record.writes[place];
+        let written = &mut record.writes[location];
         written.revision = revision.and_then(|revision| revision.parse().ok());
         written.refused = status.is_client_error();
         let (kind, refused) = (written.write.kind.clone(), written.refused);

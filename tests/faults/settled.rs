@@ -106,11 +106,11 @@ impl Site<'_> {
         }
         let objects: BTreeSet<String> = volumes.iter().map(|volume| volume.name_any()).collect();
         let storage: BTreeMap<_, _> = self.storage().into_iter().map(|id| (names::pv_name(&id), id)).collect();
-        for (_, left) in storage.iter().filter(|(name, _)| !objects.contains(*name)) {
-            find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
+        for (_, leftovers) in storage.iter().filter(|(name, _)| !objects.contains(*name)) {
+            find(Trouble::Leaked, format!("storage {leftovers} has no PersistentVolume"));
         }
-        for left in self.world.node.backend().left(&self.name) {
-            find(Trouble::Leaked, format!("an attempt has left {left}"));
+        for leftovers in self.world.node.backend().leftovers(&self.name) {
+            find(Trouble::Leaked, format!("an attempt has left {leftovers}"));
         }
         for lost in objects.iter().filter(|name| !storage.contains_key(*name)) {
             find(Trouble::Leaked, format!("volume {lost} has no storage"));
@@ -122,32 +122,32 @@ impl Site<'_> {
     async fn left_of_runs(&self) -> Vec<Finding> {
         let all = ListParams::default();
         let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
-        let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
+        let (kept, leftovers): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
         let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
         let pods = self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items;
         let without = pods.iter().filter(|pod| pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)));
-        let jobs = left.iter().map(|job| format!("Job {} is left", job.name_any()));
-        let left = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
-        left.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
+        let jobs = leftovers.iter().map(|job| format!("Job {} is left", job.name_any()));
+        let leftovers = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
+        leftovers.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
     }
 
     /// What of snapshots is left at the end, where there should be none.
     async fn left_of_snapshots(&self) -> Vec<Finding> {
-        let mut left = Vec::new();
+        let mut leftovers = Vec::new();
         let all = ListParams::default();
         for snapshot in self.api::<VolumeSnapshot>().list(&all).await.expect("snapshots are listed").items {
-            left.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
+            leftovers.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
         }
         let contents: Api<VolumeSnapshotContent> = Api::all(self.world.client.clone());
         let contents = contents.list(&all).await.expect("contents are listed").items;
         for content in contents.iter().filter(|content| content.spec.driver == provisioner(&self.name)) {
-            left.push((Trouble::Leaked, format!("content {} is left: {content:?}", content.name_any())));
+            leftovers.push((Trouble::Leaked, format!("content {} is left: {content:?}", content.name_any())));
         }
         let snapshots = self.world.node.backend().snapshots();
         for (id, of) in snapshots.iter().filter(|(_, of)| of.split('/').next() == Some(self.name.as_str())) {
-            left.push((Trouble::Leaked, format!("snapshot {id} of {of} is left on the backend")));
+            leftovers.push((Trouble::Leaked, format!("snapshot {id} of {of} is left on the backend")));
         }
-        left.into_iter().map(|(trouble, what)| Finding { trouble, what }).collect()
+        leftovers.into_iter().map(|(trouble, what)| Finding { trouble, what }).collect()
     }
 }
 

@@ -127,8 +127,8 @@ impl<'w> Site<'w> {
         loop {
             match look().await {
                 Ok(found) => return Ok(found),
-                Err(seen) if began.elapsed() > GUARD => {
-                    return Err(Finding { trouble: Trouble::Stuck, what: format!("{what}: {seen}") });
+                Err(observed) if began.elapsed() > GUARD => {
+                    return Err(Finding { trouble: Trouble::Stuck, what: format!("{what}: {observed}") });
                 }
                 Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
             }
@@ -244,8 +244,11 @@ impl<'w> Site<'w> {
 
     /// A user asks for another size.
     pub async fn ask(&self, name: &str, size: &str) {
-        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
-        self.claims().patch(name, &PatchParams::default(), &Patch::Merge(wish)).await.expect("the wish is accepted");
+        let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.claims()
+            .patch(name, &PatchParams::default(), &Patch::Merge(requested))
+            .await
+            .expect("the wish is accepted");
     }
 
     pub async fn delete_claim(&self, name: &str) {
@@ -262,8 +265,8 @@ impl<'w> Site<'w> {
         let claims = self.claims();
         self.until(&format!("claim {name} {what}"), || async {
             let claim = claims.get(name).await.map_err(|error| error.to_string())?;
-            let seen = format!("{:?} {:?}", claim.metadata.annotations, claim.status);
-            if is(&claim) { Ok(claim) } else { Err(seen) }
+            let observed = format!("{:?} {:?}", claim.metadata.annotations, claim.status);
+            if is(&claim) { Ok(claim) } else { Err(observed) }
         })
         .await
     }
@@ -380,8 +383,8 @@ impl<'w> Site<'w> {
     pub async fn cleared(&self) -> Result<(), Finding> {
         let backend = self.world.node.backend();
         self.until("what attempts have left is deleted", || async {
-            let left = backend.left(&self.name);
-            if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+            let leftovers = backend.leftovers(&self.name);
+            if leftovers.is_empty() { Ok(()) } else { Err(leftovers.join(", ")) }
         })
         .await
     }

@@ -29,8 +29,8 @@ impl Ring {
 
     /// The user asks for other attributes.
     async fn wish(&self, claim: &str, class: Option<&str>) -> Result<PersistentVolumeClaim, kube::Error> {
-        let wish = json!({ "spec": { "volumeAttributesClassName": class } });
-        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await
+        let requested = json!({ "spec": { "volumeAttributesClassName": class } });
+        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await
     }
 
     /// Waits until the claim says that its volume has the attributes of a class, and nothing of the way there is left.
@@ -58,8 +58,8 @@ impl Ring {
 
     async fn no_modify_jobs(&self, id: &str) {
         until("no modify Job is left", || async {
-            let left = self.jobs(ADMIN, "modify", id).await.len();
-            if left == 0 { Ok(()) } else { seen(left) }
+            let remaining = self.jobs(ADMIN, "modify", id).await.len();
+            if remaining == 0 { Ok(()) } else { seen(remaining) }
         })
         .await;
     }

@@ -149,8 +149,8 @@ impl Ring {
 
     async fn no_jobs_left(&self) {
         let gone = until("no Job is left", || async {
-            let left: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
-            if left.is_empty() { Ok(()) } else { seen(left) }
+            let leftovers: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+            if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
         });
         self.explained(gone).await;
     }
@@ -197,8 +197,8 @@ async fn a_burst_of_claims_takes_few_jobs_and_so_does_their_end() {
     .await;
     let began = Instant::now();
     ring.run().await;
-    let left = async || ring.volumes().list(&all).await.unwrap().items.len();
-    let sizes = ring.play_until_none(left).await;
+    let leftovers = async || ring.volumes().list(&all).await.unwrap().items.len();
+    let sizes = ring.play_until_none(leftovers).await;
     println!("100 volumes gone after {:?} by Jobs for {sizes:?}", began.elapsed());
     are_few(&sizes);
     assert_eq!(sizes.iter().sum::<usize>(), 100);
@@ -320,8 +320,9 @@ async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
     ring.pod_of(&job).await;
     ring.pod_ends(&job, 0, "").await;
     until("the batch's Job is gone", || async {
-        let left: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
-        if left.is_empty() { Ok(()) } else { seen(left) }
+        let leftovers: Vec<_> =
+            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
+        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
     })
     .await;
 }

@@ -57,8 +57,8 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 1);
         ring.pod_ends(&job, 0, "").await;
         until("the Job is gone", || async {
-            let left = ring.jobs(ADMIN, "provision", &uid(&claim)).await.len();
-            if left == 0 { Ok(()) } else { seen(left) }
+            let remaining = ring.jobs(ADMIN, "provision", &uid(&claim)).await.len();
+            if remaining == 0 { Ok(()) } else { seen(remaining) }
         })
         .await;
     }

@@ -103,9 +103,9 @@ impl Ring {
     }
 
     /// The image answers on a node.
-    async fn answers(&self, class: &str, node: &str, words: &str) -> Job {
+    async fn answers(&self, class: &str, node: &str, texts: &str) -> Job {
         let job = self.asked(class, node).await;
-        self.pod_ends(&job, 0, words).await;
+        self.pod_ends(&job, 0, texts).await;
         job
     }
 
@@ -257,8 +257,8 @@ async fn an_image_that_cannot_tell_keeps_nobody_from_its_nodes() {
         .await;
     let job = ring.asked("c", "").await;
     ring.pod_ends(&job, 64, "OPERATION is `capacity`: this image can provision").await;
-    let told = ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "this image can provision").await;
-    assert!(told.contains("class c") && told.contains("takes it to have room"), "{told}");
+    let message = ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "this image can provision").await;
+    assert!(message.contains("class c") && message.contains("takes it to have room"), "{message}");
     ring.tells(&[("c@", UNLIMITED)]).await;
     ring.looks(Some(true)).await;
     // It ends well, and says nothing.

@@ -86,8 +86,9 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     let began = Instant::now();
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     within(GUARD * 3, "all volumes are gone", || async {
-        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if left == 0 { Ok(()) } else { seen(left) }
+        let remaining =
+            ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if remaining == 0 { Ok(()) } else { seen(remaining) }
     })
     .await;
     println!("all deleted after {:?}", began.elapsed());

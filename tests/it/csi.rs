@@ -65,8 +65,8 @@ impl Scene {
         let all = ListParams::default();
         self.ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
         within(GUARD * 3, "all volumes are gone", || async {
-            let left = self.ring.volumes().list(&all).await.map_err(|error| error.to_string())?.items.len();
-            if left == 0 { Ok(()) } else { seen(left) }
+            let remaining = self.ring.volumes().list(&all).await.map_err(|error| error.to_string())?.items.len();
+            if remaining == 0 { Ok(()) } else { seen(remaining) }
         })
         .await;
         self.no_volumes().await;
@@ -446,8 +446,9 @@ async fn a_claim_that_goes_while_its_volume_is_made_leaves_none() {
     ring.delete_claim("original").await;
     scene.no_volumes().await;
     until("no PersistentVolume is left", || async {
-        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if left == 0 { Ok(()) } else { seen(left) }
+        let remaining =
+            ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if remaining == 0 { Ok(()) } else { seen(remaining) }
     })
     .await;
     scene.end().await;
@@ -510,8 +511,8 @@ fn built() -> PathBuf {
 #[tokio::test]
 async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
     let directory = tempfile::tempdir().unwrap();
-    let place = directory.path().to_owned();
-    let driver = tokio::task::spawn_blocking(move || RealDriver::start(&place)).await.unwrap();
+    let location = directory.path().to_owned();
+    let driver = tokio::task::spawn_blocking(move || RealDriver::start(&location)).await.unwrap();
     let ring = Ring::start().await;
     let _kubelet = Kubelet::start(&ring, PROGRAM);
     ring.class("csi", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;

@@ -226,8 +226,8 @@ async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
     let name = volume.metadata.name.unwrap();
     let id = uid(&ring.get_claim("a").await);
     until("the Job, which tells how the volume was made, is gone", || async {
-        let left = ring.jobs(ADMIN, "provision", &id).await.len();
-        if left == 0 { Ok(()) } else { seen(left) }
+        let remaining = ring.jobs(ADMIN, "provision", &id).await.len();
+        if remaining == 0 { Ok(()) } else { seen(remaining) }
     })
     .await;
     let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });

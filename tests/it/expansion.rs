@@ -21,8 +21,8 @@ impl Ring {
 
     /// The user asks for another size.
     pub async fn ask(&self, claim: &str, size: &str) -> Result<PersistentVolumeClaim, kube::Error> {
-        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
-        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await
+        let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await
     }
 
     /// A bound claim of 1 GiB: its id and volume.
@@ -59,8 +59,8 @@ impl Ring {
 
     async fn no_expand_jobs(&self, id: &str) {
         until("no expand Job is left", || async {
-            let left = self.jobs(ADMIN, "expand", id).await.len();
-            if left == 0 { Ok(()) } else { seen(left) }
+            let remaining = self.jobs(ADMIN, "expand", id).await.len();
+            if remaining == 0 { Ok(()) } else { seen(remaining) }
         })
         .await;
     }

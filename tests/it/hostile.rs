@@ -131,8 +131,8 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
     }
     stays("nobody warns", WHILE, || async {
         let events = ring.api::<Event>(&ring.user).list(&ListParams::default()).await.unwrap();
-        let words: Vec<_> = events.into_iter().filter_map(|event| event.message).collect();
-        match words.iter().find(|words| words.contains("Error saving claim")) {
+        let texts: Vec<_> = events.into_iter().filter_map(|event| event.message).collect();
+        match texts.iter().find(|texts| texts.contains("Error saving claim")) {
             None => Ok(()),
             Some(warning) => seen(warning),
         }

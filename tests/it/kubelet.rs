@@ -46,9 +46,9 @@ pub fn nfs_volume_of(request: &RunRequest) -> PersistentVolume {
 }
 
 /// The status of a pod whose container has ended.
-fn ended(code: i32, words: &str) -> Value {
+fn ended(code: i32, texts: &str) -> Value {
     let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
-    let state = json!({ "terminated": { "exitCode": code, "reason": reason, "message": words, "finishedAt": now() } });
+    let state = json!({ "terminated": { "exitCode": code, "reason": reason, "message": texts, "finishedAt": now() } });
     json!({ "phase": phase, "containerStatuses": [container(state)] })
 }
 
@@ -69,12 +69,12 @@ impl Ring {
     }
 
     /// The kubelet says how the pod of a Job ended.
-    pub async fn pod_ends(&self, job: &Job, code: i32, words: &str) {
-        self.pod_status(job, ended(code, words)).await;
+    pub async fn pod_ends(&self, job: &Job, code: i32, texts: &str) {
+        self.pod_status(job, ended(code, texts)).await;
     }
 
     /// The same for the pod of a run that is being stopped: it may be gone before it ends.
-    pub async fn pod_ends_or_goes(&self, job: &Job, code: i32, words: &str) {
+    pub async fn pod_ends_or_goes(&self, job: &Job, code: i32, texts: &str) {
         let name = job.metadata.name.as_deref().unwrap();
         let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
         let of_job = ListParams::default().labels(&format!("job-name={name}"));
@@ -83,7 +83,7 @@ impl Ring {
                 .patch_status(
                     &pod.metadata.name.unwrap(),
                     &PatchParams::default(),
-                    &Patch::Merge(json!({ "status": ended(code, words) })),
+                    &Patch::Merge(json!({ "status": ended(code, texts) })),
                 )
                 .await
             {

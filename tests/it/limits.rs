@@ -58,8 +58,8 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
     .await;
     let waiting: Vec<&String> = claims.iter().filter(|claim| !begun.contains(claim)).collect();
     for claim in &waiting {
-        let told = ring.event(USER, claim, reason::LIMIT_REACHED, "can have 3 volumes of class c").await;
-        assert!(told.contains("`max-volumes` of the provisioner config admin/c"), "{told}");
+        let message = ring.event(USER, claim, reason::LIMIT_REACHED, "can have 3 volumes of class c").await;
+        assert!(message.contains("`max-volumes` of the provisioner config admin/c"), "{message}");
     }
     for claim in &begun {
         ring.provision(claim).await;
@@ -218,8 +218,8 @@ async fn runs_that_delete_and_grow_are_limited_as_those_that_make_are() {
         for job in deletions().await {
             ring.pod_ends_or_goes(&job, 0, "").await;
         }
-        let left = ring.volumes().list(&ListParams::default()).await.unwrap().items;
-        if left.len() == 1 { Ok(()) } else { seen(left.len()) }
+        let leftovers = ring.volumes().list(&ListParams::default()).await.unwrap().items;
+        if leftovers.len() == 1 { Ok(()) } else { seen(leftovers.len()) }
     })
     .await;
     ring.provision("new").await;

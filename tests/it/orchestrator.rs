@@ -440,10 +440,10 @@ impl Ring {
 
     /// Waits until no Job and no pod is left in the config namespaces.
     pub async fn nothing_left(&self) {
-        let left = until("no Job, pod or volume is left", || async {
-            let mut left = Vec::new();
+        let leftovers = until("no Job, pod or volume is left", || async {
+            let mut leftovers = Vec::new();
             for namespace in [ADMIN, OWN] {
-                left.extend(
+                leftovers.extend(
                     self.api::<Job>(namespace)
                         .list(&ListParams::default())
                         .await
@@ -452,7 +452,7 @@ impl Ring {
                         .into_iter()
                         .map(|o| o.metadata.name),
                 );
-                left.extend(
+                leftovers.extend(
                     self.api::<Pod>(namespace)
                         .list(&ListParams::default())
                         .await
@@ -462,12 +462,12 @@ impl Ring {
                         .map(|o| o.metadata.name),
                 );
             }
-            left.extend(
+            leftovers.extend(
                 self.volumes().list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name),
             );
-            if left.is_empty() { Ok(()) } else { seen(left) }
+            if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
         });
-        self.explained(left).await;
+        self.explained(leftovers).await;
     }
 
     /// Adds the orchestrator's log to a panic.

@@ -238,9 +238,9 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     for gone in ["orphan-3", "ended-3"] {
         ring.event(ADMIN, gone, reason::ORPHAN_REMOVED, "nothing needs it").await;
     }
-    let left = |name: &str| name.contains("orphan-") || name.contains("ended-");
+    let leftovers = |name: &str| name.contains("orphan-") || name.contains("ended-");
     until("they are gone, with the Job's pod", || async {
-        match versions(&ring).await.keys().filter(|name| left(name)).cloned().collect::<Vec<_>>() {
+        match versions(&ring).await.keys().filter(|name| leftovers(name)).cloned().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(()),
             some => seen(some),
         }
@@ -251,7 +251,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     ring.event("default", "misnamed", reason::ORPHAN_FOUND, "the volume of that id").await;
     ring.event("default", "other", reason::ORPHAN_FOUND, "the instance other").await;
     ring.event(USER, "held", reason::ORPHAN_FOUND, "does not exist any more").await;
-    before.retain(|name, _| !left(name));
+    before.retain(|name, _| !leftovers(name));
     assert_eq!(versions(&ring).await, before, "nothing else was touched");
     let (code, said) = doctor(&ring, ADMIN, &[]);
     let gone = [names::pv_name(GONE)];

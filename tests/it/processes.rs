@@ -76,9 +76,9 @@ impl Kubelet {
 pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job) {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let namespace = job.namespace().unwrap();
-    let words = tempfile::NamedTempFile::new().unwrap();
+    let texts = tempfile::NamedTempFile::new().unwrap();
     let mut command = tokio::process::Command::new(program);
-    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", words.path());
+    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", texts.path());
     command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for variable in container.env.iter().flatten() {
         // The kubelet makes one dollar sign of two.
@@ -93,9 +93,9 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
     });
     command.envs(list.iter().map(|list| (batch::VARIABLE, list.path())));
     let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
-    let words = fs::read_to_string(words.path()).unwrap();
+    let texts = fs::read_to_string(texts.path()).unwrap();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": words, "finishedAt": now } });
+    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": texts, "finishedAt": now } });
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
     let container = json!({
         "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,

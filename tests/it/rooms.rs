@@ -103,7 +103,7 @@ async fn run(client: &Client, pod: &Pod, tries: &Mutex<BTreeMap<String, usize>>)
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let (Some("Pending"), Some(operation)) = (phase, pod.labels().get(names::LABEL_OPERATION)) else { return };
-    let (code, words) = match operation.as_str() {
+    let (code, texts) = match operation.as_str() {
         "capacity" => (0, "flex-capacity 1 0"),
         "delete" => (0, ""),
         _ => {
@@ -114,7 +114,7 @@ async fn run(client: &Client, pod: &Pod, tries: &Mutex<BTreeMap<String, usize>>)
     };
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let ended =
-        json!({ "terminated": { "exitCode": code, "reason": "Completed", "message": words, "finishedAt": now } });
+        json!({ "terminated": { "exitCode": code, "reason": "Completed", "message": texts, "finishedAt": now } });
     let container = json!({ "name": "provisioner", "image": IMAGE, "imageID": "", "ready": false, "restartCount": 0, "state": ended });
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
     let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
@@ -195,9 +195,9 @@ async fn pods_go_to_the_one_node_that_has_room() {
     ring.api::<ConfigMap>(OWN).delete(CLASS, &DeleteParams::default()).await.unwrap();
     until("nothing is told of a class that is gone", || async {
         let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-        let left: Vec<_> =
+        let leftovers: Vec<_> =
             all.iter().filter(|one| one.storage_class_name == CLASS).map(ResourceExt::name_any).collect();
-        if left.is_empty() { Ok(()) } else { seen(left) }
+        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
     })
     .await;
 }

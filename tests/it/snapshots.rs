@@ -322,8 +322,8 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.snapshot_gone("tuesday").await;
     ring.deleted_with_volume("source").await;
     ring.deleted_with_volume("plain").await;
-    let left = ring.contents().list(&Default::default()).await.unwrap().items;
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers = ring.contents().list(&Default::default()).await.unwrap().items;
+    assert!(leftovers.is_empty(), "{leftovers:?}");
 }
 
 #[tokio::test]

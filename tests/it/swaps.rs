@@ -204,8 +204,8 @@ impl Ring {
             }
             None => {
                 let waits = || async {
-                    let told = self.messages(&claim).await;
-                    if told.is_empty() { seen(told) } else { Ok(()) }
+                    let messages = self.messages(&claim).await;
+                    if messages.is_empty() { seen(messages) } else { Ok(()) }
                 };
                 until(format!("{claim} is told what it waits for"), waits).await;
                 assert_eq!(self.jobs(ADMIN, "provision", &id).await.len(), 1, "{change:?}: nobody may make a second");

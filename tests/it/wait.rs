@@ -21,7 +21,7 @@ pub async fn within<T, F: Future<Output = Result<T, String>>>(
     loop {
         match look().await {
             Ok(found) => return found,
-            Err(seen) if began.elapsed() > guard => panic!("{what}: not within {guard:?}; last seen: {seen}"),
+            Err(observed) if began.elapsed() > guard => panic!("{what}: not within {guard:?}; last seen: {observed}"),
             Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
         }
     }
@@ -37,8 +37,8 @@ pub fn pause(looked: Duration) -> Duration {
 pub async fn stays<F: Future<Output = Result<(), String>>>(what: &str, time: Duration, mut look: impl FnMut() -> F) {
     let began = Instant::now();
     while began.elapsed() < time {
-        if let Err(seen) = look().await {
-            panic!("{what}: {seen}");
+        if let Err(observed) = look().await {
+            panic!("{what}: {observed}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -48,8 +48,8 @@ async fn hostpath_and_its_examples_write_read_and_go() {
     assert!(volumes_in(SCRATCH).contains(&scratch));
     clean(&ring).await;
     // Other clusters on this machine may use the same directories, so only what is ours is looked for.
-    let left = |directory: &str, id: &str| volumes_in(directory).iter().any(|name| name.contains(id));
-    assert!(!left(HOSTPATH, &uid(&claim)) && !left(SCRATCH, &scratch), "the directories are really gone");
+    let leftovers = |directory: &str, id: &str| volumes_in(directory).iter().any(|name| name.contains(id));
+    assert!(!leftovers(HOSTPATH, &uid(&claim)) && !leftovers(SCRATCH, &scratch), "the directories are really gone");
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn nfs_directories_come_and_go_on_a_real_server() {
     let backup = Backup::restored(&ring, "nfs-example", is_there).await;
     backup.vouched_for_and_deleted(&ring, is_there).await;
     clean(&ring).await;
-    let left: Vec<_> =
+    let leftovers: Vec<_> =
         server.list("/").into_iter().filter(|name| !before.contains(name) && name != ".flex-provisioner").collect();
-    assert_eq!(left, Vec::<String>::new(), "the directory is really gone");
+    assert_eq!(leftovers, Vec::<String>::new(), "the directory is really gone");
     kubectl(ring.cluster(), &["delete", "-f", file.path().to_str().unwrap(), "-f", "examples/nfs/storageclass.yaml"]);
 }
 
@@ -228,8 +228,8 @@ async fn a_volume_grows_with_its_data_and_a_wish_too_large_is_taken_back() {
     log_of(&ring, "writer").await;
 
     let ask = async |size: &str| {
-        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
-        ring.claims().patch("c", &Default::default(), &kube::api::Patch::Merge(wish)).await.unwrap();
+        let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        ring.claims().patch("c", &Default::default(), &kube::api::Patch::Merge(requested)).await.unwrap();
     };
     let has = async |size: &str| {
         let began = Instant::now();

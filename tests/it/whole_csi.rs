@@ -84,9 +84,9 @@ async fn snapshotter(ring: &Ring, of_run: &[(&str, &str)]) {
         ("STORAGE_CLASS", "csi"),
         ("SIZE_BYTES", "1"),
     ];
-    let words = ring.file("words", "");
+    let texts = ring.file("words", "");
     let mut run = tokio::process::Command::new(program("csi-provisioner"));
-    run.env_clear().env("KUBECONFIG", ring.cluster().kubeconfig()).env("FLEX_TERMINATION_LOG", words);
+    run.env_clear().env("KUBECONFIG", ring.cluster().kubeconfig()).env("FLEX_TERMINATION_LOG", texts);
     let ended = run.envs(usual).envs(of_run.iter().copied()).kill_on_drop(true).output().await.unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

@@ -203,8 +203,8 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     let data = map.data.unwrap();
     let data: Vec<_> = data.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     ring.config("block", "block", &[&data[..], &[("placement", "selected-node")]].concat()).await;
-    let wish = json!({ "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "16Mi" } } } });
-    ring.claim_with("c", "block", wish).await;
+    let requested = json!({ "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "16Mi" } } } });
+    ring.claim_with("c", "block", requested).await;
     let block = json!({
         "container": { "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }], "securityContext": { "runAsUser": 0 } },
         "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }],
@@ -278,8 +278,8 @@ async fn a_secret_that_a_shell_traces_is_not_told() {
         ring.claim(claim, "traces").await;
         ring.event(&ring.user, claim, reason::PROVISIONING_FAILED, says).await;
         let events = ring.api::<Event>(&ring.user).list(&ListParams::default()).await.unwrap();
-        let told = format!("{:?} {:?}", ring.get_claim(claim).await, events.items);
-        assert!(!told.contains("hunter22"), "{told}");
+        let message = format!("{:?} {:?}", ring.get_claim(claim).await, events.items);
+        assert!(!message.contains("hunter22"), "{message}");
         ring.delete_claim(claim).await;
     }
     clean(&ring).await;

@@ -125,12 +125,12 @@ async fn the_daemon_set_closes_the_base_path_and_removes_what_deleted_volumes_le
     };
     assert_eq!(mode(HOSTPATH), 0o1700, "no other user of the node gets in");
     clean(&ring).await;
-    let left = format!("{HOSTPATH}/{id}");
-    assert_eq!(mode(&left), 0o1000, "emptied, and nobody's");
+    let leftovers = format!("{HOSTPATH}/{id}");
+    assert_eq!(mode(&leftovers), 0o1000, "emptied, and nobody's");
     let at_once = ["exec", "daemonset/hostpath-keeper", "--", "flex-pv", "keep", "--age", "0", HOSTPATH];
     let removed = kubectl(ring.cluster(), &[&["-n", OWN][..], &at_once].concat());
-    assert!(removed.contains(&id) || !fs::exists(&left).unwrap(), "{removed}");
-    assert!(!fs::exists(&left).unwrap());
+    assert!(removed.contains(&id) || !fs::exists(&leftovers).unwrap(), "{removed}");
+    assert!(!fs::exists(&leftovers).unwrap());
 }
 
 /// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim must not start on it as if nothing were lost.
@@ -144,15 +144,15 @@ async fn a_directory_that_was_lost_is_called_lost_and_not_made_again() {
     let directory = format!("{HOSTPATH}/{}", uid(&ring.get_claim("c").await));
     fs::remove_dir_all(&directory).unwrap();
 
-    let words = "its data are lost, or its disk is not mounted";
+    let texts = "its data are lost, or its disk is not mounted";
     let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
     ring.claims().patch("c", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
-    ring.event(&ring.user, "c", reason::RESIZE_FAILED, words).await;
+    ring.event(&ring.user, "c", reason::RESIZE_FAILED, texts).await;
     assert!(!fs::exists(&directory).unwrap(), "made anew by the expand run");
     let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "c" } } });
     ring.claim_with("copy", "hostpath", source).await;
     pod(&ring, "reader", "copy", "ls /data").await;
-    ring.event(&ring.user, "copy", reason::PROVISIONING_FAILED, words).await;
+    ring.event(&ring.user, "copy", reason::PROVISIONING_FAILED, texts).await;
     assert!(!fs::exists(&directory).unwrap(), "made anew by the run of the copy");
     delete_pod(&ring, "reader").await;
     for claim in ["copy", "c"] {

@@ -48,11 +48,11 @@ fn capabilities() -> String {
 }
 
 fn errors(key: &KeySpec) -> String {
-    let words = key.errors.iter().map(|(_, words)| code(words)).collect::<Vec<_>>().join(", ");
-    match (words.as_str(), key.section) {
-        (_, "") => words,
+    let texts = key.errors.iter().map(|(_, texts)| code(texts)).collect::<Vec<_>>().join(", ");
+    match (texts.as_str(), key.section) {
+        (_, "") => texts,
         ("", section) => format!("[see below](#{section})"),
-        (_, section) => format!("{words}, [more](#{section})"),
+        (_, section) => format!("{texts}, [more](#{section})"),
     }
 }
 

@@ -29,9 +29,9 @@ fn dashboard_and_alerts_name_only_metrics_that_there_are() {
     for file in ["deploy/dashboards/alerts.yaml", "deploy/dashboards/flex-provisioner.json"] {
         let text = fs::read_to_string(root().join(file)).unwrap();
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words = text.split(|c| !is_word(c));
+        let texts = text.split(|c| !is_word(c));
         let named: BTreeSet<&str> =
-            words.filter(|word| word.starts_with("flex_") || word.starts_with("controller_persistentvolume")).collect();
+            texts.filter(|word| word.starts_with("flex_") || word.starts_with("controller_persistentvolume")).collect();
         assert!(named.len() > 3, "{file} names few metrics: {named:?}");
         for name in named {
             assert!(exposed.contains(name), "{file}: there is no metric {name}");

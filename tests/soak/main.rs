@@ -134,11 +134,11 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
     let room = Arc::new(Semaphore::new(ALIVE));
     let mut lives = JoinSet::new();
     for number in 0..claims {
-        let place = room.clone().acquire_owned().await.unwrap();
+        let location = room.clone().acquire_owned().await.unwrap();
         let run = run.clone();
         lives.spawn(async move {
             live(&run, number).await;
-            drop(place);
+            drop(location);
         });
         // A claim that is stuck ends the run at once, with what is known of it.
         while let Some(done) = lives.try_join_next() {
@@ -213,8 +213,8 @@ impl Run {
     }
 
     fn watched(&self, claim: &str) -> watch::Receiver<Option<Seen>> {
-        let mut seen = self.seen.lock().unwrap();
-        seen.entry(claim.to_owned()).or_insert_with(|| watch::Sender::new(None)).subscribe()
+        let mut observed = self.seen.lock().unwrap();
+        observed.entry(claim.to_owned()).or_insert_with(|| watch::Sender::new(None)).subscribe()
     }
 
     /// Writes who leads: to hand it over needs no waiting for the end of a term.
@@ -254,12 +254,12 @@ async fn live(run: &Run, number: usize) {
         tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
         run.refused.fetch_add(1, Ordering::SeqCst);
     } else {
-        let is_bound = |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.phase == "Bound");
+        let is_bound = |observed: &Option<Seen>| observed.as_ref().is_some_and(|observed| observed.phase == "Bound");
         let bound = tokio::time::timeout(BIND_TIMEOUT, watched.wait_for(is_bound)).await.map(|_| ());
         if bound.is_err() {
             stuck(run, &name, "is not Bound").await;
         }
-        let volume = watched.borrow().as_ref().and_then(|seen| seen.volume.clone());
+        let volume = watched.borrow().as_ref().and_then(|observed| observed.volume.clone());
         assert_eq!(volume, Some(names::pv_name(&uid(&created))), "{name} is bound to its own volume");
         run.bound.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(dice.time(Duration::from_secs(6))).await;
@@ -321,13 +321,13 @@ async fn follow_claims(run: Arc<Run>) {
             }
         };
         let new = Seen { phase: phase(&claim), volume: claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) };
-        let seen = run.seen.lock().unwrap();
-        let Some(sender) = seen.get(&claim.name_any()) else { continue };
-        let was_bound = sender.borrow().as_ref().is_some_and(|seen| seen.phase == "Bound");
+        let observed = run.seen.lock().unwrap();
+        let Some(sender) = observed.get(&claim.name_any()) else { continue };
+        let was_bound = sender.borrow().as_ref().is_some_and(|observed| observed.phase == "Bound");
         if there && (new.phase == "Lost" || (was_bound && new.phase != "Bound")) {
             run.lost.lock().unwrap().insert(format!("{} {}", claim.name_any(), new.phase));
         }
-        let before = sender.borrow().as_ref().and_then(|seen| seen.volume.clone());
+        let before = sender.borrow().as_ref().and_then(|observed| observed.volume.clone());
         if there && before.is_some() && before != new.volume {
             run.rebound.lock().unwrap().push(claim.name_any());
         }
@@ -400,18 +400,24 @@ async fn requests(run: &Run) -> String {
 async fn nothing_left(run: &Run) {
     let began = Instant::now();
     loop {
-        let mut left: Vec<String> = run.node.backend().volumes.iter().map(|id| format!("storage of {id}")).collect();
+        let mut leftovers: Vec<String> =
+            run.node.backend().volumes.iter().map(|id| format!("storage of {id}")).collect();
         let all = ListParams::default();
         for namespace in [ADMIN, OWN] {
-            left.extend(names_of(run.ring.api::<Job>(namespace), &all).await);
-            left.extend(names_of(run.ring.api::<Pod>(namespace), &all).await);
+            leftovers.extend(names_of(run.ring.api::<Job>(namespace), &all).await);
+            leftovers.extend(names_of(run.ring.api::<Pod>(namespace), &all).await);
         }
-        left.extend(names_of::<PersistentVolume>(run.ring.volumes(), &all).await);
-        left.extend(names_of(run.ring.claims(), &all).await);
-        if left.is_empty() {
+        leftovers.extend(names_of::<PersistentVolume>(run.ring.volumes(), &all).await);
+        leftovers.extend(names_of(run.ring.claims(), &all).await);
+        if leftovers.is_empty() {
             return;
         }
-        assert!(began.elapsed() < BIND_TIMEOUT, "{} things are left: {:?}", left.len(), &left[..left.len().min(20)]);
+        assert!(
+            began.elapsed() < BIND_TIMEOUT,
+            "{} things are left: {:?}",
+            leftovers.len(),
+            &leftovers[..leftovers.len().min(20)]
+        );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -170,9 +170,9 @@ impl SimulatedNode {
                 self.note(&pod, "is to stop");
                 let node = self.clone();
                 tokio::spawn(async move { node.stop(&pod, container).await });
-            } else if let Entry::Vacant(place) = containers.entry(uid) {
+            } else if let Entry::Vacant(location) = containers.entry(uid) {
                 let node = self.clone();
-                place.insert(tokio::spawn(async move { node.run(&pod).await }));
+                location.insert(tokio::spawn(async move { node.run(&pod).await }));
             }
         }
     }
@@ -289,14 +289,14 @@ impl SimulatedNode {
     }
 
     /// What the kubelet writes when a pod has ended; without a code its container never ran.
-    async fn ended(&self, pod: &Pod, code: Option<i32>, words: &str) {
+    async fn ended(&self, pod: &Pod, code: Option<i32>, texts: &str) {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let phase = if code == Some(0) { "Succeeded" } else { "Failed" };
         let status = match code {
-            None => json!({ "phase": phase, "reason": "Evicted", "message": words }),
+            None => json!({ "phase": phase, "reason": "Evicted", "message": texts }),
             Some(code) => {
                 let reason = if code == 0 { "Completed" } else { "Error" };
-                let end = json!({ "terminated": { "exitCode": code, "reason": reason, "message": words, "finishedAt": now } });
+                let end = json!({ "terminated": { "exitCode": code, "reason": reason, "message": texts, "finishedAt": now } });
                 json!({ "phase": phase, "containerStatuses": [{
                     "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": end,
                 }] })

@@ -132,11 +132,11 @@ where
     within(LIMIT, "nothing is left", || async {
         let labels = ListParams::default().labels(&format!("{}={class}", names::LABEL_CLASS));
         let list = |error: kube::Error| error.to_string();
-        let mut left = volumes_of(ring).await?;
-        left.extend(ring.api::<Job>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
-        left.extend(ring.api::<Pod>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
-        left.extend(volumes_in(&on_node).difference(&before).cloned());
-        if left.is_empty() { Ok(()) } else { seen(left) }
+        let mut leftovers = volumes_of(ring).await?;
+        leftovers.extend(ring.api::<Job>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
+        leftovers.extend(ring.api::<Pod>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
+        leftovers.extend(volumes_in(&on_node).difference(&before).cloned());
+        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
     })
     .await;
     println!(

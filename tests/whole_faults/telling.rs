@@ -355,8 +355,8 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
     until("no volume is left", || async {
         let volumes = ring.volumes().list(&Default::default()).await.map_err(|error| error.to_string())?;
         let class = |volume: &PersistentVolume| volume.spec.as_ref()?.storage_class_name.clone();
-        let left = |volume: &&PersistentVolume| class(volume).is_some_and(|class| mine.contains(&class.as_str()));
-        match volumes.iter().find(left) {
+        let leftovers = |volume: &&PersistentVolume| class(volume).is_some_and(|class| mine.contains(&class.as_str()));
+        match volumes.iter().find(leftovers) {
             Some(volume) => seen((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
             None => Ok(()),
         }

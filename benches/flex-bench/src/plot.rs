@@ -162,9 +162,9 @@ pub fn bars(file: &Path, title: &str, unit: &str, values: &[(String, f64, bool)]
 }
 
 /// A chart with its title, and with so much room at the left for names.
-fn framed<'a, 'b>(area: &'a Area<'b>, title: &str, left: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+fn framed<'a, 'b>(area: &'a Area<'b>, title: &str, remaining: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
-    chart.caption(title, (FONT, 18)).margin(12).x_label_area_size(40).y_label_area_size(left);
+    chart.caption(title, (FONT, 18)).margin(12).x_label_area_size(40).y_label_area_size(remaining);
     chart
 }
 

@@ -209,10 +209,10 @@ impl Drop for Recorder {
 /// A line of `ctr events`: `2026-01-02 03:04:05.678 +0000 UTC k8s.io /tasks/start {"container_id": …}`. Sandboxes bear
 /// the pod's UID as a label, which one of their first events tells.
 fn container_event(line: &str, pods: &mut HashMap<String, String>) -> Option<Record> {
-    let mut words = line.splitn(7, ' ');
-    let (day, time) = (words.next()?, words.next()?);
-    let mut words = words.skip(3);
-    let (topic, body) = (words.next()?, words.next()?);
+    let mut texts = line.splitn(7, ' ');
+    let (day, time) = (texts.next()?, texts.next()?);
+    let mut texts = texts.skip(3);
+    let (topic, body) = (texts.next()?, texts.next()?);
     let body: Value = serde_json::from_str(body).ok()?;
     let id = body["container_id"].as_str().or(body["id"].as_str())?;
     if let Some(pod) = body["labels"]["io.kubernetes.pod.uid"].as_str() {
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn a_sandbox_is_known_by_its_pod_once_that_was_told() {
         let mut pods = HashMap::new();
-        let told = "2026-11-21 03:23:37.996193923 +0000 UTC k8s.io /containers/update {\"id\":\"9d\",\"image\":\"localhost/a b:1\",\"labels\":{\"io.kubernetes.pod.uid\":\"a6\"}}";
-        container_event(told, &mut pods).unwrap();
+        let message = "2026-11-21 03:23:37.996193923 +0000 UTC k8s.io /containers/update {\"id\":\"9d\",\"image\":\"localhost/a b:1\",\"labels\":{\"io.kubernetes.pod.uid\":\"a6\"}}";
+        container_event(message, &mut pods).unwrap();
         let started = "2026-11-21 03:23:38.13 +0000 UTC k8s.io /tasks/start {\"container_id\":\"9d\",\"pid\":16050}";
         let record = container_event(started, &mut pods).unwrap();
         assert_eq!(record.at, "2026-11-21T03:23:38.13Z".parse().unwrap());

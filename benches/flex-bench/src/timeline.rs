@@ -95,7 +95,7 @@ pub fn of_claim(records: &[Record], uid: &str) -> Vec<Seen> {
         record.label(names::LABEL_CLAIM_UUID) == uid && record.label(names::LABEL_OPERATION) == "provision"
     };
     let claim = |fits: &dyn Fn(&Record) -> bool| first(records, Kind::Claim, |r| r.uid() == uid && fits(r));
-    let seen = |step, record: Option<&Record>, detail: &dyn Fn(&Record) -> String| {
+    let observed = |step, record: Option<&Record>, detail: &dyn Fn(&Record) -> String| {
         record.map(|record| Seen { step, at: record.at, detail: detail(record) })
     };
     let name = |record: &Record| record.name().to_owned();
@@ -104,10 +104,12 @@ pub fn of_claim(records: &[Record], uid: &str) -> Vec<Seen> {
     };
     let volume = names::pv_name(uid);
     let mut steps: Vec<Seen> = [
-        seen(Step::Stamped, claim(&|r| r.annotation(names::CLAIM_UUID) == uid), &stamp),
-        seen(Step::Job, first(records, Kind::Job, provision), &name),
-        seen(Step::Volume, first(records, Kind::Volume, |r| r.name() == volume), &name),
-        seen(Step::Bound, claim(&|r| r.text("/status/phase") == "Bound"), &|r| r.text("/spec/volumeName").to_owned()),
+        observed(Step::Stamped, claim(&|r| r.annotation(names::CLAIM_UUID) == uid), &stamp),
+        observed(Step::Job, first(records, Kind::Job, provision), &name),
+        observed(Step::Volume, first(records, Kind::Volume, |r| r.name() == volume), &name),
+        observed(Step::Bound, claim(&|r| r.text("/status/phase") == "Bound"), &|r| {
+            r.text("/spec/volumeName").to_owned()
+        }),
     ]
     .into_iter()
     .flatten()
@@ -115,7 +117,7 @@ pub fn of_claim(records: &[Record], uid: &str) -> Vec<Seen> {
     if let Some(pod) = first(records, Kind::Pod, provision) {
         steps.extend(of_pod(records, pod.uid()));
     }
-    steps.sort_by_key(|seen| seen.step);
+    steps.sort_by_key(|observed| observed.step);
     steps
 }
 
@@ -131,17 +133,17 @@ pub fn of_pod(records: &[Record], uid: &str) -> Vec<Seen> {
     // Only the second event of a sandbox names the pod; the first has the same id.
     let begun = first(records, Kind::Container, sandbox).map(|named| named.text("/id").to_owned());
     let begun = event("/containers/create", &|r| Some(r.text("/id")) == begun.as_deref());
-    let seen = |step, record: Option<&Record>, pointer: &str| {
+    let observed = |step, record: Option<&Record>, pointer: &str| {
         record.map(|record| Seen { step, at: record.at, detail: record.text(pointer).to_owned() })
     };
     [
-        seen(Step::Pod, pod(&|_| true), "/metadata/name"),
-        seen(Step::Scheduled, pod(&|r| !r.text("/spec/nodeName").is_empty()), "/spec/nodeName"),
-        seen(Step::SandboxBegun, begun, ""),
-        seen(Step::Sandbox, event("/tasks/start", &sandbox), ""),
-        seen(Step::Container, event("/tasks/start", &main), ""),
-        seen(Step::Exit, event("/tasks/exit", &main), ""),
-        seen(Step::Reported, pod(&|r| r.text("/status/phase") == "Succeeded"), ""),
+        observed(Step::Pod, pod(&|_| true), "/metadata/name"),
+        observed(Step::Scheduled, pod(&|r| !r.text("/spec/nodeName").is_empty()), "/spec/nodeName"),
+        observed(Step::SandboxBegun, begun, ""),
+        observed(Step::Sandbox, event("/tasks/start", &sandbox), ""),
+        observed(Step::Container, event("/tasks/start", &main), ""),
+        observed(Step::Exit, event("/tasks/exit", &main), ""),
+        observed(Step::Reported, pod(&|r| r.text("/status/phase") == "Succeeded"), ""),
     ]
     .into_iter()
     .flatten()

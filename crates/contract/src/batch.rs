@@ -134,8 +134,8 @@ pub fn write_outcomes(failed: &[MemberFailure]) -> String {
         .collect();
     let fixed = head.len() + lines.iter().map(|(begin, _)| begin.len() + 1).sum::<usize>();
     let longest =
-        level(lines.iter().map(|(_, words)| words.len()).collect(), TERMINATION_MESSAGE.saturating_sub(fixed));
-    lines.iter().fold(head, |text, (begin, words)| text + begin + cut(words, longest) + "\n")
+        level(lines.iter().map(|(_, texts)| texts.len()).collect(), TERMINATION_MESSAGE.saturating_sub(fixed));
+    lines.iter().fold(head, |text, (begin, texts)| text + begin + cut(texts, longest) + "\n")
 }
 
 /// Reads the outcomes in a termination message, and leaves out lines that it cannot read. Returns `None` for a message
@@ -153,16 +153,16 @@ pub fn read_outcomes(message: &str) -> Option<Vec<MemberFailure>> {
 }
 
 /// Returns the length to which texts of these lengths must be cut so that all together have this room.
-fn level(mut lengths: Vec<usize>, mut room: usize) -> usize {
+fn level(mut lengths: Vec<usize>, mut available: usize) -> usize {
     lengths.sort_unstable();
-    let mut left = lengths.len();
+    let mut remaining = lengths.len();
     for length in lengths {
-        let share = room / left;
+        let share = available / remaining;
         if length > share {
             return share;
         }
-        room -= length;
-        left -= 1;
+        available -= length;
+        remaining -= 1;
     }
     usize::MAX
 }
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_lines_after_their_mark() {
-        let failed = |member, code, words: &str| MemberFailure { member, code, message: words.into() };
+        let failed = |member, code, texts: &str| MemberFailure { member, code, message: texts.into() };
         let both = [failed(2, 75, "the array\nis  off"), failed(250, 1, "")];
         let text = write_outcomes(&both);
         assert_eq!(text, "flex-batch 1\n2 75 the array is off\n250 1 \n");

@@ -58,15 +58,15 @@ impl Answer {
     }
 
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        words.next().filter(|version| *version == VERSION)?;
+        let mut texts = line.split_ascii_whitespace().skip(1);
+        texts.next().filter(|version| *version == VERSION)?;
         let bytes = |word: &str| word.parse().ok().filter(|bytes| *bytes <= MAX_BYTES);
-        let free = bytes(words.next()?)?;
-        let largest = match words.next() {
+        let free = bytes(texts.next()?)?;
+        let largest = match texts.next() {
             Some(word) => Some(bytes(word)?),
             None => None,
         };
-        words.next().is_none().then_some(Answer { bytes: free, largest })
+        texts.next().is_none().then_some(Answer { bytes: free, largest })
     }
 }
 

@@ -104,14 +104,14 @@ pub enum ListError {
 impl Entry {
     /// Reads an entry from `STATE ID [BYTES|- [PLACE]]`, which is a line without its mark.
     pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(4, ' ');
-        let state = State::parse(words.next()?)?;
-        let id = words.next().filter(|id| is_id(id))?.to_owned();
-        let bytes = match words.next() {
+        let mut texts = line.splitn(4, ' ');
+        let state = State::parse(texts.next()?)?;
+        let id = texts.next().filter(|id| is_id(id))?.to_owned();
+        let bytes = match texts.next() {
             None | Some("-" | "") => None,
             Some(number) => Some(number.parse().ok()?),
         };
-        Some(Entry { state, id, bytes, place: place(words.next().unwrap_or_default()) })
+        Some(Entry { state, id, bytes, place: place(texts.next().unwrap_or_default()) })
     }
 }
 
@@ -185,8 +185,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn entry(state: State, id: &str, bytes: Option<u64>, place: &str) -> Entry {
-        Entry { state, id: id.into(), bytes, place: place.into() }
+    fn entry(state: State, id: &str, bytes: Option<u64>, location: &str) -> Entry {
+        Entry { state, id: id.into(), bytes, place: location.into() }
     }
 
     #[test]

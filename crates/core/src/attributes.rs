@@ -112,11 +112,11 @@ impl Attributes {
         if self.parameters.is_empty() {
             return Ok(recipe.parameters.clone());
         }
-        let words = || format!("{} cannot be given with class {}: ", self.describe(), recipe.class);
+        let texts = || format!("{} cannot be given with class {}: ", self.describe(), recipe.class);
         // A class that was written for another provisioner has parameters, but no keys of this project.
         let own = recipe.record.stands_for.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
-            return Err(words()
+            return Err(texts()
                 + &format!(
                     "its parameter {key} is a key of the provisioner config, and a VolumeAttributesClass cannot change that"
                 ));
@@ -124,7 +124,7 @@ impl Attributes {
         let bytes = serde_json::json!(self.parameters).to_string().len();
         if bytes > limits::ATTRIBUTES {
             return Err(
-                words() + &format!("its parameters have {bytes} bytes; at most {} are allowed", limits::ATTRIBUTES)
+                texts() + &format!("its parameters have {bytes} bytes; at most {} are allowed", limits::ATTRIBUTES)
             );
         }
         let mut record = recipe.record.clone();
@@ -132,7 +132,7 @@ impl Attributes {
         parameters.extend(self.parameters.clone());
         match record.recipe() {
             Ok(with) => Ok(with.parameters),
-            Err(problems) => Err(words() + &joined(&problems)),
+            Err(problems) => Err(texts() + &joined(&problems)),
         }
     }
 }

@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn the_warnings_about_configs_know_every_key() {
         let map = SHIPPED.split("  - name: known\n").nth(1).unwrap().split('}').next().unwrap();
-        let words: Vec<_> = map.split('\'').skip(1).step_by(2).collect();
-        let known: BTreeMap<_, _> = words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1])).collect();
-        assert_eq!(words.len(), known.len() * 2, "each once");
+        let texts: Vec<_> = map.split('\'').skip(1).step_by(2).collect();
+        let known: BTreeMap<_, _> = texts.chunks(2).map(|pair| (pair[0].to_owned(), pair[1])).collect();
+        assert_eq!(texts.len(), known.len() * 2, "each once");
         for key in keys::ALL.iter().map(|key| key.name) {
             assert_eq!(known.get(&letters(key)), Some(&key), "{key} is missing in the policy configs");
         }
@@ -318,12 +318,12 @@ mod tests {
         let lists: Vec<_> =
             SHIPPED.split(['(', ')']).filter(|part| part.to_lowercase().starts_with("password|")).collect();
         let [plain, camel] = lists[..] else { panic!("{lists:?}") };
-        let words = |list: &str| {
+        let texts = |list: &str| {
             list.to_lowercase().replace(['-', '?'], "").split('|').map(str::to_owned).collect::<BTreeSet<String>>()
         };
         let known: BTreeSet<String> =
             SECRETS.iter().map(|word| letters(word)).filter(|word| word != "credential").collect();
-        assert_eq!([words(plain), words(camel)], [known.clone(), known]);
+        assert_eq!([texts(plain), texts(camel)], [known.clone(), known]);
     }
 
     #[test]

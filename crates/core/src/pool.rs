@@ -60,9 +60,9 @@ pub struct Observed<'a> {
     /// A claim waits for quota or for a slot.
     pub has_waiting_claims: bool,
     /// The number of further volumes that the quota admits. Requests that have not begun do not count as used.
-    pub volumes_left: Option<u64>,
+    pub volumes_free: Option<u64>,
     /// The same in bytes.
-    pub bytes_left: Option<u64>,
+    pub bytes_free: Option<u64>,
 }
 
 /// A step for a pool.
@@ -91,17 +91,18 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     steps.extend(unwanted.map(|request| Step::DeleteRequest(request.name.clone())));
     let Some(pool) = o.pool else { return steps };
     let mut bytes = 0u64;
-    let mut volumes_left = o.volumes_left;
-    let mut bytes_left = o.bytes_left;
+    let mut volumes_left = o.volumes_free;
+    let mut bytes_left = o.bytes_free;
     let open = |request: &&PoolRequest| !request.begun;
     for request in o.requests.iter().filter(open).filter(|request| kept(&request.size).is_some()) {
-        let fits = volumes_left.is_none_or(|left| left > 0) && bytes_left.is_none_or(|left| left >= request.size);
+        let fits = volumes_left.is_none_or(|remaining| remaining > 0)
+            && bytes_left.is_none_or(|remaining| remaining >= request.size);
         if !fits {
             steps.push(Step::DeleteRequest(request.name.clone()));
             continue;
         }
-        volumes_left = volumes_left.map(|left| left - 1);
-        bytes_left = bytes_left.map(|left| left - request.size);
+        volumes_left = volumes_left.map(|remaining| remaining - 1);
+        bytes_left = bytes_left.map(|remaining| remaining - request.size);
     }
     let mut asks = Vec::new();
     for (size, watermarks) in &pool.sizes {
@@ -129,11 +130,11 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         return once(steps);
     }
     for (size, missing) in asks {
-        let by_bytes = |left: u64| usize::try_from(left / size).unwrap_or(usize::MAX);
+        let by_bytes = |remaining: u64| usize::try_from(remaining / size).unwrap_or(usize::MAX);
         let count = [
             Some(missing),
             pool.max_bytes.map(|most| by_bytes(most.saturating_sub(bytes))),
-            volumes_left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)),
+            volumes_left.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX)),
             bytes_left.map(by_bytes),
         ];
         let count = count.into_iter().flatten().min().unwrap_or_default();
@@ -142,8 +143,8 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         }
         let asked = size.saturating_mul(count as u64);
         bytes = bytes.saturating_add(asked);
-        volumes_left = volumes_left.map(|left| left - count as u64);
-        bytes_left = bytes_left.map(|left| left - asked);
+        volumes_left = volumes_left.map(|remaining| remaining - count as u64);
+        bytes_left = bytes_left.map(|remaining| remaining - asked);
         steps.push(Step::CreateRequests { size, count });
     }
     once(steps)
@@ -151,13 +152,13 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
 
 /// Removes duplicate steps.
 fn once(steps: Vec<Step>) -> Vec<Step> {
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for step in steps {
-        if !seen.contains(&step) {
-            seen.push(step);
+        if !observed.contains(&step) {
+            observed.push(step);
         }
     }
-    seen
+    observed
 }
 
 #[cfg(test)]
@@ -224,9 +225,9 @@ mod tests {
         let requests = [request("r", 10, true), request("s", 10, false), request("t", 20, false)];
         assert_eq!(with(Some(&pool), &[], &requests), [withdraw("t"), withdraw("s")], "what has begun stays");
         assert_eq!(with(None, &[pooled("a", 10)], &requests[..1]), [drain("a"), withdraw("r")]);
-        let going = [PoolRequest { has_volume: true, ..requests[0].clone() }];
-        assert_eq!(with(None, &[], &going), [], "it goes by itself");
-        assert_eq!(with(Some(&pool), &[], &going), [], "and leaves a volume");
+        let terminating = [PoolRequest { has_volume: true, ..requests[0].clone() }];
+        assert_eq!(with(None, &[], &terminating), [], "it goes by itself");
+        assert_eq!(with(Some(&pool), &[], &terminating), [], "and leaves a volume");
     }
 
     #[test]
@@ -239,11 +240,11 @@ mod tests {
         assert_eq!(decide(&waits), [], "while a claim waits nothing is asked for");
         let kept_out = Observed { has_waiting_claims: true, claims_blocked_by_pool: 1, ..observed.clone() };
         assert_eq!(decide(&kept_out), [withdraw("r"), drain("b")]);
-        let by_volumes = Observed { volumes_left: Some(2), ..observed.clone() };
+        let by_volumes = Observed { volumes_free: Some(2), ..observed.clone() };
         assert_eq!(decide(&by_volumes), [Step::CreateRequests { size: 10, count: 1 }], "one is asked for already");
-        let by_bytes = Observed { bytes_left: Some(15), ..observed.clone() };
+        let by_bytes = Observed { bytes_free: Some(15), ..observed.clone() };
         assert_eq!(decide(&by_bytes), []);
-        let full = Observed { volumes_left: Some(0), ..observed.clone() };
+        let full = Observed { volumes_free: Some(0), ..observed.clone() };
         assert_eq!(decide(&full), [withdraw("r")], "there is no room for it");
         let bounded = Pool { max_bytes: Some(45), ..pool.clone() };
         assert_eq!(
@@ -256,9 +257,9 @@ mod tests {
     #[test]
     fn a_quarter_of_the_places_or_as_many_as_it_says() {
         let pool = pool(&[(10, 1, 1)]);
-        assert_eq!([1, 3, 8, 100].map(|places| pool.slots(places)), [1, 1, 2, 25]);
+        assert_eq!([1, 3, 8, 100].map(|locations| pool.slots(locations)), [1, 1, 2, 25]);
         let says = Pool { in_flight: Some(50), ..pool };
-        assert_eq!([10, 100].map(|places| says.slots(places)), [10, 50]);
+        assert_eq!([10, 100].map(|locations| says.slots(locations)), [10, 50]);
     }
 
     prop_compose! {
@@ -287,7 +288,7 @@ mod tests {
             (pool, mut ready, mut requests, kept_out, claims_wait, volumes_left, bytes_left) in observed()
         ) {
             let at = Observed {
-                pool: pool.as_ref(), pooled: &ready, requests: &requests, claims_blocked_by_pool: kept_out, has_waiting_claims: claims_wait, volumes_left, bytes_left,
+                pool: pool.as_ref(), pooled: &ready, requests: &requests, claims_blocked_by_pool: kept_out, has_waiting_claims: claims_wait, volumes_free: volumes_left, bytes_free: bytes_left,
             };
             let steps = decide(&at);
             for (n, step) in steps.iter().enumerate() {

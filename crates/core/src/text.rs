@@ -7,8 +7,8 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
     }
-    let room = most.saturating_sub('…'.len_utf8());
-    let end = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let available = most.saturating_sub('…'.len_utf8());
+    let end = (0..=available).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn nobody_writes_a_line_of_ours_or_turns_one_around() {
-        let words = "ok\nWARN all is well\r\u{202e}dab\u{2066}\u{2028}\u{feff}é";
-        assert_eq!(line(words, 1000), "ok\\nWARN all is well\\r\\u{202e}dab\\u{2066}\\u{2028}\\u{feff}é");
-        assert!(printable(words, 1000).starts_with("ok\nWARN") && !printable(words, 1000).contains('\u{202e}'));
-        assert_eq!(line(&line(words, 1000), 1000), line(words, 1000), "what was shown once is not shown otherwise");
+        let texts = "ok\nWARN all is well\r\u{202e}dab\u{2066}\u{2028}\u{feff}é";
+        assert_eq!(line(texts, 1000), "ok\\nWARN all is well\\r\\u{202e}dab\\u{2066}\\u{2028}\\u{feff}é");
+        assert!(printable(texts, 1000).starts_with("ok\nWARN") && !printable(texts, 1000).contains('\u{202e}'));
+        assert_eq!(line(&line(texts, 1000), 1000), line(texts, 1000), "what was shown once is not shown otherwise");
     }
 
     #[test]

@@ -23,21 +23,21 @@ impl Run {
             Err(trouble) if trouble.kind == Kind::Denied => None,
             Err(trouble) => return Err(trouble.into()),
         };
-        let room = room(pools.as_deref(), backend.as_deref(), quota);
-        let Some((free, largest)) = room else {
+        let free_gib = free_gib(pools.as_deref(), backend.as_deref(), quota);
+        let Some((free, largest)) = free_gib else {
             return Err(Failure::permission(
                 "nothing says how much room Cinder has: the project has no quota of gigabytes, and the pools are for admins to \
                  see; give the project a quota, or take `capacity` out of the `capabilities` of the config",
             )
             .into());
         };
-        Ok(kit::capacity::tell(free.saturating_mul(GIB), Some(largest.saturating_mul(GIB)))?)
+        Ok(kit::capacity::print(free.saturating_mul(GIB), Some(largest.saturating_mul(GIB)))?)
     }
 }
 
 /// Returns the free space of all pools and of the largest, in GiB; `None` if neither pools nor quota say. The function
 /// is pure.
-fn room(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<(u64, u64)> {
+fn free_gib(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<(u64, u64)> {
     let of_type: Option<Vec<Option<u64>>> = pools.map(|pools| {
         let fits = |pool: &&Pool| backend.is_none_or(|backend| pool.backend == backend);
         pools.iter().filter(fits).map(|pool| pool.free).collect()
@@ -74,7 +74,7 @@ mod tests {
             (None, Some("a"), Some(7), Some((7, 7))),
             (None, None, None, None),
         ] {
-            assert_eq!(room(pools, backend, quota), expected, "{backend:?} {quota:?}");
+            assert_eq!(free_gib(pools, backend, quota), expected, "{backend:?} {quota:?}");
         }
     }
 }

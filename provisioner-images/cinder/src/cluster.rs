@@ -50,15 +50,15 @@ impl Cluster {
     /// If the permission is missing, or the API does not answer.
     pub async fn write_secret(
         &self,
-        place: &SecretReference,
+        location: &SecretReference,
         credentials: &Credentials,
         request: &RunRequest,
     ) -> Result<(), Failure> {
         let labels = [(LABEL_CLAIM_UUID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
         let secret = Secret {
             metadata: ObjectMeta {
-                name: place.name.clone(),
-                namespace: place.namespace.clone(),
+                name: location.name.clone(),
+                namespace: location.namespace.clone(),
                 labels: Some(labels.map(|(key, value)| (key.to_owned(), value.clone())).into()),
                 ..ObjectMeta::default()
             },
@@ -71,38 +71,38 @@ impl Cluster {
             println!("{shown}---");
             return Ok(());
         }
-        let (namespace, name) = parts(place);
+        let (namespace, name) = parts(location);
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
         let (apply, body) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&secret));
         let applied = match secrets.patch(name, &apply, &body).await {
             // An earlier run wrote the Secret for another form of the volume, and the type of a Secret cannot be
             // changed.
             Err(Error::Api(status)) if status.code == 422 => {
-                self.delete_secret(place, true).await?;
+                self.delete_secret(location, true).await?;
                 secrets.patch(name, &apply, &body).await
             }
             applied => applied,
         };
-        applied.map(drop).map_err(|error| refused("written", place, &error))
+        applied.map(drop).map_err(|error| refused("written", location, &error))
     }
 
     /// Deletes the Secret of a volume; a missing one is a success.
     ///
     /// # Errors
     /// If the permission is missing, or the API does not answer.
-    pub async fn delete_secret(&self, place: &SecretReference, is_there: bool) -> Result<(), Failure> {
+    pub async fn delete_secret(&self, location: &SecretReference, is_there: bool) -> Result<(), Failure> {
         if self.dry {
-            println!("# Secret {}/{} is deleted", parts(place).0, parts(place).1);
+            println!("# Secret {}/{} is deleted", parts(location).0, parts(location).1);
             return Ok(());
         }
-        let (namespace, name) = parts(place);
+        let (namespace, name) = parts(location);
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
         match secrets.delete(name, &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(Error::Api(status)) if status.code == 404 => Ok(()),
             // An image without the permission to delete the Secret could not create it either.
             Err(Error::Api(status)) if status.code == 403 && !is_there => Ok(()),
-            Err(error) => Err(refused("deleted", place, &error)),
+            Err(error) => Err(refused("deleted", location, &error)),
         }
     }
 
@@ -121,9 +121,9 @@ impl Cluster {
         }
         let client = self.client().await?;
         kit::cluster::create(client.clone(), volume, kit::cluster::API_RETRY_TIMEOUT).await?;
-        let Some(place) = secret else { return Ok(()) };
+        let Some(location) = secret else { return Ok(()) };
         // The volume exists, and nothing that it needs may follow. So the run succeeds whatever happens here.
-        if let Err(error) = own(client, volume, place).await {
+        if let Err(error) = own(client, volume, location).await {
             eprintln!(
                 "the Secret of the volume could not be made its own, and stays if the volume is deleted by hand: {error}"
             );
@@ -182,7 +182,7 @@ fn in_tree_rbd(major: &str, minor: &str) -> Result<String, Failure> {
     }
 }
 
-async fn own(client: Client, volume: &PersistentVolume, place: &SecretReference) -> Result<(), Error> {
+async fn own(client: Client, volume: &PersistentVolume, location: &SecretReference) -> Result<(), Error> {
     let name = volume.metadata.name.clone().unwrap_or_default();
     let made = Api::<PersistentVolume>::all(client.clone()).get(&name).await?;
     let owner = OwnerReference {
@@ -192,17 +192,17 @@ async fn own(client: Client, volume: &PersistentVolume, place: &SecretReference)
         uid: made.metadata.uid.unwrap_or_default(),
         ..OwnerReference::default()
     };
-    let secrets: Api<Secret> = Api::namespaced(client, parts(place).0);
+    let secrets: Api<Secret> = Api::namespaced(client, parts(location).0);
     let body = Patch::Merge(json!({ "metadata": { "ownerReferences": [owner] } }));
-    secrets.patch(parts(place).1, &PatchParams::default(), &body).await.map(drop)
+    secrets.patch(parts(location).1, &PatchParams::default(), &body).await.map(drop)
 }
 
-fn parts(place: &SecretReference) -> (&str, &str) {
-    (place.namespace.as_deref().unwrap_or_default(), place.name.as_deref().unwrap_or_default())
+fn parts(location: &SecretReference) -> (&str, &str) {
+    (location.namespace.as_deref().unwrap_or_default(), location.name.as_deref().unwrap_or_default())
 }
 
-fn refused(what: &str, place: &SecretReference, error: &Error) -> Failure {
-    let (namespace, name) = parts(place);
+fn refused(what: &str, location: &SecretReference, error: &Error) -> Failure {
+    let (namespace, name) = parts(location);
     let text = format!("the Secret {namespace}/{name} with the volume's credentials cannot be {what}: {error}");
     match error {
         Error::Api(status) if status.code == 403 => Failure::permission(format!(

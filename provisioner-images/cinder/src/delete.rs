@@ -54,8 +54,8 @@ impl Run {
         }
         let is_there = namespace.is_some();
         let namespace = namespace.unwrap_or_else(|| self.parameters.secret_namespace.clone());
-        let place = SecretReference { name: Some(own), namespace: Some(namespace) };
-        self.cluster.delete_secret(&place, is_there).await?;
+        let location = SecretReference { name: Some(own), namespace: Some(namespace) };
+        self.cluster.delete_secret(&location, is_there).await?;
         Ok(())
     }
 }

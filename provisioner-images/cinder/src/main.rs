@@ -55,7 +55,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
         request,
         doing: RefCell::new(String::new()),
     };
-    let mut told_to_stop = kit::told_to_stop()?;
+    let mut told_to_stop = kit::terminated()?;
     tokio::select! {
         outcome = persistently(RETRY_TIMEOUT, || operate(&run), Trouble::failure) => outcome,
         _ = told_to_stop.recv() => {

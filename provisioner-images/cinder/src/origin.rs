@@ -13,7 +13,7 @@ use crate::trouble::Kind;
 
 /// The data source that the run requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum WantedSource {
     /// No data source: the volume is empty.
     Nothing,
     /// A snapshot, by its snapshot id.
@@ -44,14 +44,14 @@ pub enum Origin {
 ///
 /// # Errors
 /// If it is not allowed. The message says why.
-pub fn wish(request: &RunRequest, parameters: &Parameters) -> Result<Wish, Failure> {
+pub fn wanted_source(request: &RunRequest, parameters: &Parameters) -> Result<WantedSource, Failure> {
     let asked = request.claim_metadata.get(CLONE_REQUEST).map(|text| text.trim()).filter(|text| !text.is_empty());
-    let wish = match (&request.clone_of, &request.snapshot, asked) {
-        (Some(original), _, _) => Wish::Volume(original.id.clone()),
-        (None, Some(snapshot), _) => return Ok(Wish::Snapshot(snapshot.id.clone())),
+    let requested = match (&request.clone_of, &request.snapshot, asked) {
+        (Some(original), _, _) => WantedSource::Volume(original.id.clone()),
+        (None, Some(snapshot), _) => return Ok(WantedSource::Snapshot(snapshot.id.clone())),
         (None, None, Some(text)) => match text.split_once('/') {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
-                Wish::Claim { namespace: namespace.to_owned(), name: name.to_owned() }
+                WantedSource::Claim { namespace: namespace.to_owned(), name: name.to_owned() }
             }
             _ => {
                 return Err(Failure::never(format!(
@@ -59,7 +59,7 @@ pub fn wish(request: &RunRequest, parameters: &Parameters) -> Result<Wish, Failu
                 )));
             }
         },
-        (None, None, None) => return Ok(Wish::Nothing),
+        (None, None, None) => return Ok(WantedSource::Nothing),
     };
     if !parameters.smartclone {
         return Err(Failure::config(
@@ -67,7 +67,7 @@ pub fn wish(request: &RunRequest, parameters: &Parameters) -> Result<Wish, Failu
              not set. Set smartclone: \"true\" if it does, else Cinder would copy bit by bit through its own host",
         ));
     }
-    if let Wish::Claim { namespace, .. } = &wish
+    if let WantedSource::Claim { namespace, .. } = &requested
         && *namespace != request.claim.namespace
         && !parameters.clone_namespaces.iter().any(|allowed| allowed == "*" || allowed == namespace)
     {
@@ -76,7 +76,7 @@ pub fn wish(request: &RunRequest, parameters: &Parameters) -> Result<Wish, Failu
              `clone-namespaces` of the class, if they may"
         )));
     }
-    Ok(wish)
+    Ok(requested)
 }
 
 /// Checks for a DNS name, as claims and namespaces have.
@@ -124,18 +124,18 @@ impl Run {
     ///
     /// # Errors
     /// If it does not exist, or is too large.
-    pub async fn origin(&self, wish: &Wish) -> Outcome<Origin> {
-        let id = match wish {
-            Wish::Nothing => return Ok(Origin::Nothing),
-            Wish::Snapshot(id) => {
+    pub async fn origin(&self, requested: &WantedSource) -> Outcome<Origin> {
+        let id = match requested {
+            WantedSource::Nothing => return Ok(Origin::Nothing),
+            WantedSource::Snapshot(id) => {
                 let Some(snapshot) = self.find_snapshot(id).await? else {
                     return Err(Failure::never(format!("Cinder has no snapshot {id} to make the volume from")).into());
                 };
                 self.fits(snapshot.size, "the snapshot")?;
                 return Ok(Origin::Snapshot(snapshot));
             }
-            Wish::Volume(id) => id.clone(),
-            Wish::Claim { namespace, name } => {
+            WantedSource::Volume(id) => id.clone(),
+            WantedSource::Claim { namespace, name } => {
                 let claim = self.cluster.claim(namespace, name).await?;
                 let Some(volume) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) else {
                     return Err(Failure::retry(format!("the claim {namespace}/{name} to copy is not bound yet")).into());
@@ -210,11 +210,12 @@ mod tests {
         let plain = Parameters::default();
         let original =
             RunRequest { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
-        let claim = |namespace: &str, name: &str| Ok(Wish::Claim { namespace: namespace.into(), name: name.into() });
+        let claim =
+            |namespace: &str, name: &str| Ok(WantedSource::Claim { namespace: namespace.into(), name: name.into() });
         let never = |code: i32| Err(code);
         for (request, parameters, expected) in [
-            (request(), &plain, Ok(Wish::Nothing)),
-            (original.clone(), &smart, Ok(Wish::Volume("1".into()))),
+            (request(), &plain, Ok(WantedSource::Nothing)),
+            (original.clone(), &smart, Ok(WantedSource::Volume("1".into()))),
             (original, &plain, never(78)),
             (asking("team/data"), &smart, claim("team", "data")),
             (asking("team/data"), &plain, never(78)),
@@ -223,14 +224,14 @@ mod tests {
             (asking("data"), &smart, never(65)),
             (asking("../x/y"), &smart, never(65)),
             (asking("team/../../x"), &smart, never(65)),
-            (asking(""), &plain, Ok(Wish::Nothing)),
+            (asking(""), &plain, Ok(WantedSource::Nothing)),
         ] {
-            let found = wish(&request, parameters).map_err(|failure| failure.code);
+            let found = wanted_source(&request, parameters).map_err(|failure| failure.code);
             assert_eq!(found, expected, "{:?}", request.claim_metadata);
         }
         // A snapshot is no copy that the class would have to allow.
         let snapshot = RunRequest { snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }), ..request() };
-        assert_eq!(wish(&snapshot, &plain), Ok(Wish::Snapshot("s".into())));
+        assert_eq!(wanted_source(&snapshot, &plain), Ok(WantedSource::Snapshot("s".into())));
     }
 
     #[test]

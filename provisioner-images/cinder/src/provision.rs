@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{Connection, Volume};
 use crate::mapper::{self, Target};
 use crate::names::{self, ZONE};
-use crate::origin::{Origin, Wish, wish};
+use crate::origin::{Origin, WantedSource, wanted_source};
 use crate::parameters::RbdForm;
 use crate::run::{GIB, Outcome, Pace, Run};
 use crate::step::{Step, provide};
@@ -23,7 +23,7 @@ impl Run {
     /// If there is no volume. The message says why.
     pub async fn provision(&self) -> Outcome<()> {
         self.check().await?;
-        let requested_size = wish(&self.request, &self.parameters)?;
+        let requested_size = wanted_source(&self.request, &self.parameters)?;
         let mut pace = Pace::new();
         let mut made: Option<String> = None;
         loop {
@@ -78,7 +78,7 @@ impl Run {
         Ok(())
     }
 
-    async fn create(&self, requested_size: &Wish) -> Outcome<Volume> {
+    async fn create(&self, requested_size: &WantedSource) -> Outcome<Volume> {
         let origin = self.origin(requested_size).await?;
         if let Origin::Volume(original) = &origin {
             self.lend(original).await?;
@@ -166,8 +166,8 @@ impl Run {
     }
 
     /// Reserves an original again that an earlier run had unreserved for a copy before it died.
-    async fn return_original(&self, requested_size: &Wish) -> Outcome<()> {
-        if !matches!(requested_size, Wish::Volume(_) | Wish::Claim { .. }) {
+    async fn return_original(&self, requested_size: &WantedSource) -> Outcome<()> {
+        if !matches!(requested_size, WantedSource::Volume(_) | WantedSource::Claim { .. }) {
             return Ok(());
         }
         // If the original is gone, nothing is left to reserve.
@@ -177,7 +177,7 @@ impl Run {
         }
     }
 
-    async fn finish(&self, volume: &Volume, requested_size: &Wish) -> Outcome<()> {
+    async fn finish(&self, volume: &Volume, requested_size: &WantedSource) -> Outcome<()> {
         if volume.bytes() < self.request.size_bytes {
             return Err(Failure::never(format!(
                 "Cinder's volume {} has {}Gi, less than the claim asks for: it was made for another request; delete it there",
@@ -187,11 +187,11 @@ impl Run {
         }
         let connection = self.cinder.connect(&volume.id, &self.connector()).await.map_err(connector_refused)?;
         let mapped = self.map(&connection)?;
-        let place = self.secret_place();
+        let location = self.secret_place();
         if let Some(credentials) = &mapped.secret {
-            self.cluster.write_secret(&place, credentials, &self.request).await?;
+            self.cluster.write_secret(&location, credentials, &self.request).await?;
         }
-        if let Wish::Claim { namespace, name } = requested_size {
+        if let WantedSource::Claim { namespace, name } = requested_size {
             let claim = &self.request.claim;
             let of = format!("{namespace}/{name}");
             self.cluster.annotate_claim(&claim.namespace, &claim.name, names::CLONE_OF, &of).await?;
@@ -203,7 +203,7 @@ impl Run {
             annotations: [(names::VOLUME_ID.to_owned(), volume.id.clone())].into(),
         };
         let pv = persistent_volume(&self.request, made);
-        self.cluster.create_volume(&pv, mapped.secret.as_ref().map(|_| &place)).await?;
+        self.cluster.create_volume(&pv, mapped.secret.as_ref().map(|_| &location)).await?;
         Ok(())
     }
 

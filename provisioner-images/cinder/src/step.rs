@@ -141,7 +141,7 @@ mod tests {
         Volume { id: id.into(), status: status.into(), created_at: id.into(), ..Volume::default() }
     }
 
-    fn told(step: &Step<'_>) -> String {
+    fn message(step: &Step<'_>) -> String {
         match step {
             Step::Create => "create".into(),
             Step::Wait(of) => format!("wait {}", of.id),
@@ -178,10 +178,10 @@ mod tests {
             (vec!["error_deleting", "error"], "remove b"),
         ] {
             let volumes: Vec<_> = states.iter().zip(["a", "b"]).map(|(status, id)| volume(id, status)).collect();
-            assert_eq!(told(&provide(&volumes)), expected, "{states:?}");
+            assert_eq!(message(&provide(&volumes)), expected, "{states:?}");
             // The order of Cinder's list does not matter.
             let turned: Vec<_> = volumes.iter().rev().cloned().collect();
-            assert_eq!(told(&provide(&turned)), expected, "{states:?} turned");
+            assert_eq!(message(&provide(&turned)), expected, "{states:?} turned");
         }
     }
 
@@ -201,14 +201,14 @@ mod tests {
             ("deleting", true, "wait"),
             ("extending", false, "wait"),
         ] {
-            let told = match removal(&volume("a", status), tried) {
+            let message = match removal(&volume("a", status), tried) {
                 Removal::Wait => "wait",
                 Removal::Close => "close",
                 Removal::Delete => "delete",
                 Removal::Force => "force",
                 Removal::Stop(_) => "stop",
             };
-            assert_eq!(told, expected, "{status}");
+            assert_eq!(message, expected, "{status}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub enum Wrong {
     /// The volume differs from the request.
     Volume(String),
     /// The volume is somewhere else.
-    Place(String),
+    Location(String),
 }
 
 /// Compares the volume with the request. `topology_optional` says that the volume need not state its place.
@@ -53,9 +53,9 @@ pub fn check(
         ),
         found if is_where_asked(found, asked, selected) => Ok(()),
         found => {
-            let places: Vec<String> = found.iter().map(|topology| format!("{:?}", topology.segments)).collect();
+            let locations: Vec<String> = found.iter().map(|topology| format!("{:?}", topology.segments)).collect();
             let node = selected.map_or("the nodes that it is for", |node| node.name.as_str());
-            Err(Wrong::Place(format!("it is reached from {}, and not from {node}", places.join(" or "))))
+            Err(Wrong::Location(format!("it is reached from {}, and not from {node}", locations.join(" or "))))
         }
     }
 }
@@ -115,13 +115,13 @@ mod tests {
     fn the_place_is_the_one_that_was_asked_for() {
         let node = Node { name: "n1".into(), labels: segments("a"), keys: vec!["zone".into()] };
         let asked = TopologyRequirement { requisite: vec![Topology { segments: segments("a") }], preferred: vec![] };
-        let place = |zone: &str| vec![Topology { segments: segments(zone) }];
+        let location = |zone: &str| vec![Topology { segments: segments(zone) }];
         for (requirement, found, selected, optional, expected) in [
             (None, vec![], None, false, Ok(())),
-            (None, place("b"), None, false, Ok(())),
-            (Some(asked.clone()), place("a"), Some(&node), false, Ok(())),
-            (Some(asked.clone()), place("b"), Some(&node), false, Err("and not from n1")),
-            (Some(asked.clone()), place("b"), None, false, Err("the nodes that it is for")),
+            (None, location("b"), None, false, Ok(())),
+            (Some(asked.clone()), location("a"), Some(&node), false, Ok(())),
+            (Some(asked.clone()), location("b"), Some(&node), false, Err("and not from n1")),
+            (Some(asked.clone()), location("b"), None, false, Err("the nodes that it is for")),
             (Some(asked.clone()), vec![], None, false, Err("does not say where")),
             (Some(asked), vec![], Some(&node), true, Ok(())),
         ] {
@@ -129,7 +129,7 @@ mod tests {
             let volume = Volume { accessible_topology: found, ..Default::default() };
             match (check(&volume, &request, selected, optional), expected) {
                 (Ok(()), Ok(())) => {}
-                (Err(Wrong::Volume(found) | Wrong::Place(found)), Err(says)) => {
+                (Err(Wrong::Volume(found) | Wrong::Location(found)), Err(says)) => {
                     assert!(found.contains(says), "{found}")
                 }
                 (found, expected) => panic!("{found:?} {expected:?}"),

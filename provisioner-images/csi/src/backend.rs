@@ -32,7 +32,7 @@ impl Run {
         let answer = asked.await?;
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
         let largest = answer.maximum_volume_size.map(bytes).filter(|largest| *largest > 0);
-        Ok(kit::capacity::tell(bytes(answer.available_capacity), largest)?)
+        Ok(kit::capacity::print(bytes(answer.available_capacity), largest)?)
     }
 
     /// Returns the place of the run in the driver's labels.
@@ -61,7 +61,7 @@ impl Run {
         self.driver.must(Type::ListVolumes, "list its volumes")?;
         let mut volumes = Vec::new();
         let mut token = String::new();
-        let mut seen = BTreeSet::new();
+        let mut observed = BTreeSet::new();
         loop {
             let message = ListVolumesRequest { max_entries: PAGE, starting_token: token.clone() };
             let asked = self.driver.call("ListVolumes", &token, async {
@@ -72,7 +72,7 @@ impl Run {
             if answer.next_token.is_empty() {
                 break;
             }
-            if !seen.insert(answer.next_token.clone()) {
+            if !observed.insert(answer.next_token.clone()) {
                 return Err(Failure::retry("the CSI driver's list of volumes goes in a circle").into());
             }
             token = answer.next_token;

@@ -23,7 +23,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("a run for a batch takes no arguments"));
     }
     let asked: Vec<Asked> = members.iter().map(asked).collect();
-    let mut told_to_stop = kit::told_to_stop()?;
+    let mut told_to_stop = kit::terminated()?;
     // All members of a class have the same driver. If no member can be read, no driver is needed.
     let first = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|(_, parameters)| parameters.clone());
     let driver = match &first {

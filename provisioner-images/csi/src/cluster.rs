@@ -43,8 +43,8 @@ impl Cluster {
     ///
     /// # Errors
     /// If it cannot be read, or is no text.
-    pub async fn secret(&self, place: &SecretReference) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        let (namespace, name) = parts(place);
+    pub async fn secret(&self, location: &SecretReference) -> Result<Option<BTreeMap<String, String>>, Failure> {
+        let (namespace, name) = parts(location);
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
         let secret = match secrets.get(name).await {
             Ok(secret) => secret,
@@ -186,8 +186,8 @@ fn joined(nodes: Vec<PartialObjectMeta<Node>>, csi_nodes: Vec<CSINode>, driver: 
     all
 }
 
-fn parts(place: &SecretReference) -> (&str, &str) {
-    (place.namespace.as_deref().unwrap_or_default(), place.name.as_deref().unwrap_or_default())
+fn parts(location: &SecretReference) -> (&str, &str) {
+    (location.namespace.as_deref().unwrap_or_default(), location.name.as_deref().unwrap_or_default())
 }
 
 fn unreadable(what: &str, error: &Error, grant: &str) -> Failure {

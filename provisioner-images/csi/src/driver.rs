@@ -196,11 +196,11 @@ impl Driver {
     ///
     /// # Errors
     /// If the driver does not have it.
-    pub fn must(&self, what: rpc::Type, words: &str) -> Result<(), Failure> {
+    pub fn must(&self, what: rpc::Type, texts: &str) -> Result<(), Failure> {
         match self.can(what) {
             true => Ok(()),
             false => Err(Failure::config(format!(
-                "the CSI driver {} cannot {words}: it does not report {}",
+                "the CSI driver {} cannot {texts}: it does not report {}",
                 self.name,
                 what.as_str_name()
             ))),

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::of(&request.parameters)?;
-    let mut told_to_stop = kit::told_to_stop()?;
+    let mut told_to_stop = kit::terminated()?;
     let driver = reach(&parameters, &mut told_to_stop).await?;
     let run = Run { driver, cluster: Rc::new(Cluster::new(dry_run)), parameters, request };
     let stop = async {

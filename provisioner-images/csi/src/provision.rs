@@ -148,7 +148,9 @@ impl Run {
         };
         match wrong {
             Wrong::Volume(what) => Failure::retry(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
-            Wrong::Place(what) => Failure::no_room(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
+            Wrong::Location(what) => {
+                Failure::no_room(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
+            }
         }
     }
 
@@ -185,10 +187,10 @@ impl Run {
         let of_deletion = self.reference(Kind::Provisioner).unwrap_or_default();
         let of_modification = self.reference(Kind::ControllerModify).unwrap_or_default();
         let mut annotations = BTreeMap::new();
-        for (keys, place) in [(DELETION_SECRET, of_deletion), (MODIFY_SECRET, of_modification)] {
-            if let Some(place) = place {
-                annotations.insert(keys[0].to_owned(), place.name.unwrap_or_default());
-                annotations.insert(keys[1].to_owned(), place.namespace.unwrap_or_default());
+        for (keys, location) in [(DELETION_SECRET, of_deletion), (MODIFY_SECRET, of_modification)] {
+            if let Some(location) = location {
+                annotations.insert(keys[0].to_owned(), location.name.unwrap_or_default());
+                annotations.insert(keys[1].to_owned(), location.namespace.unwrap_or_default());
             }
         }
         let size = u64::try_from(volume.capacity_bytes).unwrap_or_default();

@@ -105,14 +105,14 @@ impl Run {
     ///
     /// # Errors
     /// If it does not exist, or cannot be read.
-    pub async fn credentials(&self, place: Option<&SecretReference>) -> Result<Credentials, Failure> {
-        let Some(place) = place else { return Ok(Credentials::new()) };
-        self.cluster.secret(place).await?.ok_or_else(|| {
+    pub async fn credentials(&self, location: Option<&SecretReference>) -> Result<Credentials, Failure> {
+        let Some(location) = location else { return Ok(Credentials::new()) };
+        self.cluster.secret(location).await?.ok_or_else(|| {
             let text = |part: &Option<String>| part.clone().unwrap_or_default();
             Failure::retry(format!(
                 "there is no Secret {}/{}, which the class names for the driver; create it",
-                text(&place.namespace),
-                text(&place.name)
+                text(&location.namespace),
+                text(&location.name)
             ))
         })
     }
@@ -129,13 +129,13 @@ impl Run {
         }
         let annotations = self.cluster.annotations(&self.request.pv_name).await?;
         let [name, namespace] = keys.map(|key| annotations.get(key).cloned().filter(|text| !text.is_empty()));
-        let place = match (name, namespace) {
+        let location = match (name, namespace) {
             (Some(name), Some(namespace)) => Some(SecretReference { name: Some(name), namespace: Some(namespace) }),
             // The claim's annotations are not known any more, so that some templates cannot be resolved.
             _ => self.reference(kind).unwrap_or_default(),
         };
-        let Some(place) = place else { return Ok(Credentials::new()) };
-        Ok(self.cluster.secret(&place).await?.unwrap_or_else(|| {
+        let Some(location) = location else { return Ok(Credentials::new()) };
+        Ok(self.cluster.secret(&location).await?.unwrap_or_else(|| {
             eprintln!("the Secret for this call is gone; it is made without");
             Credentials::new()
         }))

@@ -56,14 +56,14 @@ pub fn requirement(
     };
     let within = |segment: &Segment| allowed.iter().any(|term| is_part(term, segment));
     let requisite: BTreeSet<Segment> = match &selected {
-        Some((_, place)) if parameters.strict_topology => {
-            if !allowed.is_empty() && !within(place) {
+        Some((_, location)) if parameters.strict_topology => {
+            if !allowed.is_empty() && !within(location) {
                 return Err(Failure::no_room(format!(
                     "the selected node {} is outside of the allowedTopologies of the class",
                     request.node_name
                 )));
             }
-            [place.clone()].into()
+            [location.clone()].into()
         }
         _ if !allowed.is_empty() => allowed.into_iter().collect(),
         None if !parameters.immediate_topology => return Ok(None),
@@ -77,7 +77,7 @@ pub fn requirement(
     };
     let requisite: Vec<Segment> = requisite.into_iter().collect();
     let first = match &selected {
-        Some((_, place)) => requisite.iter().position(|term| is_part(term, place)).ok_or_else(|| {
+        Some((_, location)) => requisite.iter().position(|term| is_part(term, location)).ok_or_else(|| {
             Failure::no_room(format!(
                 "the selected node {} is outside of the allowedTopologies of the class",
                 request.node_name
@@ -106,7 +106,7 @@ fn selected(name: &str, nodes: &[Node]) -> Result<(Vec<String>, Segment), Failur
         )));
     }
     match node.segment(&node.keys) {
-        Some(place) => Ok((node.keys.clone(), place)),
+        Some(location) => Ok((node.keys.clone(), location)),
         None => Err(Failure::retry(format!(
             "the selected node {name} does not have all of the labels {} by which the driver says where it is",
             node.keys.join(", ")
@@ -148,8 +148,8 @@ fn allowed(json: &str) -> Result<Vec<Segment>, Failure> {
 }
 
 /// Checks whether a place has all labels of a term.
-pub fn is_part(term: &Segment, place: &Segment) -> bool {
-    term.iter().all(|(key, value)| place.get(key) == Some(value))
+pub fn is_part(term: &Segment, location: &Segment) -> bool {
+    term.iter().all(|(key, value)| location.get(key) == Some(value))
 }
 
 /// Returns a number for the name of a claim. Claims of a StatefulSet get consecutive numbers, so that they are spread.
@@ -169,10 +169,10 @@ fn spread(name: &str) -> usize {
 /// Checks whether the selected node reaches a volume, and whether the volume is in the requested place.
 pub fn is_where_asked(answer: &[Topology], asked: &TopologyRequirement, selected: Option<&Node>) -> bool {
     let any = |of: &dyn Fn(&Segment) -> bool| answer.iter().any(|topology| of(&topology.segments));
-    let in_requisite = |place: &Segment| {
-        asked.requisite.iter().any(|wanted| is_part(&wanted.segments, place) || is_part(place, &wanted.segments))
+    let in_requisite = |location: &Segment| {
+        asked.requisite.iter().any(|wanted| is_part(&wanted.segments, location) || is_part(location, &wanted.segments))
     };
-    let reached = selected.is_none_or(|node| any(&|place| is_part(place, &node.labels)));
+    let reached = selected.is_none_or(|node| any(&|location| is_part(location, &node.labels)));
     reached && any(&in_requisite)
 }
 

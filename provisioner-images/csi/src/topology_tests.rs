@@ -42,7 +42,7 @@ fn nodes() -> Vec<Node> {
     ]
 }
 
-fn words(topologies: &[Topology]) -> String {
+fn terms(topologies: &[Topology]) -> String {
     let one = |topology: &Topology| {
         topology.segments.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
     };
@@ -64,7 +64,7 @@ fn each_row_of_the_table() {
     ] {
         let request = RunRequest { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
         let found = requirement(&request, &parameters(strict, immediate), &nodes()).unwrap().unwrap_or_default();
-        let found = (words(&found.requisite), words(&found.preferred));
+        let found = (terms(&found.requisite), terms(&found.preferred));
         // Where no node is selected any may be the first.
         let same = match selected {
             "" => found.0 == requisite && found.1.len() == preferred.len(),
@@ -78,7 +78,7 @@ fn each_row_of_the_table() {
 fn terms_of_a_class_are_multiplied() {
     let json = r#"[{"zone":["a","b"],"rack":["1","2"]},{"zone":["c"]}]"#;
     let found: Vec<_> = allowed(json).unwrap().into_iter().map(|segments| Topology { segments }).collect();
-    assert_eq!(words(&found), "rack=1,zone=a rack=1,zone=b rack=2,zone=a rack=2,zone=b zone=c");
+    assert_eq!(terms(&found), "rack=1,zone=a rack=1,zone=b rack=2,zone=a rack=2,zone=b zone=c");
     assert_eq!(allowed("").unwrap(), []);
     assert_eq!(allowed("[{}]").unwrap(), []);
     assert_eq!(allowed("{").unwrap_err().code, 65);
@@ -126,7 +126,7 @@ fn an_answer_is_where_it_was_asked_for() {
         (vec![], None, false),
         (vec![Topology::default()], Some(n1), true),
     ] {
-        assert_eq!(is_where_asked(&answer, &asked, selected), expected, "{} {selected:?}", words(&answer));
+        assert_eq!(is_where_asked(&answer, &asked, selected), expected, "{} {selected:?}", terms(&answer));
     }
 }
 
@@ -134,10 +134,10 @@ fn an_answer_is_where_it_was_asked_for() {
 fn the_affinity_is_any_of_the_places() {
     assert_eq!(affinity(&[]), None);
     assert_eq!(affinity(&[Topology::default()]), None);
-    let place = |zone: &str| Topology {
+    let location = |zone: &str| Topology {
         segments: [("zone".to_owned(), zone.to_owned()), ("rack".to_owned(), "1".to_owned())].into(),
     };
-    let terms = affinity(&[place("a"), place("b")]).unwrap().required.unwrap().node_selector_terms;
+    let terms = affinity(&[location("a"), location("b")]).unwrap().required.unwrap().node_selector_terms;
     assert_eq!(terms.len(), 2);
     let keys: Vec<_> = terms[0].match_expressions.as_ref().unwrap().iter().map(|e| e.key.as_str()).collect();
     assert_eq!(keys, ["rack", "zone"]);

@@ -18,7 +18,7 @@ pub enum Kind {
     /// The driver may have got the call, and may still work on it.
     UnderWay,
     /// The place of the volume has no room.
-    Room,
+    Capacity,
     /// The request is impossible.
     Refused,
     /// The driver does not have the operation.
@@ -42,7 +42,7 @@ pub struct Trouble {
 pub fn kind(code: Code) -> Kind {
     match code {
         Code::Aborted | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable => Kind::UnderWay,
-        Code::ResourceExhausted => Kind::Room,
+        Code::ResourceExhausted => Kind::Capacity,
         Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => Kind::Refused,
         Code::Unimplemented => Kind::Unable,
         Code::PermissionDenied | Code::Unauthenticated => Kind::Denied,
@@ -98,8 +98,8 @@ impl Trouble {
         );
         match self.kind() {
             Kind::UnderWay => Failure::retry(format!("{text}. It may still be under way, and is asked for again")),
-            Kind::Room if elsewhere => Failure::no_room(text),
-            Kind::Room | Kind::Failed => Failure::retry(text),
+            Kind::Capacity if elsewhere => Failure::no_room(text),
+            Kind::Capacity | Kind::Failed => Failure::retry(text),
             Kind::Refused => Failure::never(text),
             Kind::Unable => Failure::config(format!("{text}. The driver cannot do that")),
             Kind::Denied => Failure::permission(format!(

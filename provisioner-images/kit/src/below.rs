@@ -112,10 +112,10 @@ pub(crate) fn shown<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
         return names.join("/");
     }
     let fit = |names: &mut dyn Iterator<Item = &str>| -> Vec<String> {
-        let mut left = SHOWN / 2;
+        let mut remaining = SHOWN / 2;
         let short = names.take_while(|name| {
-            let fits = name.len() < left;
-            left = left.saturating_sub(name.len() + 1);
+            let fits = name.len() < remaining;
+            remaining = remaining.saturating_sub(name.len() + 1);
             fits
         });
         short.map(str::to_owned).collect()

@@ -23,16 +23,16 @@ use crate::below::{self, FOLDER, HELD, Identity, READ};
 /// # Errors
 /// If something could not be copied. The message says what and why. The unfinished copy is left behind.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    whole(from, to).map_err(|trouble| told(from, trouble))
+    whole(from, to).map_err(|trouble| message(from, trouble))
 }
 
 /// Copies the contents of an open directory into another one, which is empty except for the name `but`. Nothing with
 /// that name is copied. `from` is the path of the original, for people.
 pub(crate) fn fill(from: &Path, source: OwnedFd, target: OwnedFd, but: &CStr) -> Result<(), Failure> {
-    into(source, target, Some(but)).map_err(|trouble| told(from, trouble))
+    into(source, target, Some(but)).map_err(|trouble| message(from, trouble))
 }
 
-fn told(from: &Path, Trouble { error, within }: Trouble) -> Failure {
+fn message(from: &Path, Trouble { error, within }: Trouble) -> Failure {
     let from = from.as_os_str().as_encoded_bytes();
     let path = below::shown(std::iter::once(from).chain(within.iter().map(|name| name.to_bytes())));
     below::failure(format!("copying {path}"), &error)
@@ -358,14 +358,14 @@ mod tests {
             for _ in 0..300 {
                 // The copy may fail, but must never follow a link.
                 let _ = copy(&from, &to);
-                for place in ["real", "way"] {
-                    let real = fs::symlink_metadata(to.join(place)).is_ok_and(|found| found.is_dir());
-                    let text = fs::read_to_string(to.join(place).join("file")).unwrap_or_default();
+                for location in ["real", "way"] {
+                    let real = fs::symlink_metadata(to.join(location)).is_ok_and(|found| found.is_dir());
+                    let text = fs::read_to_string(to.join(location).join("file")).unwrap_or_default();
                     assert!(!real || text != "secret");
                 }
-                for place in ["in", "out"] {
-                    let real = fs::symlink_metadata(to.join(place)).is_ok_and(|found| found.is_file());
-                    let text = fs::read_to_string(to.join(place)).unwrap_or_default();
+                for location in ["in", "out"] {
+                    let real = fs::symlink_metadata(to.join(location)).is_ok_and(|found| found.is_file());
+                    let text = fs::read_to_string(to.join(location)).unwrap_or_default();
                     assert!(!real || text != "secret");
                 }
                 fs::remove_dir_all(&to).unwrap();

@@ -31,4 +31,4 @@ pub mod secrets;
 pub mod termination_message;
 
 pub use failure::Failure;
-pub use run::{block_on, conclude, request, run, run_or_show, told_to_stop};
+pub use run::{block_on, conclude, request, run, run_or_show, terminated};

@@ -135,8 +135,8 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
         return failed;
     }
     // Somebody may have removed `storage-mounts` from the config since a copy was begun.
-    let seen = fs::openat(CWD, path, FOLDER, Mode::empty());
-    match seen.is_ok_and(|folder| is_half(&folder)) {
+    let observed = fs::openat(CWD, path, FOLDER, Mode::empty());
+    match observed.is_ok_and(|folder| is_half(&folder)) {
         true => Err(Failure::retry(format!("{} is half a copy", path.display()))),
         false => Ok(()),
     }
@@ -146,8 +146,8 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
 fn check_directory(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
     held(&folder, path)?;
-    let seen = |error: Errno| below::failure(format!("looking at {}", path.display()), &io::Error::from(error));
-    if is_nobody_s(&folder).map_err(seen)? {
+    let observed = |error: Errno| below::failure(format!("looking at {}", path.display()), &io::Error::from(error));
+    if is_nobody_s(&folder).map_err(observed)? {
         return Err(Failure::never(format!(
             "{} is empty and has the mode of a directory that is nobody's: give it the mode of a volume first",
             path.display()

@@ -79,9 +79,9 @@ fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
     // As a run leaves it that is killed on the way, wherever it was.
     fs::create_dir_all(from.join("deep")).unwrap();
     fs::write(from.join("deep/file"), "content").unwrap();
-    for left in [vec![], vec!["deep/er/file"], vec!["rest", "deep/file"]] {
+    for leftovers in [vec![], vec!["deep/er/file"], vec!["rest", "deep/file"]] {
         fs::write(to.join(".flex-partial"), "").unwrap();
-        for path in left {
+        for path in leftovers {
             fs::create_dir_all(to.join(path).parent().unwrap()).unwrap();
             fs::write(to.join(path), "half").unwrap();
         }

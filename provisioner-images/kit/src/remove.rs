@@ -60,23 +60,23 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn remove_one(path: &Path) -> Result<(), Failure> {
     let (parent, name) = below::parent(path)?;
-    whole(&parent, &name).map_err(|trouble| told(path, trouble))
+    whole(&parent, &name).map_err(|trouble| message(path, trouble))
 }
 
 /// Removes all contents of an open directory, except for the name `but`. `path` is for people.
 pub(crate) fn empty_but(path: &Path, top: &OwnedFd, but: Option<&CStr>) -> Result<(), Failure> {
     let mut patience = MAX_CHANGES;
     loop {
-        empty(top, but, &mut patience).map_err(|trouble| told(path, trouble))?;
-        match below::is_empty(top, but).map_err(|error| told(path, at_the_top(error)))? {
+        empty(top, but, &mut patience).map_err(|trouble| message(path, trouble))?;
+        match below::is_empty(top, but).map_err(|error| message(path, at_the_top(error)))? {
             true => return Ok(()),
-            false if patience == 0 => return Err(told(path, at_the_top(Cause::Restless))),
+            false if patience == 0 => return Err(message(path, at_the_top(Cause::Restless))),
             false => patience -= 1,
         }
     }
 }
 
-fn told(path: &Path, Trouble { error, within }: Trouble) -> Failure {
+fn message(path: &Path, Trouble { error, within }: Trouble) -> Failure {
     let path = path.as_os_str().as_encoded_bytes();
     let path = below::shown(std::iter::once(path).chain(within.iter().map(|name| name.to_bytes())));
     let what = format!("removing {path}");
@@ -243,23 +243,23 @@ fn sweep(here: &mut Dir, but: Option<&CStr>) -> Result<Option<Full>, (Option<CSt
         if matches!(name.to_bytes(), b"." | b"..") || but == Some(name) {
             continue;
         }
-        let told = |error| (Some(name.to_owned()), error);
-        let folder = here.fd().map_err(told)?;
+        let message = |error| (Some(name.to_owned()), error);
+        let folder = here.fd().map_err(message)?;
         match fs::unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => continue,
             Err(Errno::ISDIR) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(message(error)),
         }
         match fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
             // An exchange meanwhile is noticed later, because the directory around it is not empty.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => continue,
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(message(error)),
         }
         match below::open(folder, name) {
             Ok(opened) => return Ok(Some((name.to_owned(), opened))),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(message(error)),
         }
     }
     Ok(None)

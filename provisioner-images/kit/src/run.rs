@@ -72,7 +72,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 ///
 /// # Errors
 /// If the signal cannot be handled.
-pub fn told_to_stop() -> Result<Signal, Failure> {
+pub fn terminated() -> Result<Signal, Failure> {
     signal(SignalKind::terminate())
         .map_err(|error| Failure::retry(format!("the end of the run cannot be waited for: {error}")))
 }

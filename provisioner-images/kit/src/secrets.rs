@@ -49,7 +49,8 @@ impl Secrets {
         };
         let of_environment = environment.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
         let values: BTreeSet<&str> = of_environment.chain(&files).flat_map(|text| parts(text)).collect();
-        let mut values: Vec<String> = values.into_iter().filter(|value| !is_place(value)).map(str::to_owned).collect();
+        let mut values: Vec<String> =
+            values.into_iter().filter(|value| !is_location(value)).map(str::to_owned).collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self { values }
     }
@@ -77,7 +78,7 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 /// Checks for addresses without a password, and paths. People need them to mend a failure.
-fn is_place(value: &str) -> bool {
+fn is_location(value: &str) -> bool {
     let in_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let is_path = value.starts_with('/') && value[1..].contains('/') && value.chars().all(in_path);
     let is_address = value.contains("://") && !value.contains(['@', '?', '\n']);

@@ -6,5 +6,5 @@ use crate::server::Server;
 
 /// Reports the bytes that are free for this image's user. A client cannot see quotas of single directories.
 pub async fn capacity(server: &Server) -> Result<(), Failure> {
-    kit::capacity::tell(server.free().await?, None)
+    kit::capacity::print(server.free().await?, None)
 }

@@ -33,7 +33,7 @@ pub async fn provision(
             snapshot.id
         )));
     }
-    let path = place(server, parameters, request).await?;
+    let path = claimed_path(server, parameters, request).await?;
     server.make_directory(&path, parameters.mode).await?;
     server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
     let source = NFSVolumeSource {
@@ -50,7 +50,7 @@ pub async fn provision(
 }
 
 /// Returns the volume's path within the export: the recorded one, or a new one by the pattern.
-async fn place(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Failure> {
+async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Failure> {
     let id = &request.claim_uuid;
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {

@@ -76,13 +76,13 @@ impl Writes {
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
         let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
-        let seen = Volume {
+        let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
             leaving: decided_on.leaving,
             ..Volume::from(&volume)
         };
-        if seen != *decided_on {
+        if observed != *decided_on {
             return Err(WriteError::Conflict(what()));
         }
         let spec = volume.spec.unwrap_or_default();

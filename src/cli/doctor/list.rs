@@ -74,11 +74,11 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, name: &str) -> Result<Vec<li
         tokio::time::sleep(POLL).await;
         // A request that fails is repeated until the deadline.
         let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
-        let seen: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
-        match state(Some(&view::Job::from(&job)), &seen.iter().collect::<Vec<_>>(), &[]) {
+        let observed: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
+        match state(Some(&view::Job::from(&job)), &observed.iter().collect::<Vec<_>>(), &[]) {
             RunState::Succeeded => {
                 let ended = |pod: &&view::Pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0);
-                let Some(pod) = seen.iter().find(ended) else { return Err("its pod is gone".to_owned()) };
+                let Some(pod) = observed.iter().find(ended) else { return Err("its pod is gone".to_owned()) };
                 return log(pods, &pod.name.name).await;
             }
             RunState::Failed { cause, .. } => return Err(cause.message),

@@ -418,8 +418,8 @@ async fn execute(
         Step::RemoveFinalizer => {
             // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
             let is_unseen = |volume: &Volume| {
-                let seen = context.shared.index().volume(&volume.name);
-                seen.is_none_or(|seen| volume.is_adopted() && !seen.is_adopted())
+                let observed = context.shared.index().volume(&volume.name);
+                observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
             };
             if claim.deleting && confirmed.volume.as_ref().is_some_and(is_unseen) {
                 return Ok(StepOutcome::Later);

@@ -128,7 +128,7 @@ fn decide_now(
         source: seen.source.as_ref().map_err(String::clone).map(|source| Source {
             provenance: &source.0,
             recipe: &source.1,
-            going: claim.is_some_and(|claim| claim.deleting),
+            is_terminating: claim.is_some_and(|claim| claim.deleting),
             is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
             has_slot: context.shared.index().has_slot(&slot_request(content, source), &source.1),
         }),
@@ -156,7 +156,7 @@ fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Obser
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
     let state = match &snapshot {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
-        Some(snapshot) if snapshot.deleting => SnapshotState::Going,
+        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
         None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
     };
@@ -325,7 +325,7 @@ async fn execute(
         Step::ConfirmSnapshot => {
             let found = writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
             confirmed.snapshot = Some(match found {
-                Some(snapshot) if snapshot.deleting => SnapshotState::Going,
+                Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
                 Some(_) => SnapshotState::Alive,
                 None => SnapshotState::Gone,
             });

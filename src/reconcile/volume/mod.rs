@@ -393,12 +393,12 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
 /// Cleans up the Jobs of a volume that is gone.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.shared.index().jobs_of_volume(name);
-    let left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
+    let leftovers: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
     // The cache may be stale: the API is asked before a run is stopped.
-    if left.is_empty() || context.writes.read_volume(name).await?.is_some() {
+    if leftovers.is_empty() || context.writes.read_volume(name).await?.is_some() {
         return Ok(Requeue::Done);
     }
-    for job in left {
+    for job in leftovers {
         context.remove_run(&job).await?;
     }
     Ok(Requeue::Done)

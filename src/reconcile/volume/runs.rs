@@ -94,12 +94,12 @@ impl Observation {
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a NodeStates) -> Runs<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], locations: &'a NodeStates) -> Runs<'a> {
         Runs {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
-            unreachable_node: places.unreachable_node(&self.nodes_with_pods).map(String::as_str),
+            unreachable_node: locations.unreachable_node(&self.nodes_with_pods).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
         }
     }

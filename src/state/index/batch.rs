@@ -226,11 +226,11 @@ impl Index {
         batch: Option<&str>,
     ) -> bool {
         let (label, now) = (label_value(class), self.clock.passed());
-        let seen = self.jobs.values().filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
+        let observed = self.jobs.values().filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
         let namespace = &self.identity.namespace;
         let fills = |job: &Job| job.claims().any(|claim| is_pool_request_name(claim, namespace));
-        let seen = seen.filter(|job| job.run_labels.operation == operation.as_str());
-        let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
+        let observed = observed.filter(|job| job.run_labels.operation == operation.as_str());
+        let mut observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
         let mut expected = self.expected.iter().filter(|(job, expected)| {
             let same = expected.class == label && expected.operation == Some(operation);
@@ -244,7 +244,7 @@ impl Index {
             let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
             same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
         });
-        seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
+        observed.any(on_node) || expected.next().is_some() || gathers.next().is_some()
     }
 
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It

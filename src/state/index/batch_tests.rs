@@ -110,8 +110,8 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
     assert!(matches!(index.collected(&first).0, Step::Wait(_)));
     assert!(index.add_entry(&first, entry("c", &recipe)));
-    let (step, come, _) = index.collected(&first);
-    let ids: Vec<_> = come.iter().map(|entry| entry.member.id.as_str()).collect();
+    let (step, entries, _) = index.collected(&first);
+    let ids: Vec<_> = entries.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
     assert_eq!(index.collected(&first).0, Step::Forget, "it is created once");
 }
@@ -158,10 +158,10 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
         index.add_entry(&batch, entry(uid, &recipe));
     }
     hands.pass(STAMP_TIMEOUT * 2);
-    let (_, come, _) = index.collected(&batch);
-    assert_eq!(come.len(), 3);
+    let (_, entries, _) = index.collected(&batch);
+    assert_eq!(entries.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
-    index.collect_again(&batch, come.clone());
+    index.collect_again(&batch, entries.clone());
     let (step, again, _) = index.collected(&batch);
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
@@ -169,7 +169,7 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
     index.collect_again(&batch, again);
     index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
     assert_eq!(index.collected(&batch).0, Step::Forget);
-    index.collect_again(&batch, come);
+    index.collect_again(&batch, entries);
     assert_eq!(index.collected(&batch).0, Step::Forget);
 }
 
@@ -200,8 +200,8 @@ fn a_claim_that_goes_is_not_in_the_batch() {
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
         index.add_entry(&batch, entry(uid, &recipe));
     }
-    let going = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
-    assert!(index.change_claim(Change::Apply(going)).contains(&WorkItem::Batch(batch.clone())));
+    let terminating = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
+    assert!(index.change_claim(Change::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
     let ids: Vec<_> = index.collected(&batch).1.into_iter().map(|entry| entry.member.id).collect();
@@ -215,8 +215,8 @@ fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
-    let (step, come, woken) = index.collected(&batch);
-    assert_eq!((step, come.len(), woken), (Step::Forget, 0, vec![key("z")]));
+    let (step, entries, woken) = index.collected(&batch);
+    assert_eq!((step, entries.len(), woken), (Step::Forget, 0, vec![key("z")]));
 }
 
 #[test]
@@ -359,19 +359,19 @@ fn deletions_gather_while_one_is_under_way() {
     assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.has_expectation("delete-b-"));
-    let (step, come, _) = index.collected(&batch);
-    assert_eq!((step, come.len()), (Step::Create, 2));
-    let members = come.iter().map(|entry| entry.member.clone()).collect();
+    let (step, entries, _) = index.collected(&batch);
+    assert_eq!((step, entries.len()), (Step::Create, 2));
+    let members = entries.iter().map(|entry| entry.member.clone()).collect();
     let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
-    let seen = Job { run_labels: labels, members, ..job(&batch, &[]) };
-    let keys = index.change_job(Change::Apply(seen));
+    let observed = Job { run_labels: labels, members, ..job(&batch, &[]) };
+    let keys = index.change_job(Change::Apply(observed));
     assert!(
         keys.contains(&WorkItem::Volume("pvc-b".into())) && keys.contains(&WorkItem::Volume("pvc-c".into())),
         "{keys:?}"
     );
     assert!(!index.has_expectation("delete-b-"));
     let of = |index: &Index, uid: &str| index.jobs_of_volume(&format!("pvc-{uid}"));
-    assert_eq!(of(&index, "b")[0].name.name, come[0].member.job_name(&batch));
+    assert_eq!(of(&index, "b")[0].name.name, entries[0].member.job_name(&batch));
     assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
     assert!(index.detach_member(&of(&index, "c")[0]));
     assert!(index.excludes(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");

@@ -247,10 +247,10 @@ impl Index {
             let ours = || {
                 claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), ClassLookup::Ours(_)))
             };
-            let left = || {
+            let leftovers = || {
                 claim.class.as_deref().is_some_and(|class| self.classes.left_to_external_provisioner(class).is_some())
             };
-            claim.has_finalizer() || (!claim.is_bound() && (ours() || left()))
+            claim.has_finalizer() || (!claim.is_bound() && (ours() || leftovers()))
         });
         let mut keys: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.

@@ -25,15 +25,15 @@ impl Index {
     /// whether all members have left. If not, the item must be requeued, as by an event.
     pub fn detach_member(&mut self, job: &Job) -> bool {
         let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
-        let left = self.members.detached.entry(job.uid.clone()).or_default();
-        left.insert(job.run_labels.id.clone());
-        real.members.iter().all(|member| left.contains(&member.id))
+        let leftovers = self.members.detached.entry(job.uid.clone()).or_default();
+        leftovers.insert(job.run_labels.id.clone());
+        real.members.iter().all(|member| leftovers.contains(&member.id))
     }
 
     /// Records that the Job was not deleted after all.
     pub fn attach_member(&mut self, job: &Job) {
-        if let Some(left) = self.members.detached.get_mut(&job.uid) {
-            left.remove(&job.run_labels.id);
+        if let Some(leftovers) = self.members.detached.get_mut(&job.uid) {
+            leftovers.remove(&job.run_labels.id);
         }
     }
 
@@ -42,7 +42,7 @@ impl Index {
     }
 
     fn is_detached(&self, uid: &str, id: &str) -> bool {
-        self.members.detached.get(uid).is_some_and(|left| left.contains(id))
+        self.members.detached.get(uid).is_some_and(|leftovers| leftovers.contains(id))
     }
 
     /// Returns the pods of a Job.

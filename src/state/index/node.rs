@@ -71,7 +71,7 @@ impl Index {
             false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
-        let contents = self.snapshots.going();
+        let contents = self.snapshots.terminating();
         let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
         let mut keys: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         keys.extend(volumes.map(|volume| WorkItem::Volume(volume.name.clone())));

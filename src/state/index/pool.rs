@@ -68,8 +68,8 @@ impl Index {
     /// Returns all pools that are configured, or of which volumes are left.
     pub(super) fn pool_keys(&self) -> Vec<WorkItem> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
-        let left = self.pools.pooled.keys().chain(self.pools.requests.keys());
-        let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(left).collect();
+        let leftovers = self.pools.pooled.keys().chain(self.pools.requests.keys());
+        let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(leftovers).collect();
         all.into_iter().map(|class| pool_key(class)).collect()
     }
 
@@ -193,8 +193,8 @@ impl Index {
 
     /// Returns the ready volumes of a class that are not assigned, the smallest first.
     fn pooled_volumes_of(&self, class: &str) -> impl Iterator<Item = &Arc<Volume>> {
-        let places = self.pools.pooled.get(class).into_iter().flatten();
-        places.filter_map(|(_, name)| self.volumes.get(name))
+        let locations = self.pools.pooled.get(class).into_iter().flatten();
+        locations.filter_map(|(_, name)| self.volumes.get(name))
     }
 
     /// Checks whether a claim could use the volume. It is like those that the class makes now, and in an allowed
@@ -238,7 +238,7 @@ impl Index {
     pub fn assign(&mut self, claim: &Claim, volume: &Volume) -> bool {
         let Some(entry) = entry(volume) else { return false };
         let is_its = self.pools.assigned.get(&claim.uid) == Some(&volume.name);
-        if !is_its && !self.pools.pooled.get(&volume.class).is_some_and(|places| places.contains(&entry)) {
+        if !is_its && !self.pools.pooled.get(&volume.class).is_some_and(|locations| locations.contains(&entry)) {
             return false;
         }
         drop_from(&mut self.pools.pooled, &volume.class, &entry);
@@ -264,7 +264,7 @@ impl Index {
 
     /// Records that the volume of a request is ready. The watch may show this after the request is gone.
     pub fn expect_pooled(&mut self, volume: &Volume) {
-        let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.pool_kind().is_some());
+        let is_seen = self.volumes.get(&volume.name).is_some_and(|observed| observed.pool_kind().is_some());
         if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_kind().is_some()) {
             let since = self.clock.passed();
             self.pools.made.insert(name, (volume.class.clone(), size, since));
@@ -299,9 +299,10 @@ impl Index {
             ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
-        let seen = self.pooled_volumes_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
+        let observed =
+            self.pooled_volumes_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
         // Until its request is gone, a volume belongs to the request.
-        let pooled = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::PooledVolume {
+        let pooled = observed.filter(|volume| self.is_settled(volume)).map(|volume| pool::PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
             right: pool.is_some_and(|pool| self.matches_class(volume, pool)),
@@ -313,7 +314,8 @@ impl Index {
         let coming = self.pools.drained.get(class).map_or(0, BTreeSet::len);
         let taken = self.usage(class).all;
         let share = recipe.as_ref().map(|recipe| recipe.quota).unwrap_or_default();
-        let left = |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
+        let leftovers =
+            |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
         let has_waiting_claims = kept_out > 0 || self.has_waiting_claims(class);
         let steps = pool::decide(&Observed {
             pool,
@@ -321,20 +323,20 @@ impl Index {
             requests: &requests,
             claims_blocked_by_pool: kept_out.saturating_sub(coming),
             has_waiting_claims,
-            volumes_left: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
-            bytes_left: share.bytes.map(|most| left(most, taken.bytes)),
+            volumes_free: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
+            bytes_free: share.bytes.map(|most| leftovers(most, taken.bytes)),
         });
         let waits = has_waiting_claims && pool.is_some();
         Some((recipe, steps, waits))
     }
 
     fn requests_of(&self, class: &str) -> Vec<PoolRequest> {
-        let seen = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
+        let observed = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
         // The result of a request may be known before its deletion is visible.
-        let seen = seen.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
+        let observed = observed.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
         let leaves =
             |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.pool_kind().is_some());
-        let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
+        let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
             name: claim.name.clone(),
             size: claim.size.as_ref().copied().unwrap_or_default(),
             begun: self.has_charge(claim),
@@ -354,7 +356,7 @@ impl Index {
             begun: true,
             has_volume: true,
         });
-        seen.chain(expected).chain(made).collect()
+        observed.chain(expected).chain(made).collect()
     }
 
     /// Returns the work item of a class's pool, if it has one: there may be quota for it.
@@ -423,8 +425,8 @@ impl Index {
         let kept = self.classes.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
         let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));
         let mut counts: BTreeMap<_, _> = none.collect();
-        for (class, places) in &self.pools.pooled {
-            places.iter().for_each(|(size, _)| *counts.entry((class.clone(), *size)).or_default() += 1);
+        for (class, locations) in &self.pools.pooled {
+            locations.iter().for_each(|(size, _)| *counts.entry((class.clone(), *size)).or_default() += 1);
         }
         counts
     }

@@ -125,9 +125,9 @@ impl Index {
 
     /// Counts the runs of a class, by its label value, that make pooled volumes.
     fn pool_runs(&self, class: &str, now: Duration) -> usize {
-        let seen = self.visible_runs(class).flat_map(|job| job.claims());
-        let seen = seen.filter(|name| is_pool_request_name(name, &self.identity.namespace)).count();
-        seen + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
+        let observed = self.visible_runs(class).flat_map(|job| job.claims());
+        let observed = observed.filter(|name| is_pool_request_name(name, &self.identity.namespace)).count();
+        observed + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
     }
 
     /// Returns the namespaces of the users for whom a Job runs, one for each volume or snapshot.
@@ -139,8 +139,8 @@ impl Index {
     /// Counts the runs of a class that are in progress or about to begin.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = label_value(class);
-        let seen = self.visible_runs(&class).map(Job::runs).sum::<usize>();
-        seen + self.expected_runs(&class, self.clock.passed()).count()
+        let observed = self.visible_runs(&class).map(Job::runs).sum::<usize>();
+        observed + self.expected_runs(&class, self.clock.passed()).count()
     }
 
     /// Adds a run without a slot to the queue. Returns the items whose turn is now.

@@ -57,7 +57,7 @@ impl Snapshots {
     }
 
     /// Returns the contents that are terminating.
-    pub(super) fn going(&self) -> Vec<WorkItem> {
+    pub(super) fn terminating(&self) -> Vec<WorkItem> {
         self.contents.values().filter(|c| c.deleting).map(|c| WorkItem::Content(c.name.clone())).collect()
     }
 

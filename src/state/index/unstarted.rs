@@ -26,16 +26,16 @@ impl UnstartedRuns {
             return;
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_started);
-        match self.0.get_mut(&pod.run_labels.id).filter(|seen| seen.job == pod.job) {
-            Some(seen) => seen.unstarted &= !may_have_run && seen.job_uid == pod.job_uid,
+        match self.0.get_mut(&pod.run_labels.id).filter(|observed| observed.job == pod.job) {
+            Some(observed) => observed.unstarted &= !may_have_run && observed.job_uid == pod.job_uid,
             None if pod.never_started => {
-                let seen = PodHistory {
+                let observed = PodHistory {
                     job: pod.job.clone(),
                     job_uid: pod.job_uid.clone(),
                     unstarted: !may_have_run,
                     created: pod.created,
                 };
-                self.0.insert(pod.run_labels.id.clone(), seen);
+                self.0.insert(pod.run_labels.id.clone(), observed);
             }
             None => {}
         }
@@ -50,7 +50,11 @@ impl Index {
     /// Returns the creation time of a run's pod, in seconds since 1970. Returns `None` unless its pods have ended and
     /// none of its containers has run.
     pub fn unstarted_since(&self, id: &str, job: &str) -> Option<i64> {
-        self.unstarted.0.get(id).filter(|seen| seen.unstarted && seen.job == job).map(|seen| seen.created)
+        self.unstarted
+            .0
+            .get(id)
+            .filter(|observed| observed.unstarted && observed.job == job)
+            .map(|observed| observed.created)
     }
 }
 
@@ -67,7 +71,7 @@ mod tests {
     fn idle(pods: &[Pod]) -> bool {
         let mut idle = UnstartedRuns::default();
         pods.iter().for_each(|pod| idle.see(pod));
-        idle.0.get("id").is_some_and(|seen| seen.unstarted)
+        idle.0.get("id").is_some_and(|observed| observed.unstarted)
     }
 
     #[test]

@@ -83,19 +83,19 @@ impl Invocation {
             .append(true)
             .open(&self.log)
             .with_context(|| format!("open the log {}", self.log.display()))?;
-        let mut words: Vec<&OsStr> = match lifetime {
+        let mut texts: Vec<&OsStr> = match lifetime {
             Lifetime::Tied => ["setpriv", "--pdeathsig", "KILL", "--"].map(OsStr::new).to_vec(),
             Lifetime::Detached => vec![OsStr::new("setsid")],
         };
         let namespace = self.network.as_ref().map(|file| format!("--net={}", file.display()));
         if let Some(namespace) = &namespace {
-            words.extend([OsStr::new("nsenter"), OsStr::new(namespace), OsStr::new("--")]);
+            texts.extend([OsStr::new("nsenter"), OsStr::new(namespace), OsStr::new("--")]);
         }
-        words.push(self.program.as_os_str());
-        words.extend(self.args.iter().map(OsStr::new));
-        let mut command = Command::new(words[0]);
+        texts.push(self.program.as_os_str());
+        texts.extend(self.args.iter().map(OsStr::new));
+        let mut command = Command::new(texts[0]);
         command
-            .args(&words[1..])
+            .args(&texts[1..])
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share a log between two streams")?)

@@ -82,10 +82,10 @@ fn shims_of(socket: &Path) -> Vec<Identity> {
             // Identity first: if the number changes hands after this, the kill finds the wrong start time.
             let identity = Identity::of(pid).ok()?;
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
-            let shim = words.first()?.ends_with(b"containerd-shim-runc-v2");
+            let texts: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+            let shim = texts.first()?.ends_with(b"containerd-shim-runc-v2");
             let ours =
-                words.windows(2).any(|pair| pair[0] == b"-address" && pair[1] == socket.as_os_str().as_encoded_bytes());
+                texts.windows(2).any(|pair| pair[0] == b"-address" && pair[1] == socket.as_os_str().as_encoded_bytes());
             (shim && ours && identity.is_alive()).then_some(identity)
         })
         .collect()

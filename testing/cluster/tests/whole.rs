@@ -102,8 +102,8 @@ async fn pods_run_and_nothing_is_left() {
     assert!(cluster::down(name).await.unwrap());
     lap("the cluster is down");
     assert!(matches!(cluster::health(name).await, Health::Down));
-    for place in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        assert!(!left_in(place, name), "something is left in {place}");
+    for location in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
+        assert!(!left_in(location, name), "something is left in {location}");
     }
     for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
         assert!(!fs::read_to_string(result.path()).unwrap().contains(name), "{result:?} is left");
@@ -155,7 +155,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn left_in(place: &str, cluster: &str) -> bool {
-    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
+fn left_in(location: &str, cluster: &str) -> bool {
+    let names = fs::read_dir(location).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.into_iter().any(|name| name.to_string_lossy().contains(cluster))
 }

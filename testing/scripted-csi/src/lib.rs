@@ -110,8 +110,8 @@ struct State {
     acts: BTreeMap<&'static str, VecDeque<Act>>,
     acts_on: BTreeMap<Call, VecDeque<Act>>,
     secrets: Vec<(&'static str, BTreeMap<String, String>)>,
-    place: Vec<Topology>,
-    room: i64,
+    location: Vec<Topology>,
+    capacity: i64,
     largest: Option<i64>,
     page: usize,
     hold: Option<usize>,
@@ -166,7 +166,7 @@ pub struct Tls {
 impl Driver {
     fn new(options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let state = State { room: 100 << 30, page: usize::MAX, ..State::default() };
+        let state = State { capacity: 100 << 30, page: usize::MAX, ..State::default() };
         let shared = Arc::new(Shared { options, state: Mutex::new(state), release: Notify::new() });
         Driver { shared, runtime: Some(runtime.expect("a thread can be had")), at: None, port: 0 }
     }
@@ -239,13 +239,13 @@ impl Driver {
         let segment = |pairs: &&[(&str, &str)]| Topology {
             segments: pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         };
-        self.shared.state().place = segments.iter().map(segment).collect();
+        self.shared.state().location = segments.iter().map(segment).collect();
     }
 
     /// How much room it says it has, and how large a volume may be.
-    pub fn has_room(&self, bytes: i64, largest: Option<i64>) {
+    pub fn has_capacity(&self, bytes: i64, largest: Option<i64>) {
         let mut state = self.shared.state();
-        (state.room, state.largest) = (bytes, largest);
+        (state.capacity, state.largest) = (bytes, largest);
     }
 
     /// It tells its volumes in pages of so many.

@@ -87,7 +87,7 @@ impl State {
             capacity_bytes: request.capacity_range.unwrap_or_default().required_bytes,
             volume_context: [("of".to_owned(), request.name.clone())].into(),
             content_source: request.volume_content_source.clone(),
-            accessible_topology: self.place.clone(),
+            accessible_topology: self.location.clone(),
         };
         self.volumes.insert(request.name.clone(), Made { volume: volume.clone(), request });
         Ok(CreateVolumeResponse { volume: Some(volume) })
@@ -167,15 +167,15 @@ impl Controller for Service {
 
     async fn get_capacity(&self, request: Request<GetCapacityRequest>) -> Answer<GetCapacityResponse> {
         let segments = request.into_inner().accessible_topology.unwrap_or_default().segments;
-        let place: Vec<String> = segments.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let location: Vec<String> = segments.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let work = |state: &mut State| {
             Ok(GetCapacityResponse {
-                available_capacity: state.room,
+                available_capacity: state.capacity,
                 maximum_volume_size: state.largest,
                 ..Default::default()
             })
         };
-        self.0.call("GetCapacity", &place.join(","), work).await.map(Response::new)
+        self.0.call("GetCapacity", &location.join(","), work).await.map(Response::new)
     }
 
     async fn controller_get_capabilities(

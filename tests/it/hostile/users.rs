@@ -182,10 +182,10 @@ async fn a_copy_comes_without_the_stamp() {
     let marks = json!({ "metadata": { "annotations": annotations, "finalizers": [names::CLAIM_FINALIZER, "example.com/own"] } });
     // Of a class that nobody serves, so that it stays as it was made.
     let copy = ring.claim_with("copy", "nobody", marks.clone()).await;
-    let left = copy.metadata.annotations.unwrap();
-    let ours: Vec<_> = left.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
+    let leftovers = copy.metadata.annotations.unwrap();
+    let ours: Vec<_> = leftovers.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
     assert_eq!(ours, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
-    assert_eq!(left["team"], "green");
+    assert_eq!(leftovers["team"], "green");
     let finalizers = copy.metadata.finalizers.unwrap();
     assert!(
         finalizers.contains(&"example.com/own".to_owned()) && !finalizers.contains(&names::CLAIM_FINALIZER.to_owned())

@@ -96,8 +96,8 @@ impl Ring {
         self.snapshot_when(name, "is ready, without an error", ready).await
     }
 
-    pub async fn snapshot_says(&self, name: &str, words: &str) {
-        self.snapshot_when(name, &format!("says `{words}`"), |snapshot| error(snapshot).contains(words)).await;
+    pub async fn snapshot_says(&self, name: &str, texts: &str) {
+        self.snapshot_when(name, &format!("says `{texts}`"), |snapshot| error(snapshot).contains(texts)).await;
     }
 
     pub async fn delete_snapshot(&self, name: &str) {

@@ -274,10 +274,10 @@ impl Bug {
 
     /// Returns the bug's answer in place of the API server's, if any. `seen` is the progress of the sender's watch of
     /// the kind.
-    pub fn answer(self, store: &Store, request: &Request, seen: usize) -> Option<Answer> {
+    pub fn answer(self, store: &Store, request: &Request, observed: usize) -> Option<Answer> {
         match (self, request.verb, request.kind) {
             (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
-                let known = store.log(kind)[..seen].iter().rev().find(|change| change.name == request.name);
+                let known = store.log(kind)[..observed].iter().rev().find(|change| change.name == request.name);
                 Some(match known.filter(|change| !change.gone) {
                     Some(change) => Answer::ok(&change.object),
                     None => Answer::error(404, "NotFound", "not in the cache"),

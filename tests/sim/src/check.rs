@@ -73,17 +73,19 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
             return wrong(format!("claim {name} is bound to volume {volume_name}, which is another's"));
         }
         let used = !is_deleting(claim) || has_finalizer(claim, crate::world::CLAIM_PROTECTION);
-        let place = world.made.get(uid(volume));
-        if used && place.is_some_and(|place| !world.backend.contains(place)) {
-            return wrong(format!("claim {name} is bound to volume {volume_name}, and its storage {place:?} is gone"));
+        let location = world.made.get(uid(volume));
+        if used && location.is_some_and(|location| !world.backend.contains(location)) {
+            return wrong(format!(
+                "claim {name} is bound to volume {volume_name}, and its storage {location:?} is gone"
+            ));
         }
     }
     // Storage that came back is nobody's to delete before somebody has vouched for it.
     let unvouched = store.all(Kind::Volume).filter(|(_, volume)| is_restored(volume));
     for (name, volume) in unvouched {
-        let place = world.restored.get(uid(volume));
-        if place.is_some_and(|place| !world.backend.contains(place)) {
-            return wrong(format!("the storage {place:?} of the restored volume {} is gone", name.name));
+        let location = world.restored.get(uid(volume));
+        if location.is_some_and(|location| !world.backend.contains(location)) {
+            return wrong(format!("the storage {location:?} of the restored volume {} is gone", name.name));
         }
     }
     if let Some(what) = snapshots::check_step(store, world) {
@@ -180,10 +182,10 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
         let lives =
             |claim: &Value| is_bound(claim) && !is_deleting(claim) && text(claim, "/spec/volumeName") == volume_name;
         let claim = store.all(Kind::Claim).find(|(_, claim)| lives(claim));
-        let place =
+        let location =
             store.get(Kind::Volume, &ObjectName::new("", &volume_name)).and_then(|volume| world.made.get(uid(volume)));
         // What attempts left on other nodes may be deleted while the volume is in use on its own.
-        let elsewhere = place
+        let elsewhere = location
             .is_some_and(|(_, node)| !node.is_empty() && !wanted_node(body).is_empty() && wanted_node(body) != node);
         if let Some((claim_name, _)) = claim
             && !elsewhere
@@ -295,9 +297,9 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, to
         let of = |claim: &Value| id.starts_with(uid(claim)) && !is_bound(claim);
         store.all(Kind::Claim).any(|(_, claim)| of(claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
     };
-    for place in &world.backend {
-        if !needed.contains(place) && !noted.contains(place) && !waived.contains(place) && !held(place) {
-            wrong(Guarantee::Leaked, format!("storage {place:?} has no volume"));
+    for location in &world.backend {
+        if !needed.contains(location) && !noted.contains(location) && !waived.contains(location) && !held(location) {
+            wrong(Guarantee::Leaked, format!("storage {location:?} has no volume"));
         }
     }
     for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
@@ -335,24 +337,25 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, to
         if told && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
             wrong(Guarantee::Stuck, format!("nothing was told on claim {name}"));
         }
-        let wish = &claim["spec"]["resources"]["requests"]["storage"];
+        let requested = &claim["spec"]["resources"]["requests"]["storage"];
         if is_bound(claim)
             && let Some(volume) = volume
-            && (volume["spec"]["capacity"]["storage"] != *wish || claim["status"]["capacity"]["storage"] != *wish)
+            && (volume["spec"]["capacity"]["storage"] != *requested
+                || claim["status"]["capacity"]["storage"] != *requested)
             && !is_deleting(volume)
         {
             let (has, says) = (&volume["spec"]["capacity"]["storage"], &claim["status"]["capacity"]["storage"]);
             wrong(
                 Guarantee::Stuck,
-                format!("claim {name} asks for {wish}, its volume has {has}, its status says {says}"),
+                format!("claim {name} asks for {requested}, its volume has {has}, its status says {says}"),
             );
         }
         let asked = text(claim, "/spec/volumeAttributesClassName");
         if is_bound(claim)
             && let Some(volume) = volume.filter(|volume| !is_deleting(volume))
         {
-            let place = world.made.get(uid(volume)).map(|(id, _)| id.as_str()).unwrap_or_default();
-            let has = world.attributes.get(place).map_or(Some(""), Option::as_deref);
+            let location = world.made.get(uid(volume)).map(|(id, _)| id.as_str()).unwrap_or_default();
+            let has = world.attributes.get(location).map_or(Some(""), Option::as_deref);
             let says = text(claim, "/status/currentVolumeAttributesClassName");
             let wanted = if asked.is_empty() { says } else { asked };
             let in_progress = !claim["status"]["modifyVolumeStatus"].is_null();

@@ -30,14 +30,14 @@ mod tests {
     fn names_are_what_a_trace_says() {
         let steps = steps();
         let grow = volume::decide::Step::Expand(volume::expand::Step::Grow { size: 1 });
-        for (kind, words) in [
+        for (kind, texts) in [
             ("claim", first_words(&claim::decide::Step::StartRun)),
             ("volume", first_words(&volume::decide::Step::DeleteVolume)),
             ("volume", first_words(&grow)),
             ("snapshot", first_words(&snapshot::bind::Step::RemoveFinalizer)),
             ("content", first_words(&snapshot::decide::Step::DeleteContent)),
         ] {
-            let name = format!("{kind} {words}");
+            let name = format!("{kind} {texts}");
             assert!(steps.contains(&name), "{name} is not among {steps:?}");
         }
         assert_eq!(first_words(&grow), "Expand Grow");

@@ -43,10 +43,10 @@ impl Rng {
             return None;
         }
         let mut at = self.next() % all;
-        for (place, weight) in weights.iter().enumerate() {
+        for (location, weight) in weights.iter().enumerate() {
             let weight = u64::from(*weight);
             if at < weight {
-                return Some(place);
+                return Some(location);
             }
             at -= weight;
         }

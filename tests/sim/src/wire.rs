@@ -177,17 +177,17 @@ impl Wire {
 fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
     let path = parts.uri.path();
     let unknown = || format!("the simulation knows nothing of {} {path}", parts.method);
-    let mut words: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
-    words.drain(..if words.first() == Some(&"api") { 2 } else { 3 });
-    let namespace = match words.as_slice() {
+    let mut texts: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
+    texts.drain(..if texts.first() == Some(&"api") { 2 } else { 3 });
+    let namespace = match texts.as_slice() {
         ["namespaces", namespace, _, ..] => {
             let namespace = (*namespace).to_owned();
-            words.drain(..2);
+            texts.drain(..2);
             namespace
         }
         _ => String::new(),
     };
-    let kind = match words.first().copied() {
+    let kind = match texts.first().copied() {
         Some("persistentvolumeclaims") => Kind::Claim,
         Some("persistentvolumes") => Kind::Volume,
         Some("volumesnapshots") => Kind::Snapshot,
@@ -201,7 +201,7 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         Some("namespaces") => Kind::Namespace,
         _ => return Err(unknown()),
     };
-    let mut name = words.get(1).copied().unwrap_or_default().to_owned();
+    let mut name = texts.get(1).copied().unwrap_or_default().to_owned();
     let verb = match (parts.method.as_str(), name.is_empty()) {
         ("GET", false) => Verb::Get,
         ("GET", true) => Verb::List,
@@ -213,6 +213,6 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
     if verb == Verb::Create {
         name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     }
-    let status = words.get(2) == Some(&"status");
+    let status = texts.get(2) == Some(&"status");
     Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, body: Arc::new(body) })
 }

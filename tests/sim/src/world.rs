@@ -144,17 +144,17 @@ impl World {
         if !store.get(Kind::Namespace, of).is_some_and(|namespace| is_deleting(namespace)) {
             return false;
         }
-        let left: Vec<(Kind, ObjectName)> = [Kind::Config, Kind::Job, Kind::Pod]
+        let leftovers: Vec<(Kind, ObjectName)> = [Kind::Config, Kind::Job, Kind::Pod]
             .into_iter()
             .flat_map(|kind| store.all(kind).map(move |(name, _)| (kind, name.clone())))
             .filter(|(_, name)| name.namespace == of.name)
             .collect();
-        if left.is_empty() {
+        if leftovers.is_empty() {
             line(|| format!("the namespace {} is gone", of.name));
             store.update(Kind::Namespace, of, |namespace| store::drop_finalizer(namespace, "kubernetes"));
             return false;
         }
-        for (kind, name) in left {
+        for (kind, name) in leftovers {
             store.delete(kind, &name);
         }
         true
@@ -429,13 +429,13 @@ fn end_unstarted(store: &mut Store, name: &ObjectName) {
     });
 }
 
-fn end_pod(store: &mut Store, name: &ObjectName, code: i32, words: &str) {
+fn end_pod(store: &mut Store, name: &ObjectName, code: i32, texts: &str) {
     let now = store.time.text();
     store.update(Kind::Pod, name, |pod| {
         pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
         pod["status"]["containerStatuses"] = json!([{
             "name": "provisioner", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
-            "state": { "terminated": { "exitCode": code, "reason": "Error", "message": words, "finishedAt": now } },
+            "state": { "terminated": { "exitCode": code, "reason": "Error", "message": texts, "finishedAt": now } },
         }]);
     });
 }

@@ -52,7 +52,7 @@ const ANSWER_VALID_INTERVALS: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The run is in progress.
-    GoesOn,
+    Running,
     /// The run has answered.
     Answered(Answer),
     /// The run has failed, for this reason.
@@ -62,7 +62,7 @@ pub enum Outcome {
 /// Derives the outcome of a run from its Job and pods.
 pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
     match state {
-        RunState::Absent | RunState::Running | RunState::Stuck { .. } => Outcome::GoesOn,
+        RunState::Absent | RunState::Running | RunState::Stuck { .. } => Outcome::Running,
         RunState::Failed { cause, .. } => Outcome::Failed(cause.message),
         RunState::Succeeded => {
             let own = pods.iter().filter(|pod| pod.job_uid == job.uid).filter_map(|pod| pod.terminated.as_ref());
@@ -72,7 +72,7 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
                     Err(error) => Outcome::Failed(format!("the image ended well, but {error}")),
                 },
                 // The watch of pods may lag behind the watch of Jobs.
-                None if !job.is_over => Outcome::GoesOn,
+                None if !job.is_over => Outcome::Running,
                 None => Outcome::Failed("its pod is gone, and with it what it said".to_owned()),
             }
         }
@@ -239,7 +239,7 @@ fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&
     for wanted in o.wanted {
         let own = runs.get(wanted.segment.id.as_str()).into_iter().flatten();
         *count.entry(wanted.segment.class.as_str()).or_default() +=
-            own.filter(|run| run.outcome == Outcome::GoesOn).count();
+            own.filter(|run| run.outcome == Outcome::Running).count();
     }
     count
 }
@@ -255,7 +255,7 @@ fn ended(
 ) -> Option<(Answer, Option<CapacityRecord>)> {
     let record = record(&run.job, now);
     match &run.outcome {
-        Outcome::GoesOn => None,
+        Outcome::Running => None,
         Outcome::Answered(answer) => Some((*answer, Some(record))),
         Outcome::Failed(why) => {
             let (answer, record, event) = failed(segment, source, record, why, published, now);

@@ -93,7 +93,7 @@ impl World {
                     (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
                 self.started += 1;
-                self.runs.push(Run { job: Arc::new(job), outcome: Outcome::GoesOn });
+                self.runs.push(Run { job: Arc::new(job), outcome: Outcome::Running });
             }
             Step::Switch { on } => {
                 assert!(!on || self.unknown().is_empty(), "it looks before all is known: {:?}", self.unknown());
@@ -121,7 +121,7 @@ impl World {
     /// Checks the invariants, also between two steps.
     fn check(&self) {
         let mut of_segment: BTreeMap<&str, usize> = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.outcome == Outcome::GoesOn) {
+        for run in self.runs.iter().filter(|run| run.outcome == Outcome::Running) {
             *of_segment.entry(&run.job.run_labels.id).or_default() += 1;
         }
         assert!(of_segment.values().all(|runs| *runs == 1), "two runs of one segment: {of_segment:?}");
@@ -162,7 +162,7 @@ impl World {
     /// Ends all runs in progress with this outcome.
     fn end_all(&mut self, outcome: &Outcome) {
         for at in 0..self.runs.len() {
-            if self.runs[at].outcome == Outcome::GoesOn {
+            if self.runs[at].outcome == Outcome::Running {
                 self.end(at, outcome.clone());
             }
         }
@@ -177,7 +177,7 @@ impl World {
     }
 }
 
-fn room(bytes: u64) -> Outcome {
+fn capacity(bytes: u64) -> Outcome {
     Outcome::Answered(Answer { bytes, largest: None })
 }
 
@@ -186,10 +186,10 @@ fn the_scheduler_looks_when_all_is_known() {
     let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
     world.settle();
     assert_eq!((world.started, world.known(), world.looks()), (2, vec![MAX_BYTES], false), "plain alone is known");
-    world.end(0, room(5));
+    world.end(0, capacity(5));
     world.settle();
     assert!(!world.looks(), "one node has not answered");
-    world.end_all(&room(7));
+    world.end_all(&capacity(7));
     world.settle();
     let mut known = world.known();
     known.sort_unstable();
@@ -202,7 +202,7 @@ fn the_scheduler_looks_when_all_is_known() {
 fn nothing_runs_while_nothing_changes_and_then_only_there() {
     let mut world = World::new(&[asked("c")], &["a", "b"]);
     world.settle();
-    world.end_all(&room(5));
+    world.end_all(&capacity(5));
     world.settle();
     let first = world.started;
     world.now += INTERVAL - 1;
@@ -211,7 +211,7 @@ fn nothing_runs_while_nothing_changes_and_then_only_there() {
     world.now += 1;
     world.settle();
     assert_eq!(world.started, first + 2, "then both");
-    world.end_all(&room(5));
+    world.end_all(&capacity(5));
     world.settle();
 
     world.changes.insert("a".into(), 1);
@@ -221,7 +221,7 @@ fn nothing_runs_while_nothing_changes_and_then_only_there() {
     world.settle();
     assert_eq!(world.started, first + 3, "only where something changed");
     world.changes.insert("a".into(), 2);
-    world.end_all(&room(4));
+    world.end_all(&capacity(4));
     world.now += PAUSE;
     world.settle();
     assert_eq!(world.started, first + 3, "the change during the run is after its answer, which counts from now");
@@ -254,7 +254,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 1800, 1800]);
     world.now = world.plan().requeue_at.unwrap();
     world.settle();
-    world.end_all(&room(3));
+    world.end_all(&capacity(3));
     world.settle();
     assert_eq!(world.known(), [3]);
 
@@ -288,7 +288,7 @@ fn another_version_of_the_config_is_asked_at_once() {
 fn a_clock_that_is_set_back_stops_nothing() {
     let mut world = World::new(&[asked("c")], &["a"]);
     world.settle();
-    world.end_all(&room(1));
+    world.end_all(&capacity(1));
     world.settle();
     world.now -= 1_000_000;
     world.changes.insert("a".into(), 1);
@@ -299,7 +299,7 @@ fn a_clock_that_is_set_back_stops_nothing() {
 fn when_none_is_asked_any_more_the_scheduler_is_told_first() {
     let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
     world.settle();
-    world.end_all(&room(1));
+    world.end_all(&capacity(1));
     world.settle();
     world.classes = vec![class("c", &[]), class("plain", &[])];
     let plan = world.plan();
@@ -312,7 +312,7 @@ fn when_none_is_asked_any_more_the_scheduler_is_told_first() {
 fn a_class_that_ceases_to_be_asked_is_never_without_room() {
     let mut world = World::new(&[asked("c"), asked("d")], &["a"]);
     world.settle();
-    world.end_all(&room(1));
+    world.end_all(&capacity(1));
     world.settle();
     world.classes[0] = class("c", &[]);
     let steps = world.plan().steps;
@@ -326,7 +326,7 @@ fn a_class_that_ceases_to_be_asked_is_never_without_room() {
     world.classes[0] = asked("c");
     world.settle();
     assert_eq!(world.published.len(), 2);
-    world.end_all(&room(1));
+    world.end_all(&capacity(1));
     world.settle();
     assert_eq!(world.known(), [1, 1]);
 }
@@ -335,7 +335,7 @@ fn a_class_that_ceases_to_be_asked_is_never_without_room() {
 fn a_node_that_goes_takes_its_object_along_and_one_that_is_silent_keeps_it() {
     let mut world = World::new(&[asked("c")], &["a", "b"]);
     world.settle();
-    world.end_all(&room(1));
+    world.end_all(&capacity(1));
     world.settle();
     world.nodes[0] = Arc::new(Node { reachable: false, ..(*world.nodes[0]).clone() });
     world.now += INTERVAL;
@@ -359,7 +359,7 @@ fn the_csidriver_of_another_is_left_alone() {
     for instance in [None, Some("other")] {
         world.driver = Some(foreign(false, instance));
         world.settle();
-        world.end_all(&room(1));
+        world.end_all(&capacity(1));
         world.settle();
         assert_eq!(world.driver, Some(foreign(false, instance)));
         assert_eq!(world.plan().events.len(), 1, "told");
@@ -381,7 +381,7 @@ fn so_many_at_one_time() {
     world.settle();
     assert_eq!(world.runs.len(), 2 * MAX_CONCURRENT_RUNS, "of each class");
     while !world.runs.is_empty() {
-        world.end(0, room(1));
+        world.end(0, capacity(1));
         world.settle();
     }
     assert_eq!((world.started, world.looks()), (50, true));
@@ -403,14 +403,14 @@ fn what_a_run_says_is_its_last_word() {
         Arc::new(Pod { job_uid: uid.into(), terminated: Some(terminated), ..Pod::default() })
     };
     let said = |pods: &[Arc<Pod>]| outcome(RunState::Succeeded, &job, pods);
-    assert_eq!(said(&[pod("before", "flex-capacity 1 9"), pod("j", "flex-capacity 1 3")]), room(3));
+    assert_eq!(said(&[pod("before", "flex-capacity 1 9"), pod("j", "flex-capacity 1 3")]), capacity(3));
     let failed = |outcome: Outcome| match outcome {
         Outcome::Failed(why) => why,
         other => panic!("{other:?}"),
     };
     assert!(failed(said(&[pod("j", "all is well")])).contains("/dev/termination-log"));
     assert!(failed(said(&[])).contains("its pod is gone"));
-    assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::GoesOn);
+    assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::Running);
     let cause = Cause::new("ExitCode", "exit code 78");
     let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, pods_ended: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
@@ -459,10 +459,10 @@ impl World {
         match event {
             Event::Answers(n) | Event::Fails(n) => {
                 let on: Vec<usize> =
-                    (0..self.runs.len()).filter(|at| self.runs[*at].outcome == Outcome::GoesOn).collect();
+                    (0..self.runs.len()).filter(|at| self.runs[*at].outcome == Outcome::Running).collect();
                 if let Some(at) = on.get(n % on.len().max(1)) {
                     let answered = matches!(event, Event::Answers(_));
-                    self.end(*at, if answered { room(*n as u64) } else { Outcome::Failed("busy".into()) });
+                    self.end(*at, if answered { capacity(*n as u64) } else { Outcome::Failed("busy".into()) });
                 }
             }
             Event::Changes(n) => *self.changes.entry(name(*n)).or_default() += 1,
@@ -507,7 +507,7 @@ proptest! {
         for _ in 0..20 {
             world.now += INTERVAL * 2;
             world.settle();
-            world.end_all(&room(1));
+            world.end_all(&capacity(1));
             world.settle();
         }
         prop_assert_eq!(world.settle(), 0);

@@ -115,7 +115,7 @@ pub fn fingerprint<'a>(
         let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoRoom);
         let class = claim.class.as_ref().filter(|_| full);
         let Some(group) = class.and_then(|class| groups.get(configs.get(class)?)) else { continue };
-        let mut places: Vec<usize> = match claim.nodes.is_empty() {
+        let mut locations: Vec<usize> = match claim.nodes.is_empty() {
             true => group.at(None, None),
             false => claim
                 .nodes
@@ -124,9 +124,9 @@ pub fn fingerprint<'a>(
                 .flat_map(|labels| group.at(None, Some(labels)))
                 .collect(),
         };
-        places.sort_unstable();
-        places.dedup();
-        places.into_iter().for_each(|at| sums[at].add(&claim.uid, None));
+        locations.sort_unstable();
+        locations.dedup();
+        locations.into_iter().for_each(|at| sums[at].add(&claim.uid, None));
     }
     let asked = wanted.iter().zip(&sums).filter(|(wanted, _)| wanted.source.is_some());
     asked.map(|(wanted, sum)| (wanted.segment.id.clone(), sum.to_string())).collect()

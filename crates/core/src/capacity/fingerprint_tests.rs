@@ -18,18 +18,18 @@ fn volume(name: &str, class: &str, at: Option<(&str, &str)>) -> Arc<Volume> {
 }
 
 /// Returns the fingerprints by the segment's labels, with these volumes and claims.
-fn seen(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> BTreeMap<String, String> {
+fn fingerprints(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> BTreeMap<String, String> {
     let nodes = [node("a", "west"), node("b", "west"), node("c", "east")];
     let wanted = wanted("default", classes, &nodes, false);
     let configs = classes.iter().map(|class| (class.name.clone(), class.recipe.as_ref().unwrap().config.clone()));
-    let seen = fingerprint(&wanted, &nodes, volumes.iter(), claims.iter(), &configs.collect());
-    wanted.iter().map(|wanted| (wanted.segment.to_string(), seen[&wanted.segment.id].clone())).collect()
+    let observed = fingerprint(&wanted, &nodes, volumes.iter(), claims.iter(), &configs.collect());
+    wanted.iter().map(|wanted| (wanted.segment.to_string(), observed[&wanted.segment.id].clone())).collect()
 }
 
 /// Returns the segments whose fingerprint these volumes and claims change.
 fn changed(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> Vec<String> {
-    let (before, after) = (seen(classes, &[], &[]), seen(classes, volumes, claims));
-    after.into_iter().filter(|(segment, seen)| before[segment] != *seen).map(|(segment, _)| segment).collect()
+    let (before, after) = (fingerprints(classes, &[], &[]), fingerprints(classes, volumes, claims));
+    after.into_iter().filter(|(segment, observed)| before[segment] != *observed).map(|(segment, _)| segment).collect()
 }
 
 const REPORTS: (&str, &str) = ("capabilities", "capacity");
@@ -61,7 +61,7 @@ fn classes_of_one_config_share_its_storage() {
 #[test]
 fn size_and_name_count_and_order_does_not() {
     let class = class("c", &[REPORTS, ("placement", "any")]);
-    let of = |volumes: &[Arc<Volume>]| seen(&[&class], volumes, &[])["class c"].clone();
+    let of = |volumes: &[Arc<Volume>]| fingerprints(&[&class], volumes, &[])["class c"].clone();
     let (a, b) = (volume("a", "c", None), volume("b", "c", None));
     let larger = Arc::new(Volume { size: Ok(2 << 30), ..(*a).clone() });
     assert_eq!(of(&[a.clone(), b.clone()]), of(&[b.clone(), a.clone()]));
@@ -83,10 +83,10 @@ fn where_a_claim_found_no_room_the_answer_was_wrong() {
         });
         [Arc::new(Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()))]
     };
-    let places = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
-    assert_eq!(places(&claim("no-room", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
-    assert_eq!(places(&claim("no-room", "a,c", "Pending")).len(), 2);
-    assert_eq!(places(&claim("no-room", "", "Pending")).len(), 3);
-    assert_eq!(places(&claim("retry", "a", "Pending")), [""; 0]);
-    assert_eq!(places(&claim("no-room", "a", "Bound")), [""; 0]);
+    let locations = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
+    assert_eq!(locations(&claim("no-room", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
+    assert_eq!(locations(&claim("no-room", "a,c", "Pending")).len(), 2);
+    assert_eq!(locations(&claim("no-room", "", "Pending")).len(), 3);
+    assert_eq!(locations(&claim("retry", "a", "Pending")), [""; 0]);
+    assert_eq!(locations(&claim("no-room", "a", "Bound")), [""; 0]);
 }

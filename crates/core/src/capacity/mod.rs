@@ -73,7 +73,7 @@ pub struct Published {
 impl Published {
     /// Describes the capacity for people. The largest number means unlimited: the orchestrator publishes it where the
     /// capacity is unknown.
-    pub fn room(&self) -> String {
+    pub fn describe(&self) -> String {
         if self.is_unlimited() { "unlimited".into() } else { quantity::quantity(self.bytes).0 }
     }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_shown_as_no_bound() {
-        let room = |bytes: &str| published(bytes, &CapacityRecord::default()).room();
+        let room = |bytes: &str| published(bytes, &CapacityRecord::default()).describe();
         assert_eq!((room("9223372036854775807"), room("5368709120")), ("unlimited".to_owned(), "5Gi".to_owned()));
     }
 }

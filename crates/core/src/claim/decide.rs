@@ -400,12 +400,12 @@ fn succeeded(volume: &Volume, step: Step) -> Decision {
 /// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
 fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
     let (volume, why) = (unfit.volume.name.clone(), unfit.mismatches.join("; "));
-    let told = format!(
+    let message = format!(
         "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"
     );
     let known = unfit.volume.quarantine.as_ref() == Some(&why);
     let step = if known { Step::Nothing } else { Step::Quarantine { volume, why } };
-    Decision::from(step).with_warning(reason::VOLUME_REFUSED, told)
+    Decision::from(step).with_warning(reason::VOLUME_REFUSED, message)
 }
 
 /// Decides row 4. The volume vanishes with the claim, so its storage is deleted first, once no pod uses it.

@@ -157,9 +157,9 @@ mod tests {
             let found = quota_error(&recipe(keys), &usage, namespace, bytes);
             match refused {
                 None => assert_eq!(found, None, "{keys:?} {namespace} {bytes}"),
-                Some(words) => {
+                Some(texts) => {
                     assert!(
-                        found.as_ref().is_some_and(|found| found.contains(words)),
+                        found.as_ref().is_some_and(|found| found.contains(texts)),
                         "{keys:?} {namespace}: {found:?}"
                     );
                 }

@@ -36,18 +36,18 @@ pub struct Attempt {
 
 /// The words of the claim's user that the image gets.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words {
+pub(super) struct ClaimTexts {
     access_modes: Vec<String>,
     username: String,
     user_groups: Vec<String>,
     metadata: BTreeMap<String, String>,
 }
 
-impl Words {
+impl ClaimTexts {
     /// Selects the words that the class lets through.
     fn of(claim: &Claim, recipe: &Recipe) -> Self {
         let allowed = |key: &String| Some((key.clone(), claim.metadata.get(key)?.clone()));
-        Words {
+        ClaimTexts {
             access_modes: claim.access_modes.clone(),
             username: claim.created_by.clone(),
             user_groups: claim.created_by_groups.clone(),
@@ -75,7 +75,7 @@ impl Words {
 
 /// Checks whether the image can get the words of the claim that the class lets through.
 pub(super) fn check_request_size(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
-    Words::of(claim, recipe).check()
+    ClaimTexts::of(claim, recipe).check()
 }
 
 /// Builds the request of a run for a claim that has no volume yet.
@@ -88,9 +88,9 @@ pub fn request(
     attempt: Attempt,
 ) -> RunRequest {
     let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
-    let words = Words::of(claim, recipe);
+    let texts = ClaimTexts::of(claim, recipe);
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
-    let words = if words.check().is_ok() { words } else { Words::default() };
+    let texts = if texts.check().is_ok() { texts } else { ClaimTexts::default() };
     RunRequest {
         claim_uuid: claim.id(),
         pv_name: names::pv_name(&claim.id()),
@@ -102,14 +102,14 @@ pub fn request(
         size_bytes: claim.size.clone().unwrap_or_default(),
         clone_of,
         snapshot,
-        access_modes: words.access_modes,
+        access_modes: texts.access_modes,
         volume_mode: claim.volume_mode.clone(),
-        username: words.username,
-        user_groups: words.user_groups,
+        username: texts.username,
+        user_groups: texts.user_groups,
         node_name: node,
         topology,
         class_topologies,
-        claim_metadata: words.metadata,
+        claim_metadata: texts.metadata,
         ..with_attributes(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
     }
 }

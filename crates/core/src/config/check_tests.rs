@@ -351,8 +351,8 @@ fn what_is_told_of_a_config_is_bounded() {
     assert!(found[0].len() < 1100 && found[0].starts_with("image: `@@"), "{}", found[0].len());
     assert!(found[1].contains("`\\u{1b}[2J`"), "{}", found[1]);
     let many: Vec<Problem> = (0..500).map(|n| Problem::new(format!("key-{n}"), "x".repeat(100))).collect();
-    let told = super::super::joined(&many);
-    assert!(told.len() < limits::VERDICT + 100 && told.ends_with(" more"), "{}", &told[told.len() - 100..]);
+    let message = super::super::joined(&many);
+    assert!(message.len() < limits::VERDICT + 100 && message.ends_with(" more"), "{}", &message[message.len() - 100..]);
 }
 
 #[test]

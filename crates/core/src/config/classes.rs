@@ -173,7 +173,7 @@ pub fn classes<'a>(
     }
 
     // These are the classes of drivers whose external provisioners are or may be running.
-    let mut left: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
+    let mut leftovers: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     for object in foreign {
@@ -192,7 +192,7 @@ pub fn classes<'a>(
                 table.ours.insert(object.name.clone(), class);
                 continue;
             }
-            Some(config) => left.entry((&config.name, &object.provisioner)).or_default().push(&object.name),
+            Some(config) => leftovers.entry((&config.name, &object.provisioner)).or_default().push(&object.name),
             None => {}
         }
         table.foreign.insert(object.name.clone());
@@ -224,7 +224,7 @@ pub fn classes<'a>(
         let class = label_only_class(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
     }
-    for ((config, driver), classes) in left {
+    for ((config, driver), classes) in leftovers {
         if let Some(why) = external_provisioners.of(driver).blocking_reason(driver, &classes) {
             table.left_to_external_provisioner.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
             warn(&mut table, configs[config], keys::STANDS_FOR.name, why);

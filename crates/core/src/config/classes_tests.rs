@@ -250,8 +250,11 @@ fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
     assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
     assert_eq!(recipe(&table, "silver").parameters.get("my-zone"), None);
     assert_eq!(recipe(&table, "gold").parameters["my-zone"], "east");
-    let told = problems(&table, "a");
-    assert!(told.contains("MY_ZONE") && told.contains("(with the parameters of StorageClass `silver`)"), "{told}");
+    let message = problems(&table, "a");
+    assert!(
+        message.contains("MY_ZONE") && message.contains("(with the parameters of StorageClass `silver`)"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -439,11 +442,11 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         );
         let said = verdict(&table, "stands");
         let left = table.left_to_external_provisioner("gold").unwrap_or_default();
-        assert!(left.is_empty() == says.is_empty() && says.iter().all(|words| left.contains(words)), "{left}");
+        assert!(left.is_empty() == says.is_empty() && says.iter().all(|texts| left.contains(texts)), "{left}");
         assert!(said.problems.is_empty(), "{said:?}");
         let warnings = crate::config::joined(&said.warnings);
         assert!(
-            says.iter().all(|words| warnings.contains(words)) && warnings.is_empty() == says.is_empty(),
+            says.iter().all(|texts| warnings.contains(texts)) && warnings.is_empty() == says.is_empty(),
             "{warnings}"
         );
     }

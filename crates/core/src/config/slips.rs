@@ -16,7 +16,7 @@ use contract::parameter::check_name;
 use contract::request::is_reserved;
 
 /// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
-const OTHER_WORDS: &[(&str, KeySpec)] = &[
+const SYNONYMS: &[(&str, KeySpec)] = &[
     ("capability", keys::CAPABILITIES),
     ("mountopts", keys::MOUNT_OPTIONS),
     ("priorityclassname", keys::PRIORITY_CLASS),
@@ -66,7 +66,7 @@ pub fn near_key(name: &str) -> Option<&'static str> {
     if keys::is_key(name) || is_reference {
         return None;
     }
-    let other = OTHER_WORDS.iter().find(|(other, _)| *other == word).map(|(_, key)| key.name);
+    let other = SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, key)| key.name);
     other.or_else(|| keys::ALL.iter().map(|key| key.name).find(|key| is_near(&word, &letters(key))))
 }
 
@@ -227,15 +227,15 @@ fn secret(name: &str, value: &str) -> Option<Problem> {
 }
 
 fn is_secret(name: &str) -> bool {
-    let mut words = String::new();
+    let mut texts = String::new();
     for c in name.chars() {
-        if c.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase() || last.is_ascii_digit()) {
-            words.push('-');
+        if c.is_ascii_uppercase() && texts.ends_with(|last: char| last.is_ascii_lowercase() || last.is_ascii_digit()) {
+            texts.push('-');
         }
-        words.push(if c.is_ascii_alphanumeric() { c } else { '-' });
+        texts.push(if c.is_ascii_alphanumeric() { c } else { '-' });
     }
-    let words = words.to_ascii_lowercase();
-    SECRETS.iter().any(|secret| words.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')))
+    let texts = texts.to_ascii_lowercase();
+    SECRETS.iter().any(|secret| texts.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')))
 }
 
 /// Finds white space around a value, which nobody sees in a file or a log.

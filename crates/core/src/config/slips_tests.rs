@@ -84,7 +84,7 @@ fn no_key_is_near_itself_or_a_slip_for_another() {
     for key in keys::ALL.iter().map(|key| key.name) {
         assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
     }
-    for (word, _) in OTHER_WORDS {
+    for (word, _) in SYNONYMS {
         assert_eq!(letters(word), *word);
         assert!(!keys::ALL.iter().any(|key| is_near(word, &letters(key.name))), "{word} is found without the list");
     }
@@ -105,21 +105,21 @@ fn the_label_of_the_class_is_known_by_other_spellings() {
     for label in
         ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
     {
-        let told = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
-        let words = format!("its label `{label}` is not looked at; the label that names the class is `storage-class`");
-        assert_eq!(told, [words]);
+        let messages = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
+        let texts = format!("its label `{label}` is not looked at; the label that names the class is `storage-class`");
+        assert_eq!(messages, [texts]);
     }
     for label in ["app", "team", "storage", "class", "type"] {
         assert_eq!(said(&[(label, "silver")], &[]), [""; 0], "{label}");
     }
     assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
-    let told = said(&[], &[("storage-class", "silver"), ("team", "a")]);
-    assert!(told.len() == 1 && told[0].starts_with("its annotation `storage-class`"), "{told:?}");
-    let told = said(&[("storage-class", "")], &[]);
-    assert!(told.len() == 1 && told[0].contains("is empty"), "{told:?}");
+    let messages = said(&[], &[("storage-class", "silver"), ("team", "a")]);
+    assert!(messages.len() == 1 && messages[0].starts_with("its annotation `storage-class`"), "{messages:?}");
+    let messages = said(&[("storage-class", "")], &[]);
+    assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
     for class in ["Silver", "my_class"] {
-        let told = said(&[("storage-class", class)], &[]);
-        assert!(told.len() == 1 && told[0].contains("names a class that cannot be"), "{told:?}");
+        let messages = said(&[("storage-class", class)], &[]);
+        assert!(messages.len() == 1 && messages[0].contains("names a class that cannot be"), "{messages:?}");
     }
 }
 

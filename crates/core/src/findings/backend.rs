@@ -143,7 +143,7 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
 }
 
 fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
-    let Entry { state, id, bytes, place } = entry;
+    let Entry { state, id, bytes, place: location } = entry;
     let node = listing.node.as_deref().unwrap_or_default();
     let kind = match state {
         State::Volume => FindingKind::BackendUnknown,
@@ -152,11 +152,11 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     };
     let size = bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
     let on = if node.is_empty() { String::new() } else { format!(" on node {node}") };
-    let place = if place.is_empty() { id } else { place };
+    let location = if location.is_empty() { id } else { location };
     Some(Finding::new(
         kind,
         FindingObject { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
-        format!("{place}{on}{size}, listed for class {}", listing.class),
+        format!("{location}{on}{size}, listed for class {}", listing.class),
         "see that no other cluster uses it, then delete it on the backend by hand; the doctor never does",
     ))
 }

@@ -270,10 +270,10 @@ fn without_protection(what: &str, namespace: &str, name: &str) -> String {
 }
 
 /// Writes the command that abandons an object after the admin has cleaned up by hand at a place.
-fn let_go_at(place: &str, what: &str, namespace: &str, name: &str) -> String {
+fn let_go_at(location: &str, what: &str, namespace: &str, name: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
     format!(
-        "clean up by hand{place}, then: kubectl {namespace}annotate {what} {name} {}={}",
+        "clean up by hand{location}, then: kubectl {namespace}annotate {what} {name} {}={}",
         names::ABANDON,
         names::ABANDON_YES
     )

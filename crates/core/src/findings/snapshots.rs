@@ -66,10 +66,12 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
     let of_claims = w.s.claims.iter().flat_map(|claim| {
         let object_ref =
             FindingObject { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
-        left(w, object_ref, "pvc", &claim.finalizers)
+        leftover_finalizers(w, object_ref, "pvc", &claim.finalizers)
     });
     let of_contents =
-        w.s.contents.iter().flat_map(|content| left(w, object_ref(content), CONTENT, &content.finalizers));
+        w.s.contents
+            .iter()
+            .flat_map(|content| leftover_finalizers(w, object_ref(content), CONTENT, &content.finalizers));
     let of_snapshots = w.s.snapshots.iter().flat_map(|snapshot| {
         let name = snapshot.name.clone();
         let object_ref = FindingObject { kind: "VolumeSnapshot", name, uid: snapshot.uid.clone() };
@@ -77,13 +79,18 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
         // While the VolumeSnapshot exists, its content may be created next.
         let held = snapshot.deleting && snapshot.has_finalizer() && none;
         let of: &[String] = if held { &snapshot.finalizers } else { &[] };
-        left(w, object_ref, "volumesnapshot", of)
+        leftover_finalizers(w, object_ref, "volumesnapshot", of)
     });
     of_claims.chain(of_contents).chain(of_snapshots).collect()
 }
 
 /// Finds the orchestrator's finalizers on an object that nothing needs.
-fn left(w: &Lookups<'_>, object_ref: FindingObject, resource: &str, finalizers: &[String]) -> Vec<Finding> {
+fn leftover_finalizers(
+    w: &Lookups<'_>,
+    object_ref: FindingObject,
+    resource: &str,
+    finalizers: &[String],
+) -> Vec<Finding> {
     let why = |finalizer: &String| Some((finalizer.clone(), unneeded_finalizer(w, resource, finalizer)?));
     let remedy = |finalizer: &str| {
         let namespace = match object_ref.name.namespace.as_str() {

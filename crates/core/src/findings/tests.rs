@@ -419,24 +419,25 @@ fn deletions_that_do_not_get_on() {
 
 #[test]
 fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
-    let left = |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
+    let leftovers =
+        |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
     let found = |volume: &dyn Fn(&mut Volume)| {
         Cluster::new().volume(volume).finds(FindingKind::VolumeForeign, "the instance other", false);
     };
     Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
     // The volume is terminating or released, and the other orchestrator has had a moment for it.
-    Cluster::new().volume(left(1)).clean();
-    Cluster::new().volume(left(STUCK_AFTER)).clean();
-    found(&left(STUCK_AFTER + 1));
+    Cluster::new().volume(leftovers(1)).clean();
+    Cluster::new().volume(leftovers(STUCK_AFTER)).clean();
+    found(&leftovers(STUCK_AFTER + 1));
     let unheld = |v: &mut Volume| {
-        left(5000)(v);
+        leftovers(5000)(v);
         v.finalizers.clear();
     };
     Cluster::new().volume(unheld).clean();
     // The delete run fails. The volume has an event about it, and the next try may be half an hour later.
     let fails = |since: i64| {
         move |v: &mut Volume| {
-            left(50_000)(v);
+            leftovers(50_000)(v);
             let failure = crate::run::failure::LastFailure::read(&failure("delete"));
             v.last_failure = failure.map(|failure| crate::run::failure::LastFailure { at: NOW - since, ..failure });
             assert!(v.last_failure.is_some());
@@ -540,8 +541,8 @@ fn what_is_seen_once_is_no_finding_yet() {
     let findings = || Cluster::new().job("provision", |_| ()).found();
     let mut sightings = FindingTracker::default();
     let mut look = |findings, at| {
-        let seen = sightings.track(findings, secs(at), secs(60));
-        seen.first().map(|sighting| (sighting.confirmed, sighting.new))
+        let observed = sightings.track(findings, secs(at), secs(60));
+        observed.first().map(|sighting| (sighting.confirmed, sighting.new))
     };
     assert_eq!(look(findings(), 0), Some((false, false)));
     assert_eq!(look(findings(), 29), Some((false, false)));

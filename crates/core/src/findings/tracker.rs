@@ -36,15 +36,15 @@ impl FindingTracker {
         let mut sightings = Vec::new();
         for finding in findings {
             let key = (finding.kind, finding.object.clone());
-            let mut seen = before.get(&key).cloned().unwrap_or(FirstSeen { first: moment, confirmed: false });
+            let mut observed = before.get(&key).cloned().unwrap_or(FirstSeen { first: moment, confirmed: false });
             let settles = Duration::from_secs(finding.kind.confirm_after().unsigned_abs());
             // A kind with a long time has its own reason for it.
             let settles = if settles > Duration::from_secs(60) { settles } else { settles.min(most) };
-            let settled = before.contains_key(&key) && moment.saturating_sub(seen.first) >= settles;
-            let new = settled && !seen.confirmed;
-            seen.confirmed |= settled;
-            sightings.push(TrackedFinding { finding, confirmed: seen.confirmed, new });
-            self.first_seen.insert(key, seen);
+            let settled = before.contains_key(&key) && moment.saturating_sub(observed.first) >= settles;
+            let new = settled && !observed.confirmed;
+            observed.confirmed |= settled;
+            sightings.push(TrackedFinding { finding, confirmed: observed.confirmed, new });
+            self.first_seen.insert(key, observed);
         }
         sightings
     }

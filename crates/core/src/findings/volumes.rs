@@ -176,8 +176,8 @@ fn restored(
 fn by_hand(volume: &Volume) -> String {
     let node = volume.affinity.as_deref().and_then(only_host).map(|host| format!(" on node {host}"));
     let path = volume.path.as_ref().map(|path| format!(" in {path}"));
-    let place = [node, path].into_iter().flatten().collect::<String>();
-    let_go_at(&place, "pv", "", &volume.name)
+    let location = [node, path].into_iter().flatten().collect::<String>();
+    let_go_at(&location, "pv", "", &volume.name)
 }
 
 /// Writes what an admin does about a released volume that nothing deletes, and whose data somebody may need.

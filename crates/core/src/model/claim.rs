@@ -211,8 +211,8 @@ pub fn nodes(annotation: Option<&str>) -> Vec<String> {
 
 /// Removes duplicates, and keeps the order.
 fn distinct(items: Vec<String>) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    items.into_iter().filter(|item| seen.insert(item.clone())).collect()
+    let mut observed = std::collections::BTreeSet::new();
+    items.into_iter().filter(|item| observed.insert(item.clone())).collect()
 }
 
 impl From<&PersistentVolumeClaim> for Claim {
@@ -237,7 +237,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         // A claim with so much text is not served, so that no image gets its words.
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
-        let words = if phase == "Bound" || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
+        let texts = if phase == "Bound" || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
         let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
         let name = |text: String| cut(&text, limits::NAME).into_owned();
         let claim = Claim {
@@ -291,7 +291,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),
             created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),
-            metadata: words,
+            metadata: texts,
             kept_metadata: ClaimMetadata::Whole,
             foreign_metadata_bytes,
         };

@@ -240,8 +240,8 @@ fn a_batch_sees_the_storage_of_its_members_alone() {
     let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
     let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));
     let mounts = pod_of(&made).spec.unwrap().containers[0].volume_mounts.clone().unwrap();
-    let seen: Vec<String> =
+    let observed: Vec<String> =
         mounts.iter().filter(|mount| mount.name == "a").map(|mount| mount.sub_path.clone().unwrap()).collect();
     let members: Vec<String> = (0..fits).map(id).collect();
-    assert_eq!(seen, members);
+    assert_eq!(observed, members);
 }

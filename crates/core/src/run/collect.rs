@@ -102,9 +102,9 @@ mod tests {
     fn whoever_is_left_there_is_an_end_of_waiting() {
         for (awaited, entries, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
             let mut o = Observed { awaited, entries, full, others, passed: Duration::ZERO, window: WINDOW };
-            while let Step::Wait(left) = decide(&o) {
-                assert!(!left.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
-                o.passed += left;
+            while let Step::Wait(remaining) = decide(&o) {
+                assert!(!remaining.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
+                o.passed += remaining;
             }
         }
     }

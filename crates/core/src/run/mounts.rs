@@ -87,11 +87,11 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
     let Some(container) = spec.containers.iter_mut().find(|container| container.name == CONTAINER) else { return };
     let Some(mounts) = container.volume_mounts.take() else { return };
     let (narrowed, others): (Vec<_>, Vec<_>) = mounts.into_iter().partition(|mount| paths.contains(&mount.mount_path));
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     let mut existing = Vec::new();
     for mount in narrowed {
         let Sight::Directories(directories) = sight else {
-            seen.push(read_only(mount));
+            observed.push(read_only(mount));
             continue;
         };
         let on_node = volumes.iter().find(|volume| volume.name == mount.name).and_then(|it| it.host_path.as_ref());
@@ -99,9 +99,9 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
             let base = on_node.path.trim_end_matches('/');
             existing.extend(directories.iter().filter_map(|it| place_of(it, base, paths.len() == 1)));
         }
-        seen.extend(directories.iter().map(|directory| of_directory(&mount, directory)));
+        observed.extend(directories.iter().map(|directory| of_directory(&mount, directory)));
     }
-    seen.extend(others);
+    observed.extend(others);
     // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place. The
     // mount by `subPath` is still what the image works on: it follows no link out of the storage.
     for (number, path) in existing.into_iter().enumerate() {
@@ -109,9 +109,9 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
         let on_node = HostPathVolumeSource { path, type_: Some("Directory".into()) };
         volumes.push(Volume { name: name.clone(), host_path: Some(on_node), ..Volume::default() });
         let mount_path = format!("{EXISTING}/{number}");
-        seen.push(read_only(VolumeMount { name, mount_path, ..VolumeMount::default() }));
+        observed.push(read_only(VolumeMount { name, mount_path, ..VolumeMount::default() }));
     }
-    container.volume_mounts = Some(seen);
+    container.volume_mounts = Some(observed);
 }
 
 /// Returns where a directory that exists is on the node, in the storage with this path, if it is in that storage.
@@ -176,9 +176,9 @@ mod tests {
         let recipe = with_mounts("/a");
         let mut request = RunRequest { operation, ..request(&recipe) };
         change(&mut request);
-        let seen = mounts(&job(&recipe, &request, &run_target(None)));
-        assert_eq!(seen[seen.len() - 2..], ["/b = b/", "/c = c/"], "the others are as they were");
-        seen[..seen.len() - 2].to_vec()
+        let observed = mounts(&job(&recipe, &request, &run_target(None)));
+        assert_eq!(observed[observed.len() - 2..], ["/b = b/", "/c = c/"], "the others are as they were");
+        observed[..observed.len() - 2].to_vec()
     }
 
     fn is_copy_of(id: &str) -> impl Fn(&mut RunRequest) {
@@ -250,8 +250,8 @@ mod tests {
             env.into_iter().find(|variable| variable.name == storage::VARIABLE).and_then(|variable| variable.value)
         };
         let two = with_mounts("/a, /b");
-        let seen = [format!("/a/{ID} = a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
-        assert_eq!(mounts(&job(&two, &request(&two), &RunTarget::default())), seen);
+        let observed = [format!("/a/{ID} = a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
+        assert_eq!(mounts(&job(&two, &request(&two), &RunTarget::default())), observed);
         assert_eq!(env(&two).as_deref(), Some("/a,/b"));
         let none = recipe(&[("image", "i"), ("pod-template", TEMPLATE)]);
         assert_eq!(mounts(&job(&none, &request(&none), &RunTarget::default())), ["/a = a/", "/b = b/", "/c = c/"]);
@@ -287,11 +287,11 @@ mod tests {
         let source = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
         let here = format!("/a/{ID}");
         for operation in [Expand, Modify, Snapshot, Delete, Provision] {
-            let seen = existing(&one, |request| {
+            let observed = existing(&one, |request| {
                 (request.operation, request.volume_source) = (operation, source(&here));
             });
             let must_exist = matches!(operation, Expand | Modify | Snapshot);
-            assert_eq!(seen, if must_exist { vec![here.clone()] } else { vec![] }, "{operation}");
+            assert_eq!(observed, if must_exist { vec![here.clone()] } else { vec![] }, "{operation}");
         }
         let clone_of = |request: &mut RunRequest| {
             is_copy_of(OTHER)(request);

@@ -73,9 +73,9 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
         return RunState::Succeeded;
     }
-    let words = |text: &str| termination_message(text);
+    let texts = |text: &str| termination_message(text);
     if let Some(failed) = &job.failed {
-        let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
+        let said = end.map(|end| texts(&end.message)).filter(|said| !said.is_empty());
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
         let ended_before = |end: &&super::view::ContainerEnd| {
@@ -87,7 +87,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
             let message = match (said, kept) {
                 (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
                 (None, Some((reason, message))) => {
-                    format!("the pod did not start within `timeout`: {reason}: {}", words(&message))
+                    format!("the pod did not start within `timeout`: {reason}: {}", texts(&message))
                 }
                 (None, None) if never_started(Some(job), &pods) => {
                     "no container of the run had started within `timeout`".to_owned()
@@ -110,12 +110,12 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     }
     if let Some(pod) = pod.filter(|pod| pod.phase == "Failed") {
         let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
-        let message = format!("the pod failed before the image ended: {}", words(&pod.message));
+        let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
         return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, pods_ended };
     }
     if let Some(failed) = &job.failed {
-        let cause = Cause::new(&failed.reason, format!("the Job failed: {}", words(&failed.message)));
+        let cause = Cause::new(&failed.reason, format!("the Job failed: {}", texts(&failed.message)));
         return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
@@ -188,7 +188,7 @@ fn explain(reason: &str, message: &str) -> String {
         }
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
         "CreateContainerConfigError"
-            if ["runAsNonRoot", "non-root policy"].iter().any(|words| message.contains(words)) =>
+            if ["runAsNonRoot", "non-root policy"].iter().any(|texts| message.contains(texts)) =>
         {
             "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
         }

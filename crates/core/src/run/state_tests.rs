@@ -144,10 +144,10 @@ fn the_name_that_a_pod_would_have_had_is_not_told() {
 
 #[test]
 fn a_container_that_may_not_be_root_says_which_key_permits_it() {
-    for words in
+    for texts in
         ["container's runAsUser breaks non-root policy", "container has runAsNonRoot and image will run as root"]
     {
-        let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), words.into())), ..pod("Pending") };
+        let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), texts.into())), ..pod("Pending") };
         let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
         assert!(cause.message.contains("`run-as-user: \"0\"`"), "{cause:?}");
     }
@@ -184,8 +184,8 @@ fn what_keeps_a_pod_from_starting_is_told() {
 #[test]
 fn the_end_of_a_log_is_its_termination_message() {
     let long = format!("{}END", "x ".repeat(2000));
-    let words = termination_message(&long);
-    assert!(words.chars().count() <= 601 && words.ends_with("END"));
+    let texts = termination_message(&long);
+    assert!(texts.chars().count() <= 601 && texts.ends_with("END"));
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl World {
         self.with(|w| w.snapshot.finalizers = vec![names::SNAPSHOT_FINALIZER.into()])
     }
 
-    fn going(self) -> World {
+    fn deleting(self) -> World {
         self.with(|w| w.snapshot.deleting = true)
     }
 
@@ -121,8 +121,8 @@ impl World {
 
 #[test]
 fn rows_1_to_6_a_snapshot_goes_after_its_content() {
-    assert_eq!(of_claim().bound().going().step(), Step::Nothing);
-    let world = of_claim().held().going();
+    assert_eq!(of_claim().bound().deleting().step(), Step::Nothing);
+    let world = of_claim().held().deleting();
     assert_eq!(world.step(), Step::ConfirmNoContent);
     assert_eq!(world.clone().with(|w| w.no_content = true).step(), Step::RemoveFinalizer);
     let bound = world.bound();

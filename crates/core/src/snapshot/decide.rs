@@ -59,7 +59,7 @@ pub enum SnapshotState {
     /// The VolumeSnapshot exists.
     Alive,
     /// The VolumeSnapshot is terminating.
-    Going,
+    Terminating,
     /// The cache does not have the VolumeSnapshot.
     Missing,
     /// The API does not have the VolumeSnapshot.
@@ -74,7 +74,7 @@ pub struct Source<'a> {
     /// The recipe in that provenance.
     pub recipe: &'a Recipe,
     /// The claim of the source is terminating.
-    pub going: bool,
+    pub is_terminating: bool,
     /// The claim of the source is protected for this snapshot.
     pub is_protected: bool,
     /// The class has a free slot for a run.
@@ -242,19 +242,19 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Vec<String>> {
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
-        let told = "released by annotation; the provisioner did not delete the stored snapshot";
-        return Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, told);
+        let message = "released by annotation; the provisioner did not delete the stored snapshot";
+        return Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, message);
     }
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
         SnapshotState::Alive => {
-            let told = format!(
+            let message = format!(
                 "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
                 content.name
             );
-            return Decision::warning(Step::Nothing, reason::SNAPSHOT_IN_USE, told);
+            return Decision::warning(Step::Nothing, reason::SNAPSHOT_IN_USE, message);
         }
-        SnapshotState::Unbound | SnapshotState::Going | SnapshotState::Gone => {}
+        SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::Gone => {}
     }
     if let Some(claims) = unprotect_source(o) {
         return Step::UnprotectSource { claims }.into();
@@ -262,8 +262,8 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let filling: Vec<_> =
         o.source_users.iter().filter_map(|claim| claim.in_progress.as_ref()).map(ToString::to_string).collect();
     if !filling.is_empty() {
-        let told = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
-        return Decision::from(Step::Nothing).with_event(reason::SNAPSHOT_IN_USE, told);
+        let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
+        return Decision::from(Step::Nothing).with_event(reason::SNAPSHOT_IN_USE, message);
     }
     if let Some(stop) = stopping(o) {
         return stop;
@@ -321,12 +321,12 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, clamp_to_recent(*at, now), cause, failed);
             let failure = failure.by(recipe);
-            let told = format!(
+            let message = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,
                 delay(recipe, attempt)
             );
-            Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, told)
+            Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, message)
         }
     }
 }
@@ -339,8 +339,8 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, on_any_node: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
-            let told = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
-            Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, told)
+            let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
+            Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, message)
         }
         (NodeState::Gone, NodeGone::Hold) => needs_manual_cleanup(&format!(
             "node {node}, which stores it, is gone; the provisioner deletes it when the node is back, or set `node-gone` in the provisioner config"
@@ -363,9 +363,9 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
         SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
             return Step::DeleteContent.into();
         }
-        SnapshotState::Gone | SnapshotState::Going if !in_progress || absent => return Step::Nothing.into(),
+        SnapshotState::Gone | SnapshotState::Terminating if !in_progress || absent => return Step::Nothing.into(),
         SnapshotState::Unbound => return Step::Nothing.into(),
-        SnapshotState::Gone | SnapshotState::Going | SnapshotState::Alive => {}
+        SnapshotState::Gone | SnapshotState::Terminating | SnapshotState::Alive => {}
     }
     if in_progress && !absent {
         return running(o, now);
@@ -410,7 +410,7 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
             made_by.pv_name
         ));
     }
-    if source.going && !source.is_protected {
+    if source.is_terminating && !source.is_protected {
         return Err("the source claim of the snapshot is being deleted".into());
     }
     Ok(source)
@@ -478,8 +478,8 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
-    let told = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_FAILED, told)
+    let message = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
+    Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_FAILED, message)
 }
 
 #[cfg(test)]

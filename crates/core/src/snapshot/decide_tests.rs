@@ -88,7 +88,7 @@ struct World {
     snapshot: SnapshotState,
     source: Result<(), String>,
     able: bool,
-    going: bool,
+    is_terminating: bool,
     is_protected: bool,
     has_slot: bool,
     known: bool,
@@ -110,7 +110,7 @@ fn new() -> World {
         snapshot: SnapshotState::Alive,
         source: Ok(()),
         able: true,
-        going: false,
+        is_terminating: false,
         is_protected: false,
         has_slot: true,
         known: true,
@@ -139,9 +139,9 @@ fn ready() -> World {
 }
 
 /// Deletes the content and its VolumeSnapshot.
-fn going(mut world: World) -> World {
+fn deleting(mut world: World) -> World {
     world.content.deleting = true;
-    world.snapshot = SnapshotState::Going;
+    world.snapshot = SnapshotState::Terminating;
     world
 }
 
@@ -172,7 +172,7 @@ impl World {
                 source: self.source.clone().map(|()| Source {
                     provenance: &provenance,
                     recipe: &recipe,
-                    going: self.going,
+                    is_terminating: self.is_terminating,
                     is_protected: self.is_protected,
                     has_slot: self.has_slot,
                 }),
@@ -196,10 +196,10 @@ impl World {
     }
 
     #[track_caller]
-    fn says(&self, words: &str) {
+    fn says(&self, texts: &str) {
         let decision = self.decide(NOW);
         let said = decision.event.map(|tell| tell.message).unwrap_or_default();
-        assert!(said.contains(words), "{:?}: {said}", decision.step);
+        assert!(said.contains(texts), "{:?}: {said}", decision.step);
     }
 
     fn with(mut self, change: impl FnOnce(&mut World)) -> World {
@@ -216,9 +216,9 @@ fn rows_1_and_2_what_is_not_ours_is_left_alone() {
         new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
     };
     assert_eq!(filled().step(), Step::UnprotectSource { claims: vec!["copy".into()] });
-    assert_eq!(going(filled()).step(), Step::UnprotectSource { claims: vec!["copy".into()] });
-    assert_eq!(going(new()).step(), Step::Nothing, "nothing keeps it");
-    let theirs = going(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
+    assert_eq!(deleting(filled()).step(), Step::UnprotectSource { claims: vec!["copy".into()] });
+    assert_eq!(deleting(new()).step(), Step::Nothing, "nothing keeps it");
+    let theirs = deleting(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
     assert_eq!(
         theirs.step(),
         Step::RemoveFinalizer,
@@ -228,12 +228,12 @@ fn rows_1_and_2_what_is_not_ours_is_left_alone() {
 
 #[test]
 fn rows_3_to_6_a_content_that_goes_waits_for_those_who_need_it() {
-    assert_eq!(going(ready()).with(|w| w.content.abandoned = true).step(), Step::RemoveFinalizer);
-    assert_eq!(going(ready()).with(|w| w.snapshot = SnapshotState::Missing).step(), Step::ConfirmSnapshot);
-    let alive = going(ready()).with(|w| w.snapshot = SnapshotState::Alive);
+    assert_eq!(deleting(ready()).with(|w| w.content.abandoned = true).step(), Step::RemoveFinalizer);
+    assert_eq!(deleting(ready()).with(|w| w.snapshot = SnapshotState::Missing).step(), Step::ConfirmSnapshot);
+    let alive = deleting(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(), Step::Nothing);
     alive.says("as long as its VolumeSnapshot exists");
-    let filling = going(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
+    let filling = deleting(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
     assert_eq!(filling.step(), Step::UnprotectSource { claims: vec!["b".into()] });
     let filling = filling.with(|w| w.source_users.truncate(1));
     assert_eq!(filling.step(), Step::Nothing);
@@ -242,29 +242,29 @@ fn rows_3_to_6_a_content_that_goes_waits_for_those_who_need_it() {
 
 #[test]
 fn row_7_a_run_ends_before_its_snapshot_is_deleted() {
-    let running = going(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
+    let running = deleting(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
     assert_eq!(running.step(), Step::RemoveJob { job: job(1, false).name });
     let stopping = running.clone().with(|w| w.jobs[0].deleting = true);
     assert_eq!(stopping.step(), Step::Nothing);
-    let pod = going(begun()).with(|w| w.has_running_pods = true);
+    let pod = deleting(begun()).with(|w| w.has_running_pods = true);
     assert_eq!(pod.step(), Step::Nothing);
-    let over = going(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
+    let over = deleting(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(over.step(), Step::RemoveJob { job: job(1, true).name }, "a later one is then known to be late");
 }
 
 #[test]
 fn rows_8_and_9_what_stays_and_what_nobody_can_delete() {
-    assert_eq!(going(begun()).with(|w| w.content.provenance = None).step(), Step::RemoveFinalizer);
-    let retained = |world: World| going(world).with(|w| w.content.policy = "Retain".into());
+    assert_eq!(deleting(begun()).with(|w| w.content.provenance = None).step(), Step::RemoveFinalizer);
+    let retained = |world: World| deleting(world).with(|w| w.content.policy = "Retain".into());
     assert_eq!(retained(ready()).step(), Step::RemoveFinalizer);
     assert_eq!(retained(begun()).step(), Step::StartDelete { attempt: 1, on_any_node: false }, "it is half-made");
-    going(ready()).with(|w| w.known = false).says("cannot be deleted: lost; clean up by hand");
+    deleting(ready()).with(|w| w.known = false).says("cannot be deleted: lost; clean up by hand");
 }
 
 #[test]
 fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
     let world = |state, node_gone| {
-        going(ready())
+        deleting(ready())
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     assert_eq!(world(NodeState::Missing, NodeGone::Hold).step(), Step::ConfirmNode { node: NODE.into() });
@@ -277,7 +277,7 @@ fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
 
 #[test]
 fn row_12_a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
-    let world = going(ready());
+    let world = deleting(ready());
     assert_eq!(world.step(), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
     assert_eq!(run(RunState::Running).step(), Step::Nothing);
@@ -304,7 +304,7 @@ fn rows_13_to_15_a_snapshot_that_exists_and_one_that_is_ready() {
     let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
     assert_eq!(held.step(), Step::MarkReady { size: None });
     assert_eq!(held.clone().with(|w| w.content.ready = true).step(), Step::Nothing);
-    let gone = going(held).with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = deleting(held).with(|w| w.snapshot = SnapshotState::Gone);
     assert_eq!(gone.step(), Step::StartDelete { attempt: 1, on_any_node: false });
     assert_eq!(ready().step(), Step::Nothing);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
@@ -320,7 +320,7 @@ fn rows_16_to_18_nothing_begins_for_a_snapshot_that_goes() {
     let gone = new().with(|w| w.snapshot = SnapshotState::Gone);
     assert_eq!(gone.step(), Step::DeleteContent);
     assert_eq!(gone.with(|w| w.content.instance = None).step(), Step::Nothing, "somebody else made it");
-    for state in [SnapshotState::Going, SnapshotState::Gone] {
+    for state in [SnapshotState::Terminating, SnapshotState::Gone] {
         assert_eq!(begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true)).step(), Step::Nothing);
     }
     assert_eq!(new().with(|w| w.snapshot = SnapshotState::Unbound).step(), Step::Nothing);
@@ -345,7 +345,7 @@ fn row_19_what_can_not_begin_is_said_once_in_the_status() {
     let cases: [(Spoilt, &str); 3] = [
         (|w| w.source = Err("claim team/a is not bound".into()), "is not bound"),
         (|w| w.able = false, "admin/silver does not declare that its image can do that (`capabilities: snapshot`)"),
-        (|w| w.going = true, "is being deleted"),
+        (|w| w.is_terminating = true, "is being deleted"),
     ];
     for (change, says) in cases {
         let world = new().with(change);
@@ -353,7 +353,7 @@ fn row_19_what_can_not_begin_is_said_once_in_the_status() {
         assert!(error.contains(says), "{error}");
         assert_eq!(world.with(|w| w.content.error = Some(error)).step(), Step::Nothing);
     }
-    let kept = begun().with(|w| (w.going, w.is_protected, w.fresh) = (true, true, true));
+    let kept = begun().with(|w| (w.is_terminating, w.is_protected, w.fresh) = (true, true, true));
     assert_eq!(kept.step(), Step::StartRun, "what is kept can still be read");
 }
 
@@ -385,7 +385,7 @@ fn row_21_a_run_waits_for_a_place_of_its_class() {
     assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
     let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
     assert_eq!(begun.step(), Step::StartRun, "what is begun has its place");
-    assert_eq!(going(begun).step(), Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
+    assert_eq!(deleting(begun).step(), Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn worlds() -> impl Strategy<Value = World> {
     let snapshots = prop_oneof![
         Just(SnapshotState::Unbound),
         Just(SnapshotState::Alive),
-        Just(SnapshotState::Going),
+        Just(SnapshotState::Terminating),
         Just(SnapshotState::Missing),
         Just(SnapshotState::Gone),
     ];
@@ -438,7 +438,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 retain,
                 fresh,
                 able,
-                going,
+                terminating,
                 kept,
                 known,
                 has_running_pods,
@@ -458,7 +458,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 let operation = if deletes { Operation::DeleteSnapshot } else { Operation::Snapshot };
                 failure(operation, attempt, if never { Failure::Never } else { Failure::Retry })
             });
-            (world.snapshot, world.fresh, world.able, world.going) = (snapshot, fresh, able, going);
+            (world.snapshot, world.fresh, world.able, world.is_terminating) = (snapshot, fresh, able, terminating);
             (world.is_protected, world.known, world.has_running_pods, world.has_slot) =
                 (kept, known, has_running_pods, room);
             world.source_users =

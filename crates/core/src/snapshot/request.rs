@@ -29,7 +29,7 @@ pub fn request(
             id: content.id().to_owned(),
             namespace: content.snapshot.namespace.clone(),
             name: content.snapshot.name.clone(),
-            ..told(content)
+            ..snapshot_properties(content)
         }),
         volume_mode: provenance.volume_mode.clone(),
         node_name: provenance.node.clone(),
@@ -39,7 +39,7 @@ pub fn request(
 }
 
 /// Describes the snapshot for a provision run that restores it.
-pub fn told(content: &Content) -> Snapshot {
+pub fn snapshot_properties(content: &Content) -> Snapshot {
     let made_by = content.made_by();
     let provenance = made_by.as_ref();
     Snapshot {

@@ -175,9 +175,9 @@ fn row_4_a_volume_that_is_to_stay_is_not_held() {
 
 #[test]
 fn row_4_a_volume_that_is_going_stays_as_long_as_its_claim() {
-    let going = Volume { deleting: true, ..volume("Retain") };
-    world(going.clone(), ClaimState::Alive).rests();
-    assert_eq!(world(going, ClaimState::Gone).step(), Step::RemoveFinalizer);
+    let terminating = Volume { deleting: true, ..volume("Retain") };
+    world(terminating.clone(), ClaimState::Alive).rests();
+    assert_eq!(world(terminating, ClaimState::Gone).step(), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -281,16 +281,16 @@ fn row_8_no_run_for_the_size_is_beside_a_deletion() {
         [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::Elsewhere)]
     {
         let name = crate::object::ObjectName::new("n", "expand-1");
-        let going = Job { name: name.clone(), deleting: true, ..Job::default() };
+        let terminating = Job { name: name.clone(), deleting: true, ..Job::default() };
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(), Step::Expand(expand::Step::RemoveJob { job: name }));
-        let world = World { growing: Some(going.clone()), ..world };
+        let world = World { growing: Some(terminating.clone()), ..world };
         assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 5)));
-        let goes_on = Job { deleting: false, ..going.clone() };
+        let goes_on = Job { deleting: false, ..terminating.clone() };
         let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
-        let world = World { modifying: Some(going), ..world };
+        let world = World { modifying: Some(terminating), ..world };
         assert_eq!((world.step(), world.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + 5)));
     }
 }
@@ -459,8 +459,8 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
 #[test]
 fn row_12_what_vanishes_meanwhile_is_held_first() {
     assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(), Step::AddFinalizer);
-    let going = Volume { deleting: true, ..unheld("Delete") };
-    assert_eq!(world(going, ClaimState::Gone).step(), begin(1, ""));
+    let terminating = Volume { deleting: true, ..unheld("Delete") };
+    assert_eq!(world(terminating, ClaimState::Gone).step(), begin(1, ""));
 }
 
 #[test]

@@ -286,13 +286,13 @@ pub fn failed_start(
 
 fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(failed.kind, failed.tries, recipe, "another size");
-    let told = format!(
+    let message = format!(
         "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
         failed.attempt,
         text(failed.size),
         failed.message
     );
-    Decision::from(Step::Record(failed)).with_warning(reason::RESIZE_FAILED, told)
+    Decision::from(Step::Record(failed)).with_warning(reason::RESIZE_FAILED, message)
 }
 
 /// Decides rows 8 to 10.

@@ -31,11 +31,11 @@ fn volume(source: &str) -> Volume {
 }
 
 /// Returns a claim that is bound to it and requests this many GiB.
-fn claim(wish: u64) -> Claim {
+fn claim(requested: u64) -> Claim {
     Claim::from(
         &serde_json::from_value::<PersistentVolumeClaim>(json!({
             "metadata": { "namespace": "team", "name": "a", "uid": ID, "annotations": { names::BIND_COMPLETED: "yes" } },
-            "spec": { "volumeName": names::pv_name(ID), "resources": { "requests": { "storage": format!("{wish}Gi") } } },
+            "spec": { "volumeName": names::pv_name(ID), "resources": { "requests": { "storage": format!("{requested}Gi") } } },
             "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
         }))
         .unwrap(),
@@ -43,7 +43,7 @@ fn claim(wish: u64) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn told(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &StatusUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
     conditions.retain(|condition| condition.get("$patch").is_none());
@@ -132,13 +132,13 @@ impl World {
     }
 
     fn after(&self, report: &StatusUpdate) -> World {
-        World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
+        World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
 
 /// Returns a claim that requests this many GiB, and its volume of 1 GiB.
-fn world(wish: u64) -> World {
-    let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(wish)), Ok(recipe(&[])));
+fn world(requested: u64) -> World {
+    let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(requested)), Ok(recipe(&[])));
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
 }
 
@@ -165,8 +165,8 @@ fn row_1_only_what_is_bound_grows() {
 #[test]
 fn row_2_a_run_that_cannot_go_on_is_given_up_for_another() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
-    for wish in [1, 2, 4] {
-        assert_eq!(world(wish).with(&[(job(1, 3), stuck())]).step(), removed, "{wish}");
+    for requested in [1, 2, 4] {
+        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(), removed, "{requested}");
     }
     let recipe = Ok(recipe(&[("image", "fixed")]));
     assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(), removed);
@@ -183,15 +183,15 @@ fn row_3_a_run_that_cannot_go_on_is_told() {
 
 #[test]
 fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
-    for wish in [1, 2, 3, 4] {
-        let world = world(wish).with(&[(job(1, 3), RunState::Running)]);
-        assert_eq!(world.step(), Step::Report(growing(3)), "{wish}");
+    for requested in [1, 2, 3, 4] {
+        let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
+        assert_eq!(world.step(), Step::Report(growing(3)), "{requested}");
         world.after(&growing(3)).rests();
     }
     let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
-    let going = Job { deleting: true, ..job(1, 3) };
-    world(3).with(&[(going, RunState::Running)]).rests();
+    let terminating = Job { deleting: true, ..job(1, 3) };
+    world(3).with(&[(terminating, RunState::Running)]).rests();
     World { is_starting: true, ..world(3) }.rests();
     let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
     assert_eq!(unsettled.after(&growing(3)).step(), Step::Nothing, "a process of it may still run");
@@ -199,9 +199,9 @@ fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
 
 #[test]
 fn row_5_a_run_that_succeeded_gives_the_volume_its_size() {
-    for wish in [1, 2, 3, 4] {
-        let world = world(wish).with(&[(job(1, 3), RunState::Succeeded)]);
-        assert_eq!(world.step(), Step::Grow { size: 3 * GI }, "{wish}");
+    for requested in [1, 2, 3, 4] {
+        let world = world(requested).with(&[(job(1, 3), RunState::Succeeded)]);
+        assert_eq!(world.step(), Step::Grow { size: 3 * GI }, "{requested}");
     }
 }
 
@@ -233,9 +233,9 @@ fn row_7_jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
     assert_eq!(wanting.step(), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
     assert_eq!(given_up.step(), removed(&job(1, 5)));
-    let going = Job { deleting: true, ..job(1, 3) };
+    let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
-        world.with(&[(going, RunState::Succeeded)]).step(),
+        world.with(&[(terminating, RunState::Succeeded)]).step(),
         Step::Report(StatusUpdate::Finished { size: 3 * GI })
     );
 }
@@ -277,8 +277,8 @@ fn row_9_a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
     world.volume.expansion = note(2, 3, Failure::Never);
     assert_eq!(world.step(), Step::Forget);
-    let going = Job { deleting: true, ..job(2, 3) };
-    assert_eq!(world.with(&[(going, failed(Failure::Never, true))]).step(), Step::Nothing);
+    let terminating = Job { deleting: true, ..job(2, 3) };
+    assert_eq!(world.with(&[(terminating, failed(Failure::Never, true))]).step(), Step::Nothing);
 }
 
 #[test]
@@ -327,10 +327,10 @@ fn row_13_a_failed_run_is_repeated_at_its_pace() {
 fn row_13_another_wish_or_recipe_does_not_wait() {
     let mut failed = world(3);
     failed.volume.expansion = note(7, 3, Failure::Never);
-    for wish in [2, 4] {
-        let world = World { claim: Some(claim(wish)), ..failed.clone() };
-        assert_eq!(world.step(), Step::Report(growing(wish)));
-        assert_eq!(world.after(&growing(wish)).step(), Step::Start { attempt: 8, size: wish * GI });
+    for requested in [2, 4] {
+        let world = World { claim: Some(claim(requested)), ..failed.clone() };
+        assert_eq!(world.step(), Step::Report(growing(requested)));
+        assert_eq!(world.after(&growing(requested)).step(), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
@@ -491,7 +491,7 @@ proptest! {
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
             }
             // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&told(claim.clone(), report))),
+            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
             Step::Record(failed) => {
                 prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));

@@ -186,11 +186,11 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut left = o.runs.all.iter().filter(|run| !run.job.deleting);
-    if let Some(run) = left.clone().filter(|run| !news(run)).find(told) {
+    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
+    if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
         return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
     }
-    left.find_map(|run| match &run.state {
+    leftovers.find_map(|run| match &run.state {
         RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Step::Nothing.into()),
         RunState::Failed { cause, kind, at, .. } if news(&run) => {
             let target = run.job.attributes.clone().unwrap_or_default();
@@ -250,13 +250,13 @@ pub fn failed_start(
 
 fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(note.kind, note.tries, recipe, "another class");
-    let told = format!(
+    let message = format!(
         "run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
         target.describe(),
         note.message
     );
-    Decision::from(Step::Record(note)).with_warning(reason::MODIFY_FAILED, told)
+    Decision::from(Step::Record(note)).with_warning(reason::MODIFY_FAILED, message)
 }
 
 /// Decides rows 8 to 10.
@@ -321,8 +321,8 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
 /// Returns the number of a recorded run to these attributes that has no Job.
 fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
     let note = volume.modification.as_deref()?;
-    let seen = jobs.iter().any(|job| job.run_labels.attempt >= note.begun);
-    (note.begun > note.attempt && note.to == target.hash() && !seen).then_some(note.begun)
+    let observed = jobs.iter().any(|job| job.run_labels.attempt >= note.begun);
+    (note.begun > note.attempt && note.to == target.hash() && !observed).then_some(note.begun)
 }
 
 /// Makes the record that a run begins.

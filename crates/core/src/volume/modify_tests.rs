@@ -42,10 +42,10 @@ fn volume(class: &str, note: Option<PendingModification>) -> Volume {
 }
 
 /// Returns a claim that is bound to it and requests a class.
-fn claim(wish: &str) -> Claim {
+fn claim(requested: &str) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "namespace": "team", "name": "a", "uid": ID, "annotations": { names::BIND_COMPLETED: "yes" } },
-        "spec": { "volumeName": names::pv_name(ID), "volumeAttributesClassName": wish },
+        "spec": { "volumeName": names::pv_name(ID), "volumeAttributesClassName": requested },
         "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
     }))
     .unwrap();
@@ -53,7 +53,7 @@ fn claim(wish: &str) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn told(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &StatusUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
@@ -164,17 +164,17 @@ impl World {
     }
 
     fn after(&self, report: &StatusUpdate) -> World {
-        World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
+        World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
 
 /// Returns a volume of one class, whose claim requests another and reports the present one.
-fn world(has: &str, wish: &str) -> World {
+fn world(has: &str, requested: &str) -> World {
     World {
         volume: volume(has, None),
-        claim: Some(told(claim(wish), &finished(has))),
+        claim: Some(message(claim(requested), &finished(has))),
         recipe: Ok(recipe(&[])),
-        requested_attributes: Ok(attributes(wish)),
+        requested_attributes: Ok(attributes(requested)),
         runs: vec![],
         is_starting: false,
         has_running_pods: false,
@@ -186,9 +186,9 @@ fn world(has: &str, wish: &str) -> World {
 #[test]
 fn row_1_what_is_not_bound_to_its_claim_is_left() {
     World { claim: None, ..world("", "gold") }.rests();
-    let mut going = world("", "gold");
-    going.volume.deleting = true;
-    going.rests();
+    let mut terminating = world("", "gold");
+    terminating.volume.deleting = true;
+    terminating.rests();
     let mut elsewhere = world("", "gold");
     elsewhere.claim.as_mut().unwrap().volume_name = Some("other".into());
     elsewhere.rests();
@@ -199,7 +199,9 @@ fn row_1_what_is_not_bound_to_its_claim_is_left() {
 
 #[test]
 fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
-    let stuck = |has: &str, wish: &str, to: &str| world(has, wish).noted(begins(3, to)).with(&[(job(3, to), stuck())]);
+    let stuck = |has: &str, requested: &str, to: &str| {
+        world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
+    };
     let given_up = Step::RemoveJob { job: job(3, "gold").name };
     assert_eq!(stuck("", "silver", "gold").step(), given_up);
     assert_eq!(stuck("silver", "silver", "gold").step(), given_up);
@@ -212,8 +214,8 @@ fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() 
 
 #[test]
 fn row_4_a_run_goes_on_whatever_the_wish() {
-    for wish in ["gold", "silver", ""] {
-        let running = world("", wish).with(&[(job(1, "gold"), RunState::Running)]);
+    for requested in ["gold", "silver", ""] {
+        let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
         assert_eq!(running.step(), Step::Report(modifying("gold")));
         running.after(&modifying("gold")).rests();
     }
@@ -270,9 +272,9 @@ fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Report(finished("gold")));
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
-    let told = world.after(&finished("gold"));
-    told.rests();
-    assert_eq!(told.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
+    let message = world.after(&finished("gold"));
+    message.rests();
+    assert_eq!(message.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -304,8 +306,8 @@ fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
 fn row_12_what_cannot_be_had_is_pending_and_told() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
     assert_eq!(missing.step(), Step::Report(StatusUpdate::Pending { class: "gold".into() }));
-    let told = missing.after(&StatusUpdate::Pending { class: "gold".into() });
-    assert_eq!((told.step(), told.said()), (Step::Nothing, "there is no gold".into()));
+    let message = missing.after(&StatusUpdate::Pending { class: "gold".into() });
+    assert_eq!((message.step(), message.said()), (Step::Nothing, "there is no gold".into()));
     let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
     assert!(cannot.said().contains("`capabilities: modify`"));
     let unknown = World { recipe: Err("lost".into()), ..world("", "gold") };
@@ -363,7 +365,7 @@ fn row_16_a_run_leaves_its_traces_before_it_begins() {
 
 #[test]
 fn what_goes_on_is_stopped_when_the_claim_is_gone() {
-    let (running, going) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
+    let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
         let runs = [Run { job, state: RunState::Running }];
         let runs = Runs {
@@ -376,8 +378,8 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
         runs.stopping(|job| Step::RemoveJob { job }, NOW)
     };
     assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
-    assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).requeue_at(NOW + 5)));
-    assert_eq!(stopped(&Job { is_over: true, ..going }, false), None);
+    assert_eq!(stopped(&terminating, true), Some(Decision::from(Step::Nothing).requeue_at(NOW + 5)));
+    assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 
 #[test]
@@ -491,7 +493,7 @@ proptest! {
             }
             // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => {
-                prop_assert!(!report.is_written(claim) && report.is_written(&told(claim.clone(), report)));
+                prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report)));
                 let success = matches!(report, StatusUpdate::Finished { .. });
                 prop_assert!(!success || settled, "what may be in between is called done");
             }

@@ -50,8 +50,8 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     if !volume.is_restored() || being_adopted || volume.abandoned {
         return None;
     }
-    let wish = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
-    if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(wish) {
+    let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
+    if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Decision::from(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }

@@ -104,7 +104,7 @@ fn a_token_that_is_no_longer_good_is_renewed() {
     let refused = proxy.calls().into_iter().filter(|call| call.status == Some(401)).count();
     assert!(refused >= 1, "the token was no longer good");
     run.delete().well();
-    let left = cinder.project("").volumes();
+    let leftovers = cinder.project("").volumes();
     let mine = |one: &Value| one["metadata"]["flex-provisioner.claim-uuid"] == run.0["CLAIM_UUID"].as_str();
-    assert!(!left.iter().any(mine), "{left:?}");
+    assert!(!leftovers.iter().any(mine), "{leftovers:?}");
 }

@@ -68,7 +68,7 @@ fn a_keystone_with_a_private_authority_is_trusted_by_its_file_alone() {
     let ended = run.provision().well();
     assert!(!ended.log.contains(openstack::Keystone::PASSWORD), "{ended:?}");
     run.delete().well();
-    let left = cinder.project("").volumes();
+    let leftovers = cinder.project("").volumes();
     let mine = |one: &Value| one["metadata"]["flex-provisioner.claim-uuid"] == run.0["CLAIM_UUID"].as_str();
-    assert!(!left.iter().any(mine), "{left:?}");
+    assert!(!leftovers.iter().any(mine), "{leftovers:?}");
 }

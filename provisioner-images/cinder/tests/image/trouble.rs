@@ -156,8 +156,8 @@ fn what_is_asked_to_stop_says_what_it_waits_for() {
     }
     assert!(std::process::Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
     assert_eq!(process.wait().unwrap().code(), Some(75));
-    let words = run.termination_message();
-    assert!(words.contains("is still `creating`") || words.contains("did not answer"), "{words}");
+    let texts = run.termination_message();
+    assert!(texts.contains("is still `creating`") || texts.contains("did not answer"), "{texts}");
     // A volume that is being made is not deleted before it is made: Cinder would forget it, and the backend would not.
     run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());

@@ -180,11 +180,11 @@ fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(0), "of all it is told how they ended");
-    let told = batch.termination_message();
-    let failed = contract::batch::read_outcomes(&told).unwrap();
+    let message = batch.termination_message();
+    let failed = contract::batch::read_outcomes(&message).unwrap();
     let codes: Vec<_> = failed.iter().map(|failed| (failed.member, failed.code)).collect();
     assert_eq!(codes, [(3, 65), (1, 75)]);
-    assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{told}");
+    assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
     // The driver has made it, and its next attempt finds it.
     stage.driver.forget_acts();
     members[0].provision().well();

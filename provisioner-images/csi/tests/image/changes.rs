@@ -65,7 +65,7 @@ fn how_much_room_there_is() {
     let stage = Stage::new(Options::default());
     let ask = stage.run(ONE).for_no_volume();
     assert_eq!(ask.run("capacity").well().termination_message, "flex-capacity 1 107374182400\n");
-    stage.driver.has_room(-5, Some(7));
+    stage.driver.has_capacity(-5, Some(7));
     assert_eq!(ask.run("capacity").well().termination_message, "flex-capacity 1 0 7\n");
 
     let stage = Stage::new(Options::default().with_topology());

@@ -42,8 +42,8 @@ pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop)
     let program = &each.command[0];
     let no_process = |error: io::Error| Failure { code: not_started(&error), message: cannot_start(program, &error) };
     // The file is only in memory, because the image may have no writable place.
-    let words = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
-    let (mut output, mut child) = start(each, member, &words).map_err(no_process)?;
+    let texts = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
+    let (mut output, mut child) = start(each, member, &texts).map_err(no_process)?;
     let mut log = Log { number, line: Vec::new(), end: Vec::new() };
     let ended = attend(each, &mut child, &mut output, &mut log, stop).await;
     while let Ok(Ok(true)) = timeout(DRAIN, log.follow(&mut output)).await {}
@@ -51,25 +51,25 @@ pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop)
     let (status, stopped_for) = ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     let said =
-        text(&read(&words)).or_else(|| Some(end(&Secrets::of_this_run().mask(&text(&log.end)?)))).unwrap_or_default();
+        text(&read(&texts)).or_else(|| Some(end(&Secrets::of_this_run().mask(&text(&log.end)?)))).unwrap_or_default();
     match stopped_for {
         _ if code == exit::OK => Ok(()),
         Some(limit) => {
-            let told = format!("it took longer than {} s and was stopped; its last words: ", limit.as_secs());
-            Err(Failure::retry(told + if said.is_empty() { "none" } else { &said }))
+            let message = format!("it took longer than {} s and was stopped; its last words: ", limit.as_secs());
+            Err(Failure::retry(message + if said.is_empty() { "none" } else { &said }))
         }
         None => Err(Failure { code, message: said }),
     }
 }
 
-fn start(each: &Each, member: &Member, words: &File) -> io::Result<(pipe::Receiver, Child)> {
+fn start(each: &Each, member: &Member, texts: &File) -> io::Result<(pipe::Receiver, Child)> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&each.command[0]);
     command
         .args(&each.command[1..])
         .env_remove(batch::VARIABLE)
         .envs(member)
-        .env(PATH_VARIABLE, format!("/proc/{}/fd/{}", std::process::id(), words.as_raw_fd()))
+        .env(PATH_VARIABLE, format!("/proc/{}/fd/{}", std::process::id(), texts.as_raw_fd()))
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
         .stderr(writer)
@@ -149,9 +149,9 @@ impl Log {
 }
 
 /// Reads the last words that were left. The reader's position in the file differs from that of the writers.
-fn read(words: &File) -> Vec<u8> {
+fn read(texts: &File) -> Vec<u8> {
     let mut bytes = vec![0; TERMINATION_MESSAGE];
-    let count = words.read_at(&mut bytes, 0).unwrap_or(0);
+    let count = texts.read_at(&mut bytes, 0).unwrap_or(0);
     bytes.truncate(count);
     bytes
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use contract::exit;
 
-use crate::{Failure, batch, conclude, told_to_stop};
+use crate::{Failure, batch, conclude, terminated};
 
 /// The command to run for each member.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub fn each(each: Each) -> ExitCode {
             let each = each.clone();
             async move { member::run(&each, number, &member, stop).await }
         };
-        Ok(batch::each(members, jobs, told_to_stop()?, work).await)
+        Ok(batch::each(members, jobs, terminated()?, work).await)
     })
 }
 

@@ -72,13 +72,13 @@ impl Batch {
 fn outcomes(message: &str) -> Vec<(usize, i32, String)> {
     let failed = read_outcomes(message).unwrap_or_else(|| panic!("no outcomes: {message:?}"));
     let mut failed: Vec<_> =
-        failed.into_iter().map(|MemberFailure { member, code, message: words }| (member, code, words)).collect();
+        failed.into_iter().map(|MemberFailure { member, code, message: texts }| (member, code, texts)).collect();
     failed.sort();
     failed
 }
 
-fn failed(member: usize, code: i32, words: &str) -> (usize, i32, String) {
-    (member, code, words.to_owned())
+fn failed(member: usize, code: i32, texts: &str) -> (usize, i32, String) {
+    (member, code, texts.to_owned())
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn what_a_member_traces_is_told_without_its_secrets() {
     assert_eq!(outcomes.len(), 3, "{ended:?}");
     assert!(outcomes[0].2.contains(": login ***"), "{outcomes:?}");
     assert_eq!(outcomes[1], failed(2, 65, "no login as ***"));
-    for (_, _, words) in &outcomes {
-        assert!(!words.contains("hunter22") && !words.contains("ter22"), "{words}");
+    for (_, _, texts) in &outcomes {
+        assert!(!texts.contains("hunter22") && !texts.contains("ter22"), "{texts}");
     }
 }
 
@@ -168,12 +168,12 @@ fn one_that_hangs_is_stopped_with_all_that_it_started() {
         r#"[ "$PVC_NAME" != data-1 ] || { echo "waits for the array"; sleep 100 & echo $! >"$HOME/left"; wait; exit 3; }"#,
     );
     assert_eq!(ended.code, 0, "{ended:?}");
-    let words = "it took longer than 1 s and was stopped; its last words: waits for the array";
-    assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, words)]);
+    let texts = "it took longer than 1 s and was stopped; its last words: waits for the array";
+    assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, texts)]);
     assert!(begun.elapsed() < Duration::from_secs(40));
-    let left = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
+    let leftovers = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
     // Of one that has ended and that nobody has asked for its end, this is empty.
-    let runs = std::fs::read(format!("/proc/{}/cmdline", left.trim())).unwrap_or_default();
+    let runs = std::fs::read(format!("/proc/{}/cmdline", leftovers.trim())).unwrap_or_default();
     assert!(runs.is_empty(), "{}", String::from_utf8_lossy(&runs));
 }
 
@@ -213,9 +213,9 @@ fn the_end_of_the_run_is_passed_on_and_what_is_known_is_told() {
     }
     assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
     assert_eq!(run.wait().unwrap().code(), Some(143), "nothing is known of the others");
-    let told = std::fs::read_to_string(log).unwrap();
+    let message = std::fs::read_to_string(log).unwrap();
     let expected = [failed(1, 65, "too large"), failed(2, 75, "asked to stop"), failed(3, 75, "asked to stop")];
-    assert_eq!(outcomes(&told), expected, "the fourth never began");
+    assert_eq!(outcomes(&message), expected, "the fourth never began");
     assert_eq!(batch.files("begun-"), 2);
 }
 
@@ -249,8 +249,8 @@ fn a_batch_that_cannot_be_begun_says_why() {
     }
     assert_eq!(batch.files("begun"), 0);
     let ended = flex_pv(&["each", "--", "/nonexistent/x"], &with("UNUSED", "1"), "");
-    let words = "/nonexistent/x cannot be started: No such file or directory (os error 2)";
-    assert_eq!(outcomes(&ended.termination_message), [failed(1, 127, words), failed(2, 127, words)], "{ended:?}");
+    let texts = "/nonexistent/x cannot be started: No such file or directory (os error 2)";
+    assert_eq!(outcomes(&ended.termination_message), [failed(1, 127, texts), failed(2, 127, texts)], "{ended:?}");
     for arguments in [&["each"][..], &["each", "--jobs", "0", "--", "x"], &["each", "--timeout", "0", "--", "x"]] {
         assert_eq!(flex_pv(arguments, &with("UNUSED", "1"), "").code, 64, "{arguments:?}");
     }

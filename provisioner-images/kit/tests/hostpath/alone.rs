@@ -125,17 +125,17 @@ fn copies_and_snapshots_are_whole_or_made_again() {
     let source = alone.source(ORIGINAL);
     let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
     let text = |name: &str| fs::read_to_string(alone.store().join(name).join("deep/file")).unwrap();
-    let seen: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
-    let ended = alone.run("provision", &api.kubeconfig(), &clone, seen);
+    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let ended = alone.run("provision", &api.kubeconfig(), &clone, observed);
     assert_eq!((ended.code, text(ID).as_str()), (0, "content"), "{ended:?}");
     // Half, as a run that was killed leaves it, is never created as a volume, and made again.
     fs::write(alone.store().join(ID).join(".flex-partial"), "").unwrap();
     fs::write(alone.store().join(ID).join("deep/file"), "half").unwrap();
-    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, seen).code, 0);
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, observed).code, 0);
     assert_eq!(text(ID), "content");
     // Whole, it is left as it is.
     fs::write(alone.store().join(ID).join("deep/file"), "mine").unwrap();
-    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, seen).code, 0);
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, observed).code, 0);
     assert_eq!(text(ID), "mine");
 
     let stored = format!(".snapshot-{SNAPSHOT}");
@@ -179,12 +179,12 @@ fn a_killed_copy_ends_well() {
     }
     let source = alone.source(ORIGINAL);
     let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
-    let seen: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
     let copy = alone.store().join(ID);
     let count = || fs::read_dir(&copy).map_or(0, Iterator::count);
     let (mut wait, mut half) = (0, 0);
     for _ in 0..80 {
-        let mut run = alone.command("provision", &api.kubeconfig(), &clone, seen).process_group(0).spawn().unwrap();
+        let mut run = alone.command("provision", &api.kubeconfig(), &clone, observed).process_group(0).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait));
         let group = rustix::process::Pid::from_child(&run);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -200,7 +200,7 @@ fn a_killed_copy_ends_well() {
         wait += 10;
     }
     assert!(half > 0, "none was killed on the way");
-    let ended = alone.run("provision", &api.kubeconfig(), &clone, seen);
+    let ended = alone.run("provision", &api.kubeconfig(), &clone, observed);
     assert_eq!((ended.code, count()), (0, FILES), "{ended:?}");
     assert!((0..FILES).all(|n| fs::read_to_string(copy.join(format!("d{n}/file"))).unwrap() == "content"));
 }

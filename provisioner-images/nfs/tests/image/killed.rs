@@ -23,12 +23,12 @@ fn after_any_death_a_volume_can_be_finished_and_deleted() {
         }
         let ended = run.delete_patiently();
         assert_eq!(ended.code, 0, "step {step}: {ended:?}");
-        let left: Vec<_> = fs::read_dir(server.directory())
+        let leftovers: Vec<_> = fs::read_dir(server.directory())
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .filter(|name| name != ".flex-provisioner")
             .collect();
-        assert!(left.is_empty(), "step {step}: {left:?}");
+        assert!(leftovers.is_empty(), "step {step}: {leftovers:?}");
         let records = fs::read_dir(server.directory().join(".flex-provisioner")).map_or(0, Iterator::count);
         assert_eq!(records, 0, "step {step}");
     }

@@ -50,20 +50,20 @@ impl Actors {
                 && text(claim, "/status/currentVolumeAttributesClassName").is_empty()
                 && finalizers(claim).all(|finalizer| finalizer == CLAIM_PROTECTION);
             let bound = text(claim, "/status/phase") == "Bound";
-            let place = world.made.get(uid(volume)).cloned()?;
-            let stands = bound && marked && plain && !busy && quiet(volume) && world.backend.contains(&place);
-            stands.then(|| (volume.clone(), place))
+            let location = world.made.get(uid(volume)).cloned()?;
+            let is_there = bound && marked && plain && !busy && quiet(volume) && world.backend.contains(&location);
+            is_there.then(|| (volume.clone(), location))
         };
         let candidates: Vec<_> = Actors::claims(store)
             .into_iter()
             .filter(|(_, claim)| quiet(claim))
             .filter(|(name, _)| self.backups.iter().all(|backup| crate::store::name_of(backup) != *name))
-            .filter_map(|(name, claim)| whole(&claim).map(|(volume, place)| (name, claim, volume, place)))
+            .filter_map(|(name, claim)| whole(&claim).map(|(volume, location)| (name, claim, volume, location)))
             .collect();
         if candidates.is_empty() {
             return;
         }
-        let (name, claim, volume, place) = rng.pick(&candidates).clone();
+        let (name, claim, volume, location) = rng.pick(&candidates).clone();
         let (mut new_claim, mut new_volume) = (saved(&claim), saved(&volume));
         // Without its claimRef it would be anybody's for a moment, which nobody can promise to be short enough.
         new_volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
@@ -75,21 +75,21 @@ impl Actors {
         line(|| format!("somebody: loses claim {name} and its volume"));
         store.remove(Kind::Claim, &name);
         store.remove(Kind::Volume, &crate::store::name_of(&volume));
-        self.lost.push(Lost { claim: new_claim, volume: new_volume, storage_key: place, order: rng.below(3) });
+        self.lost.push(Lost { claim: new_claim, volume: new_volume, storage_key: location, order: rng.below(3) });
     }
 
     /// What was lost is restored, once Kubernetes' own controllers know of the loss: the claim before its volume, after it, or
     /// much later.
     pub fn bring_back(&mut self, store: &mut Store, world: &mut World) {
-        for Lost { claim, volume, storage_key: place, order } in std::mem::take(&mut self.lost) {
+        for Lost { claim, volume, storage_key: location, order } in std::mem::take(&mut self.lost) {
             line(|| format!("somebody: restores volume {} from a backup", crate::store::name_of(&volume).name));
             count("volumes restored");
             if order == 0 {
                 store.create(Kind::Claim, claim.clone());
             }
             if let Some(created) = store.create(Kind::Volume, volume) {
-                world.made.insert(uid(&created).to_owned(), place.clone());
-                world.restored.insert(uid(&created).to_owned(), place);
+                world.made.insert(uid(&created).to_owned(), location.clone());
+                world.restored.insert(uid(&created).to_owned(), location);
             }
             match order {
                 1 => drop(store.create(Kind::Claim, claim)),
@@ -128,17 +128,17 @@ impl Actors {
             }
         }
         // Nor has a claim anything to wait for whose restored volume was deleted.
-        let places: Vec<_> = world.restored.values().map(|(id, _)| names::pv_name(id)).collect();
+        let locations: Vec<_> = world.restored.values().map(|(id, _)| names::pv_name(id)).collect();
         for (name, claim) in Actors::claims(store) {
             let volume = text(&claim, "/spec/volumeName");
             let is_gone = store.get(Kind::Volume, &ObjectName::new("", volume)).is_none();
-            if is_gone && places.iter().any(|place| place == volume) {
+            if is_gone && locations.iter().any(|location| location == volume) {
                 line(|| format!("admin: gives up claim {name}, whose volume was deleted"));
                 store.remove(Kind::Claim, &name);
             }
         }
         for (name, volume) in Actors::volumes(store) {
-            let Some(place) = world.restored.get(uid(&volume)).cloned() else { continue };
+            let Some(location) = world.restored.get(uid(&volume)).cloned() else { continue };
             let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
             // Kubernetes binds it to the claim that it is reserved for, if that suits it.
             let wants = |claim: &Value| {
@@ -166,7 +166,7 @@ impl Actors {
                     .collect();
                 named.iter().for_each(|claim| store.remove(Kind::Claim, claim));
                 store.remove(Kind::Volume, &name);
-                world.backend.remove(&place);
+                world.backend.remove(&location);
                 continue;
             }
             // It would be deleted at once: the PV controller has bound it to what was lost, which it knew longer.

@@ -44,7 +44,7 @@ fn snapshot_of<'s>(store: &'s Store, content: &Value) -> Option<&'s Value> {
 }
 
 fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w StorageKey, bool)> {
-    world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(place, whole)| (place, *whole))
+    world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(location, whole)| (location, *whole))
 }
 
 /// After a step: what users take for a snapshot is stored, whole.
@@ -70,7 +70,7 @@ pub fn retained(store: &Store, world: &World) -> BTreeSet<StorageKey> {
     let stays = |content: &&std::rc::Rc<Value>| {
         text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content) || unseen(content)
     };
-    gone.filter(stays).flat_map(|content| stored(world, content).map(|(place, _)| place.clone())).collect()
+    gone.filter(stays).flat_map(|content| stored(world, content).map(|(location, _)| location.clone())).collect()
 }
 
 fn provenance(content: &Value) -> Value {
@@ -133,7 +133,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
     let mut wrong = Vec::new();
     let mut needed: BTreeSet<&StorageKey> = BTreeSet::new();
     for (name, content) in store.all(Kind::Content) {
-        needed.extend(stored(world, content).map(|(place, _)| place));
+        needed.extend(stored(world, content).map(|(location, _)| location));
         let snapshot = snapshot_of(store, content);
         let stays = text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content);
         let read = is_read(store, content);
@@ -154,8 +154,8 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
             }
         }
     }
-    for place in world.snapshots.keys().filter(|place| !needed.contains(place) && !waived.contains(place)) {
-        wrong.push((Guarantee::Leaked, format!("the snapshot {place:?} has no content")));
+    for location in world.snapshots.keys().filter(|location| !needed.contains(location) && !waived.contains(location)) {
+        wrong.push((Guarantee::Leaked, format!("the snapshot {location:?} has no content")));
     }
     for (name, snapshot) in store.all(Kind::Snapshot) {
         let content = content_of(store, snapshot);

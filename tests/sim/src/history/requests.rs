@@ -139,8 +139,8 @@ impl History {
         if let Some(bug) = self.bug {
             bug.distort(&mut self.store, &mut request);
             let replica = self.replicas.iter().find(|replica| replica.number == from);
-            let seen = replica.map_or(0, |replica| replica.cache(request.kind));
-            if let Some(answer) = bug.answer(&self.store, &request, seen) {
+            let observed = replica.map_or(0, |replica| replica.cache(request.kind));
+            if let Some(answer) = bug.answer(&self.store, &request, observed) {
                 return Ok(answer);
             }
         }

@@ -78,11 +78,11 @@ impl Container {
         if !self.batch {
             return otherwise.to_owned();
         }
-        let mut told = batch::write_outcomes(&self.failed);
+        let mut message = batch::write_outcomes(&self.failed);
         if rng.permille(300) {
-            told.truncate(rng.below(told.len() + 1));
+            message.truncate(rng.below(message.len() + 1));
         }
-        told
+        message
     }
 
     /// Whose sake its Job was not removed for, and who was at work in it.

@@ -318,11 +318,11 @@ impl<'a> Bench<'a> {
         let (all, of_runs) = (ListParams::default(), ListParams::default().labels(names::LABEL_OPERATION));
         let none = async {
             loop {
-                let left = runs.list_metadata(&of_runs).await?.items.len()
+                let remaining = runs.list_metadata(&of_runs).await?.items.len()
                     + run_pods.list_metadata(&of_runs).await?.items.len()
                     + jobs.list_metadata(&all).await?.items.len()
                     + pods.list_metadata(&all).await?.items.len();
-                if left == 0 {
+                if remaining == 0 {
                     return Ok(());
                 }
                 tokio::time::sleep(Duration::from_millis(500)).await;

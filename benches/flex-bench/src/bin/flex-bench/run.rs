@@ -215,10 +215,10 @@ impl Singles {
         }
         let uid = created["metadata"]["uid"].as_str().context("a claim without UID")?.to_owned();
         // The pod's report comes long after the claim is Bound; it tells which container was whose.
-        let seen = self
+        let observed = self
             .until("all steps of a claim", |records| {
-                let seen = of_claim(records, &uid);
-                (seen.len() == Step::ALL.len()).then_some(seen)
+                let observed = of_claim(records, &uid);
+                (observed.len() == Step::ALL.len()).then_some(observed)
             })
             .await?;
         if let Some(pod) = consumer {
@@ -234,8 +234,8 @@ impl Singles {
         })
         .await?;
         tokio::time::sleep(REST).await;
-        let bound = seen.iter().find(|seen| seen.step == Step::Bound).context("not Bound")?.at;
-        Ok((millis(began, bound), since(began, &seen)))
+        let bound = observed.iter().find(|observed| observed.step == Step::Bound).context("not Bound")?.at;
+        Ok((millis(began, bound), since(began, &observed)))
     }
 
     /// A Job of our image that does nothing, until its container runs.
@@ -243,11 +243,11 @@ impl Singles {
         self.recorder.forget();
         let job = bare_job("true");
         let (began, _) = objects::create(&self.client, &job).await?;
-        let (seen, pod) = self
+        let (observed, pod) = self
             .until("all steps of a Job", |records| {
                 let pod = first(records, Kind::Pod, |r| r.label("batch.kubernetes.io/job-name") == "bare")?;
-                let seen = of_pod(records, pod.uid());
-                (seen.len() == of_pod_complete()).then(|| (seen, pod.name().to_owned()))
+                let observed = of_pod(records, pod.uid());
+                (observed.len() == of_pod_complete()).then(|| (observed, pod.name().to_owned()))
             })
             .await?;
         objects::delete(&self.client, &job, false).await?;
@@ -255,8 +255,8 @@ impl Singles {
         self.remove(&pod, Kind::Pod).await?;
         self.until("the end of a Job", |r| first(r, Kind::Job, |r| r.gone && r.name() == "bare").map(drop)).await?;
         tokio::time::sleep(REST).await;
-        let runs = seen.iter().find(|seen| seen.step == Step::Container).context("it did not run")?.at;
-        Ok((millis(began, runs), since(began, &seen)))
+        let runs = observed.iter().find(|observed| observed.step == Step::Container).context("it did not run")?.at;
+        Ok((millis(began, runs), since(began, &observed)))
     }
 
     /// A bare pod, until the API says that it is in `phase`.
@@ -265,7 +265,7 @@ impl Singles {
         let pod = bare_pod(command);
         let (began, created) = objects::create(&self.client, &pod).await?;
         let uid = created["metadata"]["uid"].as_str().context("a pod without UID")?.to_owned();
-        let (at, seen) = self
+        let (at, observed) = self
             .until("the phase of a pod", |records| {
                 let at = first(records, Kind::Pod, |r| r.uid() == uid && r.text("/status/phase") == phase)?.at;
                 container_id(records, &uid)?;
@@ -274,7 +274,7 @@ impl Singles {
             .await?;
         self.remove(&pod, Kind::Pod).await?;
         tokio::time::sleep(REST).await;
-        Ok((millis(began, at), since(began, &seen)))
+        Ok((millis(began, at), since(began, &observed)))
     }
 
     async fn until<T>(&self, what: &str, look: impl FnMut(&[Record]) -> Option<T>) -> Result<T> {
@@ -289,8 +289,8 @@ impl Singles {
     }
 }
 
-fn since(began: Timestamp, seen: &[Seen]) -> Vec<(Step, f64)> {
-    seen.iter().map(|seen| (seen.step, millis(began, seen.at))).collect()
+fn since(began: Timestamp, observed: &[Seen]) -> Vec<(Step, f64)> {
+    observed.iter().map(|observed| (observed.step, millis(began, observed.at))).collect()
 }
 
 /// All steps of a pod, of which the claim's are not.

@@ -195,19 +195,19 @@ impl Story<'_> {
         let all = self
             .recorder
             .until(LIMIT, &format!("all steps of claim {}", text(&claim, "/metadata/name")), |records| {
-                let seen = of_claim(records, &uid);
-                wanted.iter().all(|step| seen.iter().any(|seen| seen.step == *step)).then_some(seen)
+                let observed = of_claim(records, &uid);
+                wanted.iter().all(|step| observed.iter().any(|observed| observed.step == *step)).then_some(observed)
             })
             .await;
-        let mut seen = match &all {
-            Ok(seen) => seen.clone(),
+        let mut observed = match &all {
+            Ok(observed) => observed.clone(),
             Err(_) => of_claim(&self.recorder.records(), &uid),
         };
-        seen.retain(|seen| wanted.contains(&seen.step));
-        seen.sort_by_key(|seen| seen.at);
-        for seen in &seen {
-            let detail = if seen.step == Step::Bound { String::new() } else { format!("  {}", seen.detail) };
-            line(began, seen.at, &format!("{}{detail}", seen.step.describe()));
+        observed.retain(|observed| wanted.contains(&observed.step));
+        observed.sort_by_key(|observed| observed.at);
+        for observed in &observed {
+            let detail = if observed.step == Step::Bound { String::new() } else { format!("  {}", observed.detail) };
+            line(began, observed.at, &format!("{}{detail}", observed.step.describe()));
         }
         all?;
         let directory = Path::new(base).join(&uid);
@@ -247,15 +247,15 @@ impl Story<'_> {
         let claim = &objects[1];
         let (began, created) = objects::create(&self.client, claim).await?;
         let uid = text(&created, "/metadata/uid").to_owned();
-        let words = "the pool is full until Monday";
-        let what = format!("an event {} with `{words}` on claim broken-example", reason::PROVISIONING_FAILED);
+        let texts = "the pool is full until Monday";
+        let what = format!("an event {} with `{texts}` on claim broken-example", reason::PROVISIONING_FAILED);
         let (event, message) = self
             .recorder
             .until(LIMIT, &what, |records| {
                 let told = first(records, Kind::Event, |r| {
                     r.text("/involvedObject/uid") == uid
                         && r.text("/reason") == reason::PROVISIONING_FAILED.name
-                        && r.text("/message").contains(words)
+                        && r.text("/message").contains(texts)
                 })?;
                 Some((told.at, told.text("/message").to_owned()))
             })
@@ -263,7 +263,7 @@ impl Story<'_> {
         let exit = self
             .recorder
             .until(LIMIT, "the end of the failed container", |records| {
-                of_claim(records, &uid).into_iter().find(|seen| seen.step == Step::Exit)
+                of_claim(records, &uid).into_iter().find(|observed| observed.step == Step::Exit)
             })
             .await?;
         line(began, exit.at, "the container ended with exit code 75");
@@ -322,8 +322,8 @@ impl Story<'_> {
         let uids: BTreeSet<_> = self.recorder.records().iter().map(|record| record.uid().to_owned()).collect();
         let ours = |name: &str| alone || uids.iter().any(|uid| !uid.is_empty() && name.contains(uid.as_str()));
         for ((before, after), base) in before.iter().zip(&after).zip(DIRECTORIES) {
-            let (left, other): (Vec<_>, Vec<_>) = after.difference(before).partition(|name| ours(name));
-            ensure!(left.is_empty(), "left behind in {base}: {left:?}");
+            let (leftovers, other): (Vec<_>, Vec<_>) = after.difference(before).partition(|name| ours(name));
+            ensure!(leftovers.is_empty(), "left behind in {base}: {leftovers:?}");
             if !other.is_empty() {
                 println!("     new in {base}, but of another cluster: {other:?}");
             }

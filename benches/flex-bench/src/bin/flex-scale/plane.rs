@@ -210,9 +210,9 @@ impl Plane {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), ADMIN);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), ADMIN);
         let all = ListParams::default();
-        let left =
+        let leftovers =
             async || Ok(jobs.list_metadata(&all).await?.items.len() + pods.list_metadata(&all).await?.items.len());
-        none_of(size, "Jobs and pods are left", left).await
+        none_of(size, "Jobs and pods are left", leftovers).await
     }
 
     /// Deletes all claims, and waits until they and their volumes are gone.
@@ -228,11 +228,11 @@ impl Plane {
         })
         .await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let left = async || {
+        let leftovers = async || {
             let volumes = volumes.list_metadata(&ListParams::default()).await?.items.len();
             Ok(volumes + self.claims().list_metadata(&ListParams::default()).await?.items.len())
         };
-        none_of(size, "claims and volumes are left", left).await
+        none_of(size, "claims and volumes are left", leftovers).await
     }
 
     /// The audit log.
@@ -254,11 +254,11 @@ async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>
     let began = Instant::now();
     let patience = patience(size)?;
     loop {
-        let left = count().await?;
-        if left == 0 {
+        let remaining = count().await?;
+        if remaining == 0 {
             return Ok(());
         }
-        ensure!(began.elapsed() < patience, "{left} {what} after {patience:?}");
+        ensure!(began.elapsed() < patience, "{remaining} {what} after {patience:?}");
         // A list of many is work for the API server, too.
         tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
     }

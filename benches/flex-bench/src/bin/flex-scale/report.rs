@@ -87,18 +87,18 @@ fn targets(results: &Results) -> Vec<Target> {
     for (how, most) in [(How::Batches, 7.0), (How::Each, 11.0)] {
         let burst = typical(results, how);
         let size = burst.map_or_else(String::new, |burst| format!(", of {}", show::number(burst.claims)));
-        let words = how.describe();
-        let what = format!("requests by orchestrator and image for a claim, {words}{size}");
+        let texts = how.describe();
+        let what = format!("requests by orchestrator and image for a claim, {texts}{size}");
         target(what, most, burst.map(ours), "");
         if how == How::Batches {
             let measured = burst.map(|burst| audit::of(&burst.requests, Who::ControllerManager));
-            target(format!("requests by the controller manager for a claim, {words}{size}"), 3.0, measured, "");
+            target(format!("requests by the controller manager for a claim, {texts}{size}"), 3.0, measured, "");
         }
         let measured = burst.map(|burst| burst.cpu_ms_per_claim);
-        target(format!("CPU of the orchestrator for a claim, {words}{size}"), 2.0, measured, " ms");
+        target(format!("CPU of the orchestrator for a claim, {texts}{size}"), 2.0, measured, " ms");
         let at = |size| of_kind(results, how).find(|burst| burst.claims == size).map(|burst| burst.cpu_ms_per_claim);
         let measured = at(10_000).and_then(|many| Some(many / at(10)?));
-        target(format!("the same where 10,000 wait, by that where 10 do, {words}"), 1.5, measured, "");
+        target(format!("the same where 10,000 wait, by that where 10 do, {texts}"), 1.5, measured, "");
     }
     for how in [How::Batches, How::Wide] {
         let found = results.in_flight.iter().find(|found| found.how == how);

@@ -239,7 +239,7 @@ async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> 
         let (name, uid) = (claims[number].name_any(), claims[number].uid().unwrap_or_default());
         let like = |text: &str| -> Result<Value> { Ok(serde_json::from_str(&text.replace(uid_of_specimen, &uid))?) };
         let (claim, mut volume) = (like(&claim)?, like(&volume)?);
-        let place = json!({
+        let location = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name, "namespace": USER },
         });
         let meta = &claim["metadata"];
@@ -247,8 +247,8 @@ async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> 
             "metadata": { "annotations": meta["annotations"], "finalizers": meta["finalizers"] },
             "spec": { "volumeName": claim["spec"]["volumeName"] },
         });
-        objects::merge(&plane.client, &place, "", &bound).await?;
-        objects::merge(&plane.client, &place, "status", &json!({ "status": claim["status"] })).await?;
+        objects::merge(&plane.client, &location, "", &bound).await?;
+        objects::merge(&plane.client, &location, "status", &json!({ "status": claim["status"] })).await?;
         let metadata = volume["metadata"].as_object_mut().context("a volume has metadata")?;
         for key in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
             metadata.remove(key);

@@ -81,9 +81,9 @@ pub(super) fn claimed_by_other(o: &Observed<'_>, volume: &Volume) -> Decision {
         Some(recipe) => {
             let (provenance, nodes) = provenance(o, recipe, volume);
             let volume = volume.name.clone();
-            let told = format!("volume {volume} was made for this claim, but claim {by} has taken it");
+            let message = format!("volume {volume} was made for this claim, but claim {by} has taken it");
             Decision::from(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
-                .with_warning(reason::VOLUME_REFUSED, told)
+                .with_warning(reason::VOLUME_REFUSED, message)
         }
         None => not_deleted_here(volume),
     }

@@ -94,10 +94,10 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return was_assigned(o, volume);
     }
     if let Some(volume) = o.reserved_volume {
-        let told = format!(
+        let message = format!(
             "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
         );
-        return Decision::nothing().with_event(reason::WAITING, told);
+        return Decision::nothing().with_event(reason::WAITING, message);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
@@ -133,7 +133,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         ),
         None => match ignored_node_message(o, class, recipe) {
-            Some(told) => stamp.with_warning(reason::RESCHEDULING, told),
+            Some(message) => stamp.with_warning(reason::RESCHEDULING, message),
             None => stamp,
         },
     }
@@ -187,9 +187,9 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     });
     wrong.map(|wrong| {
         let why = wrong.mismatches.join("; ");
-        let told = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
+        let message = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
         Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why })
-            .with_warning(reason::VOLUME_REFUSED, told)
+            .with_warning(reason::VOLUME_REFUSED, message)
     })
 }
 
@@ -331,12 +331,12 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.removed.filter(|removed| removed.times > 1)?, o.stamped_recipe?);
     let due = removed.at.min(now).saturating_add(delay(recipe, removed.times - 1));
-    let told = format!(
+    let message = format!(
         "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",
         removed.times,
         due - now
     );
-    (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).requeue_at(due))
+    (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, message).requeue_at(due))
 }
 
 /// Begins the attempt after the stamped one.
@@ -353,17 +353,17 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     if is_newer_config(o, class) {
         return record_failure(o, class, cause.clone(), Failure::Retry, now);
     }
-    let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
+    let decision = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = cause.reason == "Unschedulable" && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
         (true, _) => (IMAGE_PULL_TIMEOUT, Failure::Retry),
         (_, true) => (NODE_TIMEOUT, Failure::NoRoom),
-        _ => return told,
+        _ => return decision,
     };
     let give_up = since.saturating_add(seconds(patience));
-    if now >= give_up { record_failure(o, class, cause.clone(), kind, now) } else { told.requeue_at(give_up) }
+    if now >= give_up { record_failure(o, class, cause.clone(), kind, now) } else { decision.requeue_at(give_up) }
 }
 
 /// Checks whether the class has a recipe that differs from that of the attempt.
@@ -408,8 +408,8 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
-    let told = format!("attempt {attempt} failed: {}; {next}", failure.message);
-    Decision::from(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, told)
+    let message = format!("attempt {attempt} failed: {}; {next}", failure.message);
+    Decision::from(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, message)
 }
 
 /// Decides rows 24 to 27.

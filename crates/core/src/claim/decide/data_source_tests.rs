@@ -181,7 +181,7 @@ fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
     world.source_users = vec![copying("a", false)];
     assert_eq!(world.step(), Step::UnprotectSource { copies: vec!["a".into()] }, "whosoever the class is");
     // The claim's own steps come first.
-    let mut world = going();
+    let mut world = deleting();
     (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
 }

@@ -7,7 +7,7 @@ use super::adoption::{
     adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end,
 };
 use super::pooled::complete_pool_request;
-use super::unstarted::{has_left_nothing, unrecorded};
+use super::unstarted::{has_no_leftovers, unrecorded};
 use super::{
     Decision, Observed, ServedClass, Step, cleanup_node, finalizer_refused, recipe, unknown, unreachable_node,
 };
@@ -70,7 +70,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if !o.no_volume {
         return Step::ConfirmNoVolume.into();
     }
-    if has_left_nothing(o) {
+    if has_no_leftovers(o) {
         return Step::RemoveFinalizer.into();
     }
     match o.delete_recipe {

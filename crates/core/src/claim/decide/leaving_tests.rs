@@ -13,7 +13,7 @@ fn row_6_going_and_nothing_is_owed() {
 
 #[test]
 fn row_7_an_admin_lets_go() {
-    let mut world = going();
+    let mut world = deleting();
     world.claim.abandoned = true;
     world.has_running_pods = true;
     let decision = world.decide(NOW);
@@ -23,47 +23,48 @@ fn row_7_an_admin_lets_go() {
 
 #[test]
 fn row_8_jobs_are_removed_first() {
-    let mut world = with_volume(going(), volume(), &[]);
+    let mut world = with_volume(deleting(), volume(), &[]);
     world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
     assert_eq!(world.step(), Step::RemoveJob { job: over(2).name });
 }
 
 #[test]
 fn row_9_a_job_that_is_being_removed_is_waited_for() {
-    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..going() }.rests();
+    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..deleting() }.rests();
 }
 
 #[test]
 fn row_10_a_pod_that_may_run_is_waited_for() {
-    let ready = World { no_volume: true, ..going() };
+    let ready = World { no_volume: true, ..deleting() };
     World { has_running_pods: true, ..ready.clone() }.rests();
     World { run: RunState::Running, ..ready }.rests();
 }
 
 #[test]
 fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
-    let world = with_volume(going(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
+    let world = with_volume(deleting(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
     World { no_volume: true, ..world }.waits("so it is not deleted with this claim");
-    let mut unknown = with_volume(going(), taken_volume(), &["taken"]);
+    let mut unknown = with_volume(deleting(), taken_volume(), &["taken"]);
     (unknown.stamped_recipe, unknown.foreign) = (None, true);
     unknown.waits("so it is not deleted with this claim");
     let another = Volume { claim_uuid: Some("another".into()), ..volume() };
-    with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
+    with_volume(deleting(), another, &["annotation"])
+        .waits("its annotation flex-provisioner.io/claim-uuid names another");
 }
 
 #[test]
 fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
-    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; the claim waits until it is gone");
+    with_volume(deleting(), vanishing_volume(), &[]).waits("is being deleted; the claim waits until it is gone");
 }
 
 #[test]
 fn row_12_a_bound_volume_does_not_go_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
-    let mut world = with_volume(going(), protected.clone(), &[]);
+    let mut world = with_volume(deleting(), protected.clone(), &[]);
     assert_eq!(world.step(), begin(1, "home"), "its storage goes first");
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests();
-    let mut kept = with_volume(going(), protected, &[]);
+    let mut kept = with_volume(deleting(), protected, &[]);
     kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
     assert_eq!(kept.step(), Step::RemoveFinalizer, "its storage stays");
     kept.stamped_recipe = None;
@@ -73,26 +74,30 @@ fn row_12_a_bound_volume_does_not_go_before_its_claim() {
 
 #[test]
 fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
-    adopts(&with_volume(going(), volume(), &["too small"]));
-    adopts(&with_volume(going(), Volume { claim_uuid: None, ..volume() }, &[]));
+    adopts(&with_volume(deleting(), volume(), &["too small"]));
+    adopts(&with_volume(deleting(), Volume { claim_uuid: None, ..volume() }, &[]));
     adopts(&bound(with_volume(stamped(1), volume(), &[]), "static"));
 }
 
 #[test]
 fn row_14_the_volume_takes_over() {
-    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::RemoveFinalizer);
+    assert_eq!(with_volume(deleting(), adopted_volume(), &[]).step(), Step::RemoveFinalizer);
 }
 
 #[test]
 fn row_15_that_no_volume_exists_is_asked() {
-    assert_eq!(going().step(), Step::ConfirmNoVolume);
+    assert_eq!(deleting().step(), Step::ConfirmNoVolume);
     let misnamed = Volume { name: "misnamed".into(), ..volume() };
-    assert_eq!(with_volume(going(), misnamed, &["name"]).step(), Step::ConfirmNoVolume, "it is no volume of the claim");
+    assert_eq!(
+        with_volume(deleting(), misnamed, &["name"]).step(),
+        Step::ConfirmNoVolume,
+        "it is no volume of the claim"
+    );
 }
 
 #[test]
 fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
-    let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..going() };
+    let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..deleting() };
     let noted = records(&world);
     assert_eq!((noted.operation, noted.attempt, noted.idle_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
@@ -105,7 +110,7 @@ fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
 
 #[test]
 fn row_15a_what_never_ran_has_left_nothing() {
-    let mut world = World { no_volume: true, ..going() };
+    let mut world = World { no_volume: true, ..deleting() };
     let idle =
         |idle_attempts| Some(LastFailure { idle_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) });
     world.claim.last_failure = idle(1);
@@ -117,7 +122,7 @@ fn row_15a_what_never_ran_has_left_nothing() {
     world.claim.last_failure = idle(0);
     assert_eq!(world.step(), begin(1, "a"));
     // The second attempt may have run.
-    let mut second = World { no_volume: true, claim: stamped(2).claim, ..going() };
+    let mut second = World { no_volume: true, claim: stamped(2).claim, ..deleting() };
     second.claim.deleting = true;
     second.claim.last_failure = idle(1);
     assert!(matches!(second.step(), Step::StartDelete { .. }));
@@ -136,7 +141,7 @@ fn a_job_that_can_never_exist_has_left_nothing() {
         let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
         failure
     };
-    let mut world = World { no_volume: true, ..going() };
+    let mut world = World { no_volume: true, ..deleting() };
     world.claim.last_failure = Some(started(1, Failure::Never));
     assert_eq!(world.step(), Step::RemoveFinalizer);
     // A Job that a quota refuses now may have existed before.
@@ -147,7 +152,7 @@ fn a_job_that_can_never_exist_has_left_nothing() {
 
 #[test]
 fn row_16_a_config_that_was_mended_is_gone_by_at_once() {
-    let mut world = World { no_volume: true, ..going() };
+    let mut world = World { no_volume: true, ..deleting() };
     let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Failure::Retry) };
     world.claim.last_failure = Some(before);
     assert!(matches!(world.step(), Step::StartDelete { attempt: 2, .. }));
@@ -161,7 +166,7 @@ fn row_16_a_config_that_was_mended_is_gone_by_at_once() {
 
 #[test]
 fn row_16_a_delete_run_per_node() {
-    let mut world = World { no_volume: true, ..going() };
+    let mut world = World { no_volume: true, ..deleting() };
     world.claim.nodes = vec!["a".into(), "b".into()];
     assert_eq!(world.step(), begin(1, "a"));
     world.delete_run = RunState::Running;
@@ -179,7 +184,7 @@ fn row_16_a_delete_run_per_node() {
 
 #[test]
 fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
-    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..going() };
+    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..deleting() };
     let recorded = records(&world);
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
@@ -194,13 +199,13 @@ fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
 
 #[test]
 fn row_16_without_a_recipe_it_is_told() {
-    World { no_volume: true, stamped_recipe: None, foreign: true, ..going() }
+    World { no_volume: true, stamped_recipe: None, foreign: true, ..deleting() }
         .waits("annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
 }
 
 #[test]
 fn row_16_a_node_that_is_gone() {
-    let mut left = going();
+    let mut left = deleting();
     (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
     assert_eq!(left.step(), begin(1, "a"));
     // A dead node does not prevent the clean-up of the others.

@@ -38,7 +38,7 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     let next = || o.node_choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
     // room.
-    let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
+    let node = if had_no_capacity(o) { next().or_else(last) } else { last().or_else(next) };
     node.map(String::as_str).ok_or_else(|| {
         format!(
             "no node can take a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and no node is ready, within allowedTopologies and open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
@@ -70,7 +70,7 @@ pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Rec
 }
 
 /// Checks whether the last attempt found no room on its node.
-fn had_no_room(o: &Observed<'_>) -> bool {
+fn had_no_capacity(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
     last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)

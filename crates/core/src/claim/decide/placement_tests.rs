@@ -68,7 +68,7 @@ fn row_34_a_pod_on_a_dead_node_is_told() {
     running.rests();
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(says);
-    lost(World { claim: going().claim, ..running }).waits(says);
+    lost(World { claim: deleting().claim, ..running }).waits(says);
     lost(World { has_running_pods: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
 }
 

@@ -46,8 +46,8 @@ fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
     assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
     world.binding = Binding::Controller;
     world.rests();
-    let going = Volume { deleting: true, ..given };
-    let world = with_volume(World { binding: Binding::Controller, ..new() }, going, &["name"]);
+    let terminating = Volume { deleting: true, ..given };
+    let world = with_volume(World { binding: Binding::Controller, ..new() }, terminating, &["name"]);
     assert_eq!(world.step(), Step::SetVolumeName { volume: "pvc-ready".into() });
 }
 
@@ -99,11 +99,11 @@ fn row_34a_a_request_whose_volume_was_given_away_is_done() {
 
 #[test]
 fn a_request_that_goes_half_way_is_taken_back_as_any_claim() {
-    let mut world = request(going());
+    let mut world = request(deleting());
     world.jobs = vec![job(1)];
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
     assert_eq!(world.step(), Step::ConfirmNoVolume);
-    let world = request(with_volume(going(), volume(), &[]));
+    let world = request(with_volume(deleting(), volume(), &[]));
     adopts(&world);
 }

@@ -371,8 +371,8 @@ fn check(world: &World, decision: &Decision) {
         Step::MarkNodeClean { nodes } => {
             assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
             assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
-            let left = claim.nodes.iter().find(|node| !nodes.contains(node));
-            let gone = left.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
+            let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
+            let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
             assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
         }
         Step::RemoveFinalizer => {

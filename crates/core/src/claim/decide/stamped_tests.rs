@@ -84,8 +84,8 @@ fn row_21_a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
     alone.rests();
     // The PV controller would not choose a terminating volume, but must bind it.
     for binding in [Binding::Direct, Binding::Controller] {
-        let going = Volume { deleting: true, ..adopted_volume() };
-        let mut world = World { binding, ..with_volume(stamped(1), going, &[]) };
+        let terminating = Volume { deleting: true, ..adopted_volume() };
+        let mut world = World { binding, ..with_volume(stamped(1), terminating, &[]) };
         assert_eq!(world.step(), Step::SetVolumeName { volume: names::pv_name(UID) });
         world.claim.volume_name = Some(names::pv_name(UID));
         world.rests();
@@ -173,8 +173,8 @@ fn row_24_a_container_beside_the_image_does_not_keep_a_failed_run() {
         "it usually ends by itself"
     );
     assert_eq!(world.decide(NOW + 5).step, Step::RemoveJob { job: job(1).name });
-    let going = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
-    assert_eq!(going.decide(NOW + 5).step, Step::Nothing);
+    let terminating = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
+    assert_eq!(terminating.decide(NOW + 5).step, Step::Nothing);
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert_ne!(robbed.claim.id(), UID);
 
     // A terminating claim leaves the volume to the other claim.
-    let mut leaving = with_volume(going(), taken_volume(), &["claimRef"]);
+    let mut leaving = with_volume(deleting(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
     assert_eq!(leaving.step(), Step::RemoveFinalizer);

@@ -254,7 +254,7 @@ fn failed_with(kind: Failure) -> World {
 }
 
 /// Returns a claim that was deleted after its attempt began.
-fn going() -> World {
+fn deleting() -> World {
     let mut world = stamped(1);
     world.claim.deleting = true;
     world
@@ -392,7 +392,7 @@ fn row_1_a_forged_provenance_is_replaced() {
 
 #[test]
 fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
-    let mut world = bound(with_volume(going(), volume(), &[]), &names::pv_name(UID));
+    let mut world = bound(with_volume(deleting(), volume(), &[]), &names::pv_name(UID));
     (world.stamped_recipe, world.foreign) = (None, true);
     world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
     world.claim.abandoned = true;
@@ -444,7 +444,7 @@ fn row_3_bound_to_another_volume() {
 
 #[test]
 fn row_3_going_and_its_volume_is_lost() {
-    let mut world = bound(going(), &names::pv_name(UID));
+    let mut world = bound(deleting(), &names::pv_name(UID));
     assert_eq!(world.step(), Step::ConfirmNoVolume);
     world.no_volume = true;
     assert_eq!(world.step(), begin(1, "home"));

@@ -36,7 +36,7 @@ pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
 }
 
 /// Decides row 15a: checks that no container of any attempt has run.
-pub(super) fn has_left_nothing(o: &Observed<'_>) -> bool {
+pub(super) fn has_no_leftovers(o: &Observed<'_>) -> bool {
     let stamp = o.claim.own_stamp();
     let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
     stamp.is_some_and(|stamp| known >= stamp.attempt)

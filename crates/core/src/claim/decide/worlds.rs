@@ -62,8 +62,8 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let job = (0u32..4, any::<bool>(), any::<bool>());
     let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
-        let mut seen = BTreeSet::new();
-        let jobs = jobs.into_iter().filter(|(attempt, ..)| seen.insert(*attempt));
+        let mut observed = BTreeSet::new();
+        let jobs = jobs.into_iter().filter(|(attempt, ..)| observed.insert(*attempt));
         jobs.map(|(attempt, is_over, deleting)| Job { is_over, deleting, ..job_of(attempt) }).collect()
     });
     prop_oneof![2 => Just(vec![]), 1 => jobs]
@@ -197,15 +197,15 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
-    let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
+    let locations = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
-    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), locations, copies).prop_flat_map(
         |(
             base,
             no_volume,
             has_running_pods,
             delete_job,
-            places,
+            locations,
             (data_source, source_users, selected_node_forbidden, node_choice),
         )| {
             let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
@@ -239,7 +239,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 jobs,
                 nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
                 node_choice,
-                node_states: NodeStates(places),
+                node_states: NodeStates(locations),
                 has_running_pods,
                 selected_node_forbidden,
                 data_source,

@@ -79,7 +79,7 @@ fn a_default_that_can_be_written_is_what_holds_without_the_key() {
 #[test]
 fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
     for key in ALL {
-        for (value, words) in key.errors {
+        for (value, texts) in key.errors {
             let problems = match (key.name, with(key, value)) {
                 // It is about both together.
                 ("max-in-flight-per-node", Ok(_)) => {
@@ -107,7 +107,7 @@ fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
                 (_, checked) => checked.expect_err(key.name),
             };
             let said: Vec<_> = problems.iter().filter(|problem| problem.key == key.name).collect();
-            assert!(said.iter().any(|problem| problem.message.contains(words)), "{}={value}: {problems:?}", key.name);
+            assert!(said.iter().any(|problem| problem.message.contains(texts)), "{}={value}: {problems:?}", key.name);
         }
     }
 }

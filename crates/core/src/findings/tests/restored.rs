@@ -53,13 +53,13 @@ fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_nobody_needs_i
             (v.affinity, v.path) = (Some(Box::new(selector)), Some("/srv/a".into()));
         }
     };
-    let place = "clean up by hand on node a in /srv/a, then: kubectl annotate pv";
+    let location = "clean up by hand on node a in /srv/a, then: kubectl annotate pv";
     let bound = only(&Cluster::new().bound().volume(strange("Bound")), FindingKind::VolumeRestored);
     assert!(bound.remedy.starts_with("pods can use it as it is, and nothing has to be cleaned up"), "{bound:#?}");
-    assert!(bound.remedy.contains("only when its claim is gone") && bound.remedy.contains(place), "{bound:#?}");
+    assert!(bound.remedy.contains("only when its claim is gone") && bound.remedy.contains(location), "{bound:#?}");
     let released = only(&Cluster::new().volume(strange("Released")), FindingKind::VolumeRestored);
     assert!(released.remedy.starts_with("to keep it for a claim of the same name: kubectl patch"), "{released:#?}");
-    assert!(released.remedy.contains(&format!("; to delete it: {place}")), "{released:#?}");
+    assert!(released.remedy.contains(&format!("; to delete it: {location}")), "{released:#?}");
     let unrecorded = |v: &mut Volume| {
         gone(v);
         (v.adoption_mark, v.provenance) = (None, None);

@@ -47,8 +47,9 @@ fn snapshots_that_are_well_are_no_findings() {
     let held = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
     Cluster::new().snapshot(held.clone()).content(held.clone()).clean();
     Cluster::new().snapshot(held.clone()).clean();
-    let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(going.clone()).content(going).clean();
+    let terminating =
+        json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(terminating.clone()).content(terminating).clean();
     let making = Cluster::new().snapshot(held).content(not_ready());
     making
         .kept_claim("source", &names::source_finalizer(SNAPSHOT))
@@ -121,8 +122,9 @@ fn finalizers_that_nothing_needs() {
     let read = json!({ "metadata": { "finalizers": [copy] } });
     let read = Cluster::new().snapshot(json!({})).content(read);
     read.finds(FindingKind::FinalizerLeft, "does not exist", false);
-    let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(going).finds(FindingKind::FinalizerLeft, "it has no content any more", false);
+    let terminating =
+        json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(terminating).finds(FindingKind::FinalizerLeft, "it has no content any more", false);
     let in_progress = stamped(&recipe().version());
     Cluster::new()
         .claim(in_progress)

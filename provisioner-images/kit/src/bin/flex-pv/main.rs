@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     kit::conclude(match cli.command {
         Command::Create(create) => run(*create),
         Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
-        Command::Capacity { bytes, maximum_volume_size } => kit::capacity::tell(bytes, maximum_volume_size),
+        Command::Capacity { bytes, maximum_volume_size } => kit::capacity::print(bytes, maximum_volume_size),
         Command::Copy { from, to } if Mounts::of_run().have(&to) => mounted::fill(&from, &to),
         Command::Copy { from, to } => kit::copy::copy(&from, &to),
         Command::Remove { path } => remove(path),
