@@ -68,7 +68,7 @@ fn annotations(draw: &mut Draw<'_>) -> Value {
             (names::ATTEMPT, &["1", "4294967295", "-1", "1000000000"]),
             (names::CONFIG, &["admin/silver@0"]),
             (names::PROVISION_TS, &["2026-01-01T00:00:00Z"]),
-            (names::FAILURE, &["{\"operation\":\"provision\",\"attempt\":1,\"at\":1,\"kind\":\"no-room\",\"reason\":\"R\",\"message\":\"m\"}"]),
+            (names::FAILURE, &["{\"operation\":\"provision\",\"attempt\":1,\"at\":1,\"kind\":\"no-capacity\",\"reason\":\"R\",\"message\":\"m\"}"]),
             (names::ABANDON, &[names::ABANDON_YES]),
             (names::STORAGE_PROVISIONER, &[names::DEFAULT_PROVISIONER]),
             ("volume.beta.kubernetes.io/storage-class", &["silver"]),
@@ -119,7 +119,7 @@ fn run(draw: &mut Draw<'_>) -> RunState {
         3 => RunState::Succeeded,
         _ => RunState::Failed {
             cause: Cause::new(draw.text(), draw.text()),
-            kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoRoom]),
+            kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoCapacity]),
             at: draw.number(),
             pods_ended: draw.chance(),
         },

@@ -372,7 +372,8 @@ async fn the_provisioner_of_a_driver(ring: &Ring) {
     let leases = ring.api::<Lease>(USER);
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
     ring.class("d", "csi.example.com", json!({})).await;
-    ring.config("d", "d", &[("stands-for", "csi.example.com"), ("stands-for-namespace", USER)]).await;
+    ring.config("d", "d", &[("replaces-provisioner", "csi.example.com"), ("replaces-provisioner-namespace", USER)])
+        .await;
     until("it is told", || async {
         let config = ring.api::<ConfigMap>(ADMIN).get("d").await.map_err(|error| error.to_string())?;
         let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();

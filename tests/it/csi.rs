@@ -238,8 +238,8 @@ async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_f
         ("volume-sources", "csi"),
         ("csi-endpoint", endpoint),
         ("backoff", "1s..2s"),
-        ("stands-for", "csi.test"),
-        ("stands-for-namespace", USER),
+        ("replaces-provisioner", "csi.test"),
+        ("replaces-provisioner-namespace", USER),
     ];
     ring.config("gold", "gold", &data).await;
     verdict(ring, "gold", "ok").await;
@@ -297,8 +297,8 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
         ("volume-sources", "csi"),
         ("csi-endpoint", &scene.endpoint),
         ("backoff", "1s..2s"),
-        ("stands-for", "csi.test"),
-        ("stands-for-namespace", USER),
+        ("replaces-provisioner", "csi.test"),
+        ("replaces-provisioner-namespace", USER),
         ("capabilities", "capacity"),
         ("capacity-interval", "1s..2s"),
     ];
@@ -360,14 +360,15 @@ async fn a_tenant_s_lease_stops_no_class_and_is_told() {
     let _lease = Sidecar::start(ring, "tom");
     ring.class("gold", "csi.test", json!({})).await;
     let endpoint = &scene.endpoint;
-    ring.config("csi", "", &[("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")]).await;
+    ring.config("csi", "", &[("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("replaces-provisioner", "csi.test")])
+        .await;
     verdict(ring, "csi", "somebody holds the Lease team/csi-test, which does not count").await;
     ring.claim("served", "gold").await;
     ring.bound("served").await;
 
     // Where the admin says that it is, it is the driver's own: the claim waits, and is told.
-    let key = ("stands-for-namespace", USER);
-    ring.config("csi", "", &[("csi-endpoint", endpoint), ("stands-for", "csi.test"), key]).await;
+    let key = ("replaces-provisioner-namespace", USER);
+    ring.config("csi", "", &[("csi-endpoint", endpoint), ("replaces-provisioner", "csi.test"), key]).await;
     verdict(ring, "csi", "tom holds the Lease team/csi-test").await;
     ring.claim("waits", "gold").await;
     ring.event(USER, "waits", reason::WAITING, "tom holds the Lease team/csi-test").await;
@@ -388,7 +389,9 @@ async fn a_tenant_s_lease_stops_no_class_and_is_told() {
 async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
-    scene.config(&[("capabilities", "snapshot"), ("stands-for", "csi.test"), ("csi-driver", "csi.test")]).await;
+    scene
+        .config(&[("capabilities", "snapshot"), ("replaces-provisioner", "csi.test"), ("csi-driver", "csi.test")])
+        .await;
     ring.claim("source", "csi").await;
     let source = names::pv_name(&uid(&ring.bound("source").await));
     let volume = scene.driver.volumes()[&source].volume.volume_id.clone();

@@ -45,7 +45,7 @@ async fn a_copied_or_forged_stamp_is_replaced() {
     let copy = ring
         .claim_when("copy", "has its own stamp", |claim| annotation(claim, names::CLAIM_UUID) == claim.metadata.uid)
         .await;
-    ring.event(USER, "copy", reason::STAMP_REPLACED, "stamp of another claim").await;
+    ring.event(USER, "copy", reason::STALE_STAMP_REPLACED, "stamp of another claim").await;
     assert_ne!(uid(&copy), uid(&original));
     ring.provision("copy").await;
     let bound = ring.bound("copy").await;

@@ -12,7 +12,7 @@ pub enum Failure {
     Never,
     /// The orchestrator asks the scheduler for another node if the class waits for its first consumer. Else like
     /// `Retry`.
-    NoRoom,
+    NoCapacity,
 }
 
 /// An exit code of the contract.
@@ -61,7 +61,7 @@ exit_codes! {
     /// Never with this config.
     CONFIG = 78, Never, "the config cannot work": "As after 64.";
     /// No capacity on this node or in this zone.
-    UNAVAILABLE = 69, NoRoom, "no room here":
+    UNAVAILABLE = 69, NoCapacity, "no room here":
         "Where the class waits for its first consumer, the orchestrator asks the scheduler for another node; else as after 75.";
     /// Try again.
     TEMPFAIL = 75, Retry, "try again later": "The next attempt starts after the config's [`backoff`](#attempts).";
@@ -102,7 +102,7 @@ mod tests {
             (1, Failure::Retry),
             (64, Failure::Never),
             (65, Failure::Never),
-            (69, Failure::NoRoom),
+            (69, Failure::NoCapacity),
             (75, Failure::Retry),
             (77, Failure::Retry),
             (78, Failure::Never),

@@ -53,7 +53,7 @@ pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 pub const CONFIG: &str = "flex-provisioner.io/config";
 /// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
 /// After each, the orchestrator starts new runs with another volume id.
-pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volumes-taken";
+pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volume-generation";
 /// On claims, and on volumes that are to be deleted: the name of the batch Job of this attempt. Absent if the attempt
 /// has a run of its own. On pods of such a Job: its members, as JSON.
 pub const BATCH: &str = "flex-provisioner.io/batch";
@@ -96,7 +96,7 @@ pub const JOB_CONTENT: &str = "flex-provisioner.io/snapshot-content";
 pub const JOB_SIZE: &str = "flex-provisioner.io/size";
 /// On Jobs of capacity runs: the fingerprint of the segment when the run was created. A different fingerprint shows a
 /// change.
-pub const CAPACITY_FINGERPRINT: &str = "flex-provisioner.io/saw";
+pub const CAPACITY_FINGERPRINT: &str = "flex-provisioner.io/capacity-fingerprint";
 /// On CSIStorageCapacity objects: the question that the object answers, as JSON.
 pub const CAPACITY: &str = "flex-provisioner.io/capacity";
 /// On revisions: the ConfigMap, as `namespace.name`, or a hash where that is too long for a label.
@@ -155,7 +155,7 @@ pub const DEFAULT_USER: i64 = 65532;
 pub const PV_PREFIX: &str = "pvc-";
 /// Prefix of the names of sync probes. No claim can take such a volume. Its phase shows which volumes the PV controller
 /// has seen.
-pub const PROBE_PREFIX: &str = "flex-marker-";
+pub const PROBE_PREFIX: &str = "flex-sync-probe-";
 
 /// Returns the finalizer that keeps a claim while the clone with this UID is made.
 pub fn clone_finalizer(uid: &str) -> String {

@@ -127,7 +127,7 @@ reasons! {
     /// The class has no StorageClass object.
     CLASS_WITHOUT_OBJECT = "ClassWithoutObject", Normal on [Claim]: "Nothing, [the warning is harmless](#classwithoutobject).";
     /// The claim had annotations of another claim, as a copy or a restored claim has.
-    STAMP_REPLACED = "StampReplaced", Warning on [Claim]: "nothing";
+    STALE_STAMP_REPLACED = "StaleStampReplaced", Warning on [Claim]: "nothing";
     /// An image made a volume that does not fit its claim, and the volume is not bound.
     VOLUME_REFUSED = "VolumeRefused", Warning on [Claim, Volume]: "[The vendor corrects the image](#volumerefused).";
     /// The storage of a volume, or what an attempt left, cannot be deleted: a delete run failed, or cannot begin.

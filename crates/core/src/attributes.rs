@@ -114,7 +114,7 @@ impl Attributes {
         }
         let texts = || format!("{} cannot be given with class {}: ", self.describe(), recipe.class);
         // A class that was written for another provisioner has parameters, but no keys of this project.
-        let own = recipe.record.stands_for.is_empty();
+        let own = recipe.record.replaces.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
             return Err(texts()
                 + &format!(

@@ -261,6 +261,7 @@ mod tests {
     /// Names of the contract that are neither annotations nor labels of claims and volumes.
     const ELSEWHERE: [&str; 15] = [
         "capacity",
+        "capacity-fingerprint",
         "claim",
         "class",
         "clone-",
@@ -268,7 +269,6 @@ mod tests {
         "p",
         "policy",
         "revision-of",
-        "saw",
         "size",
         "snapshot",
         "snapshot-",

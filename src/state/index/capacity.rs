@@ -54,7 +54,7 @@ impl Index {
     /// Returns the same for a claim that found no room, or that needs no room any more.
     pub(super) fn capacity_keys_of_claim(&self, before: Option<&Claim>, now: &Claim) -> Option<WorkItem> {
         let full = |claim: &Claim| {
-            let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoRoom);
+            let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
             full && !claim.is_bound()
         };
         (before.is_some_and(full) != full(now)).then(|| self.capacity_keys()).flatten()

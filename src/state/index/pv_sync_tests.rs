@@ -3,7 +3,7 @@ use super::super::{Change, ObjectName};
 use super::*;
 use crate::sync_probe::PROBE_TIMEOUT;
 
-const PROBE: &str = "flex-marker-1";
+const PROBE: &str = "flex-sync-probe-1";
 
 fn empty() -> Volume {
     Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default())
@@ -40,7 +40,7 @@ fn asked() -> (ManualClock, Index) {
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<WorkItem> {
     let keys = index.change_volume(Change::Apply(sync_probe(index, "Available")));
-    assert_eq!(index.next_probe("flex-marker-other"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(index.next_probe("flex-sync-probe-other"), Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     keys
 }
@@ -87,12 +87,12 @@ fn what_changes_hands_meanwhile_waits_anew() {
 fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     let (hands, mut index) = asked();
     hands.pass(PROBE_TIMEOUT);
-    assert_eq!(index.next_probe("flex-marker-2"), Step::GiveUpProbe);
-    assert_eq!(index.next_probe("flex-marker-2"), Step::Create, "they wait still");
+    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::GiveUpProbe);
+    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Create, "they wait still");
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
-    assert_eq!(index.next_probe("flex-marker-3"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(index.next_probe("flex-sync-probe-3"), Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
-    let second = |index: &Index| Volume { name: "flex-marker-2".into(), ..sync_probe(index, "Available") };
+    let second = |index: &Index| Volume { name: "flex-sync-probe-2".into(), ..sync_probe(index, "Available") };
     index.change_volume(Change::Apply(second(&index)));
     assert!(synced(&index).is_empty(), "one has told, not two");
 }
@@ -103,9 +103,9 @@ fn another_term_asks_anew() {
     assert!(index.begin_term().contains(&WorkItem::SyncProbe));
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..sync_probe(&index, "Available") };
-    index.change_volume(Change::Apply(Volume { name: "flex-marker-of-another".into(), ..other }));
-    assert_eq!(index.next_probe("flex-marker-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
+    index.change_volume(Change::Apply(Volume { name: "flex-sync-probe-of-another".into(), ..other }));
+    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
     index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
     index.change_volume(Change::Retain(std::collections::HashSet::new()));
-    assert_eq!(index.next_probe("flex-marker-2"), Step::Nothing, "nothing waits, and no marker is there");
+    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Nothing, "nothing waits, and no marker is there");
 }

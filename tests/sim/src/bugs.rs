@@ -195,7 +195,7 @@ impl Bug {
                 let failure = body.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(names::FAILURE));
                 let noted = failure.as_ref().and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok());
                 if let (Some(failure), Some(mut noted)) = (failure, noted) {
-                    noted["idle_attempts"] = noted["attempt"].clone();
+                    noted["unstarted_attempts"] = noted["attempt"].clone();
                     *failure = json!(noted.to_string());
                 }
             }

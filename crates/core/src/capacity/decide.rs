@@ -267,8 +267,8 @@ fn ended(
 
 /// Returns the record of a run that succeeds now.
 fn record(job: &Job, now: i64) -> CapacityRecord {
-    let (attempt, config, saw) = (job.run_labels.attempt, job.config.clone(), job.fingerprint.clone());
-    CapacityRecord { attempt, at: now, config, saw, answered: now, ..CapacityRecord::default() }
+    let (attempt, config, fingerprint) = (job.run_labels.attempt, job.config.clone(), job.fingerprint.clone());
+    CapacityRecord { attempt, at: now, config, fingerprint, answered: now, ..CapacityRecord::default() }
 }
 
 /// Returns the answer, the record and the event for a run that has failed.
@@ -320,7 +320,7 @@ fn due(source: &CapacitySource, record: Option<&CapacityRecord>, saw: &str, now:
     let changed = record.config != source.recipe.version();
     let wait = match record.failures {
         _ if changed => refresh.pause,
-        0 if record.saw != saw => refresh.pause,
+        0 if record.fingerprint != saw => refresh.pause,
         0 => refresh.interval,
         failures => refresh.pause.saturating_mul(1 << failures.min(16)).min(refresh.interval),
     };

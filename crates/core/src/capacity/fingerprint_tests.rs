@@ -84,9 +84,9 @@ fn where_a_claim_found_no_room_the_answer_was_wrong() {
         [Arc::new(Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()))]
     };
     let locations = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
-    assert_eq!(locations(&claim("no-room", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
-    assert_eq!(locations(&claim("no-room", "a,c", "Pending")).len(), 2);
-    assert_eq!(locations(&claim("no-room", "", "Pending")).len(), 3);
+    assert_eq!(locations(&claim("no-capacity", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
+    assert_eq!(locations(&claim("no-capacity", "a,c", "Pending")).len(), 2);
+    assert_eq!(locations(&claim("no-capacity", "", "Pending")).len(), 3);
     assert_eq!(locations(&claim("retry", "a", "Pending")), [""; 0]);
-    assert_eq!(locations(&claim("no-room", "a", "Bound")), [""; 0]);
+    assert_eq!(locations(&claim("no-capacity", "a", "Bound")), [""; 0]);
 }

@@ -30,7 +30,7 @@ pub struct CapacityRecord {
     /// The recipe of this run, as `namespace/name@hash`.
     pub config: String,
     /// The fingerprint of the segment when the run was created.
-    pub saw: String,
+    pub fingerprint: String,
     /// The time of the last answer, in seconds since 1970; 0 for never.
     #[serde(default)]
     pub answered: i64,

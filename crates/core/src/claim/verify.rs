@@ -207,7 +207,7 @@ pub fn derived_affinity(
 /// # Errors
 /// If the class does not allow the source. The text is for the claim's event.
 pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.record.stands_for)?;
+    source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
     is_where_its_run_was(volume, recipe)
 }
 
@@ -229,7 +229,7 @@ fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> 
 /// Checks whether the rules of a class allow a volume source. Without a rule every kind is allowed, except for paths on
 /// nodes and drivers of others. An image that could name any path could expose the node itself. A driver would do with
 /// its own rights whatever the image says. A class that replaces a driver may use that driver.
-fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(), String> {
+fn source(volume: &Volume, rules: &[SourceRule], replaces: &str) -> Result<(), String> {
     let Some(kind) = volume.source_kind else { return Err("it has no volume source, or several".into()) };
     let on_node = matches!(kind, "hostPath" | "local");
     let path = volume.path.as_deref().unwrap_or_default();
@@ -238,8 +238,8 @@ fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(),
     }
     let by_driver = matches!(kind, "csi" | "flexVolume");
     let driver = volume.foreign_metadata.as_ref().and_then(|written| written.driver.as_deref()).unwrap_or_default();
-    let own = kind == "csi" && !stands_for.is_empty() && driver == stands_for;
-    let any = |rule: &SourceRule| rule.driver.is_none() && (kind != "csi" || stands_for.is_empty());
+    let own = kind == "csi" && !replaces.is_empty() && driver == replaces;
+    let any = |rule: &SourceRule| rule.driver.is_none() && (kind != "csi" || replaces.is_empty());
     let allowed = |rule: &SourceRule| {
         rule.kind == kind
             && (!by_driver || any(rule) || own || rule.driver.as_deref() == Some(driver))

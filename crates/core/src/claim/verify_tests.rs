@@ -225,7 +225,7 @@ fn with(more: serde_json::Value) -> Volume {
     Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
 }
 
-fn recipe_with(keys: &[(&str, &str)], stands_for: &str, parameters: &[(&str, &str)]) -> Recipe {
+fn recipe_with(keys: &[(&str, &str)], replaces: &str, parameters: &[(&str, &str)]) -> Recipe {
     let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut data: BTreeMap<String, String> = map(keys);
     data.insert("image".into(), "x".into());
@@ -233,7 +233,7 @@ fn recipe_with(keys: &[(&str, &str)], stands_for: &str, parameters: &[(&str, &st
         config: ObjectName::new("storage", "silver"),
         class: "silver".into(),
         data,
-        stands_for: stands_for.into(),
+        replaces: replaces.into(),
         parameters: map(parameters),
         ..EffectiveConfig::default()
     }

@@ -101,10 +101,10 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     let mut reader = Reader { data: &data, problems: Vec::new() };
     let r = &mut reader;
 
-    let _ = r.read(&keys::STANDS_FOR, driver);
-    let _ = r.names(&keys::STANDS_FOR_NAMESPACE, "namespace");
-    if r.text(&keys::STANDS_FOR_NAMESPACE).is_some() && r.text(&keys::STANDS_FOR).is_none() {
-        r.fail(&keys::STANDS_FOR_NAMESPACE, "says where an external provisioner is, and the config stands for none; write `stands-for: DRIVER`, too, or remove it");
+    let _ = r.read(&keys::REPLACES_PROVISIONER, driver);
+    let _ = r.names(&keys::REPLACES_PROVISIONER_NAMESPACE, "namespace");
+    if r.text(&keys::REPLACES_PROVISIONER_NAMESPACE).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
+        r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, and the config stands for none; write `replaces-provisioner: DRIVER`, too, or remove it");
     }
     let image = r.read(&keys::IMAGE, image).unwrap_or_default();
     if r.text(&keys::IMAGE).is_none() {

@@ -58,7 +58,7 @@ fn every_key_has_its_effect() {
         ("priority-class", "high"),
         ("resources", "limits: {memory: 64Mi, cpu: 1}"),
         ("run-as-user", "0"),
-        ("stands-for", "csi.example.com"),
+        ("replaces-provisioner", "csi.example.com"),
         ("placement", "any"),
         ("secret-env", "env-one"),
         ("secret-volume", "[files]"),

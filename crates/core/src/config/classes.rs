@@ -227,7 +227,7 @@ pub fn classes<'a>(
     for ((config, driver), classes) in leftovers {
         if let Some(why) = external_provisioners.of(driver).blocking_reason(driver, &classes) {
             table.left_to_external_provisioner.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
-            warn(&mut table, configs[config], keys::STANDS_FOR.name, why);
+            warn(&mut table, configs[config], keys::REPLACES_PROVISIONER.name, why);
         }
     }
     for config in configs.values() {
@@ -236,7 +236,7 @@ pub fn classes<'a>(
             warn(
                 &mut table,
                 config,
-                keys::STANDS_FOR_NAMESPACE.name,
+                keys::REPLACES_PROVISIONER_NAMESPACE.name,
                 external_provisioner::does_not_count(driver, lease),
             );
         }
@@ -279,7 +279,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     if config.replaces() == Some(identity.provisioner.as_str()) {
         let why =
             "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
-        verdict.problems.push(Problem::new(keys::STANDS_FOR.name, why));
+        verdict.problems.push(Problem::new(keys::REPLACES_PROVISIONER.name, why));
     }
     if config.data.contains_key(keys::SERVICE_TOKEN.name) {
         verdict.warnings.push(Problem::new(keys::SERVICE_TOKEN.name, format!(

@@ -393,8 +393,9 @@ fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
 
 #[test]
 fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
-    let general = config("general", None, &[("stands-for", "csi.example.com")]);
-    let named = config("named", Some("named"), &[("stands-for", "csi.example.com"), ("zone", "west"), ("type", "x")]);
+    let general = config("general", None, &[("replaces-provisioner", "csi.example.com")]);
+    let named =
+        config("named", Some("named"), &[("replaces-provisioner", "csi.example.com"), ("zone", "west"), ("type", "x")]);
     // All parameters belong to the driver, also those with the names of keys, or similar ones.
     let gold = of_driver("gold", &[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]);
     let (named_object, own) = (of_driver("named", &[("type", "y"), ("image", "vm.qcow2")]), object("own", &[]));
@@ -421,7 +422,7 @@ fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
 
 #[test]
 fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
-    let stands = config("stands", None, &[("stands-for", "csi.example.com")]);
+    let stands = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
     let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
     let objects = [&objects[0], &objects[1]];
     let live =
@@ -457,7 +458,10 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
     };
     let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
-    assert!(warned.contains("Lease team/csi-example-com") && warned.contains("stands-for-namespace: team"), "{warned}");
+    assert!(
+        warned.contains("Lease team/csi-example-com") && warned.contains("replaces-provisioner-namespace: team"),
+        "{warned}"
+    );
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_external_provisioner("gold")), ("gold", None));
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = ExternalProvisioners::new([("other.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
@@ -469,16 +473,16 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
 #[test]
 fn one_config_stands_for_a_driver_and_none_for_ourselves() {
     let later = |config: Config| Config { created: "2026-02-01T00:00:00Z".into(), ..config };
-    let older = config("older", None, &[("stands-for", "csi.example.com")]);
-    let newer = later(config("newer", None, &[("stands-for", "csi.example.com")]));
+    let older = config("older", None, &[("replaces-provisioner", "csi.example.com")]);
+    let newer = later(config("newer", None, &[("replaces-provisioner", "csi.example.com")]));
     let other = config("other", Some("gold"), &[]);
-    let own = config("own", None, &[("stands-for", names::DEFAULT_PROVISIONER)]);
+    let own = config("own", None, &[("replaces-provisioner", names::DEFAULT_PROVISIONER)]);
     let gold = of_driver("gold", &[("path", "x")]);
     let silver = of_driver("silver", &[]);
     let table = table(&[&newer, &older, &other, &own], &[&gold, &silver]);
     assert_eq!(recipe(&table, "silver").config.name, "older");
     assert!(problems(&table, "newer").contains("the older ConfigMap admin/older stands for csi.example.com already"));
-    assert!(problems(&table, "own").contains("stands-for: is this provisioner's own name"));
+    assert!(problems(&table, "own").contains("replaces-provisioner: is this provisioner's own name"));
     // A label alone does not make the orchestrator serve a driver's class.
     assert!(problems(&table, "other").contains("belongs to the provisioner csi.example.com"));
     assert!(why_not(&table, "gold").contains("environment variable PATH"), "{}", why_not(&table, "gold"));
@@ -543,7 +547,7 @@ fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
 
 #[test]
 fn parameters_of_other_provisioners_are_no_slips_of_keys() {
-    let config = config("a", None, &[("stands-for", "csi.example.com")]);
+    let config = config("a", None, &[("replaces-provisioner", "csi.example.com")]);
     let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
     let external_provisioners =
         ExternalProvisioners::new([("csi.example.com".to_owned(), LeaseCheck::from(ExternalProvisioner::Gone))]);

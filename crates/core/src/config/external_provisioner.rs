@@ -21,14 +21,16 @@ const USUAL_NAMESPACE: &str = "kube-system";
 /// Returns the namespaces whose Leases count for a config with this data. These are the namespaces that the config
 /// names, else its own and that of Kubernetes.
 pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let named =
-        data.get(keys::STANDS_FOR_NAMESPACE.name).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
+    let named = data
+        .get(keys::REPLACES_PROVISIONER_NAMESPACE.name)
+        .and_then(|text| list(text).ok())
+        .filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
 }
 
 /// Returns the driver that a config with this data replaces.
 pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
-    data.get(keys::STANDS_FOR.name).map(|name| name.trim()).filter(|name| !name.is_empty())
+    data.get(keys::REPLACES_PROVISIONER.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 /// The term of a Lease that states none.
@@ -97,7 +99,7 @@ pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Co
             "the older ConfigMap {} stands for {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
             older.name
         );
-        second.push((config, Problem::new(keys::STANDS_FOR.name, why)));
+        second.push((config, Problem::new(keys::REPLACES_PROVISIONER.name, why)));
     }
     (first, second)
 }
@@ -127,7 +129,7 @@ impl From<ExternalProvisioner> for LeaseCheck {
 
 /// Says that a Lease does not count, for the config's verdict.
 pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
-    let key = keys::STANDS_FOR_NAMESPACE.name;
+    let key = keys::REPLACES_PROVISIONER_NAMESPACE.name;
     format!(
         "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
         lease.namespace
@@ -365,10 +367,10 @@ mod tests {
             ..Config::default()
         };
         let counted = |configs: &[Config]| replaced_drivers(&identity, configs).remove("d").unwrap_or_default();
-        let stands = (keys::STANDS_FOR.name, "d");
+        let stands = (keys::REPLACES_PROVISIONER.name, "d");
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
-        let named = config(&[stands, (keys::STANDS_FOR_NAMESPACE.name, "rook, ceph")]);
+        let named = config(&[stands, (keys::REPLACES_PROVISIONER_NAMESPACE.name, "rook, ceph")]);
         assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
         assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
 

@@ -166,7 +166,7 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveCon
     // The parameters were written for another provisioner, which does not know the keys of this project.
     let written_for_another = config.replaces() == Some(object.provisioner.as_str());
     if written_for_another {
-        record.stands_for = object.provisioner.clone();
+        record.replaces = object.provisioner.clone();
         record.parameters = object.parameters.clone();
     }
     for (key, value) in object.parameters.iter().filter(|_| !written_for_another) {

@@ -27,7 +27,7 @@ pub struct EffectiveConfig {
     pub data: BTreeMap<String, String>,
     /// The CSI driver that is the provisioner of the StorageClass; empty for classes of this orchestrator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub stands_for: String,
+    pub replaces: String,
     /// The parameters of a StorageClass that was written for another provisioner. None of them is a key, whatever its
     /// name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -66,7 +66,7 @@ impl EffectiveConfig {
 
     /// Returns the provisioner of the class and its volumes: the driver that the config replaces, or `own`.
     pub fn provisioner<'a>(&'a self, own: &'a str) -> &'a str {
-        if self.stands_for.is_empty() { own } else { &self.stands_for }
+        if self.replaces.is_empty() { own } else { &self.replaces }
     }
 
     /// Checks the record and returns its recipe.

@@ -33,7 +33,7 @@ pub struct LastFailure {
     /// On claims: the number of the last attempt up to which no container has run. These attempts cannot have left
     /// storage.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub idle_attempts: u32,
+    pub unstarted_attempts: u32,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -80,7 +80,7 @@ impl LastFailure {
             message: cause.message.clone(),
             without_account: account_gone || last.is_some_and(|last| last.without_account),
             config: String::new(),
-            idle_attempts: last.map_or(0, |last| last.idle_attempts),
+            unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
         }
     }
 }

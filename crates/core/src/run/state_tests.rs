@@ -80,7 +80,8 @@ fn that_nothing_ran_is_only_said_where_it_is_proven() {
 
 #[test]
 fn exit_codes_are_what_the_image_asks_for() {
-    for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoRoom), (78, Failure::Never)] {
+    for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoCapacity), (78, Failure::Never)]
+    {
         let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
         let (_, kind, settled) = failed(state(Some(&job()), &[&pod], &[]));
         assert_eq!((kind, settled), (expected, true), "code {code}");

@@ -433,7 +433,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     let wait = match failure.kind {
         Failure::Never if is_newer() => 0,
         Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoRoom => delay(recipe, failure.attempt),
+        Failure::Retry | Failure::NoCapacity => delay(recipe, failure.attempt),
     };
     let due = failure.at.saturating_add(wait);
     if content.error.as_ref() != Some(&failure.message) {
@@ -468,7 +468,7 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
         message: cause.message.clone(),
         without_account: false,
         config: String::new(),
-        idle_attempts: 0,
+        unstarted_attempts: 0,
     };
     let next = match (kind, recipe) {
         (Failure::Never, _) => format!(

@@ -76,7 +76,7 @@ fn failure(operation: Operation, attempt: u32, kind: Failure) -> LastFailure {
         message,
         without_account: false,
         config: String::new(),
-        idle_attempts: 0,
+        unstarted_attempts: 0,
     }
 }
 

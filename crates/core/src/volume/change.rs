@@ -86,7 +86,7 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
     at.saturating_add(match kind {
         Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoRoom => delay(recipe, tries),
+        Failure::Retry | Failure::NoCapacity => delay(recipe, tries),
     })
 }
 

@@ -348,7 +348,9 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
             let error = failed.message.clone();
             let report = match failed.kind {
                 Failure::Never => StatusUpdate::Infeasible { size: requested_size, error },
-                Failure::Retry | Failure::NoRoom => StatusUpdate::Growing { size: requested_size, error: Some(error) },
+                Failure::Retry | Failure::NoCapacity => {
+                    StatusUpdate::Growing { size: requested_size, error: Some(error) }
+                }
             };
             return reporting(claim, report).requeue_at(due);
         }

@@ -310,7 +310,7 @@ fn row_12_a_claim_that_is_going_gets_no_run() {
 #[test]
 fn row_13_a_failed_run_is_repeated_at_its_pace() {
     let mut world = world(3);
-    for (kind, pause) in [(Failure::Retry, 2), (Failure::NoRoom, 2), (Failure::Never, 30 * 60)] {
+    for (kind, pause) in [(Failure::Retry, 2), (Failure::NoCapacity, 2), (Failure::Never, 30 * 60)] {
         world.volume.expansion = note(7, 3, kind);
         let Decision { step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else { panic!("{kind:?}") };
         assert_eq!(requeue_at, Some(NOW + pause));
@@ -408,7 +408,7 @@ fn what_only_we_could_have_written_is_read() {
 }
 
 fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]);
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
     prop_oneof![
         select(vec![RunState::Running, stuck(), RunState::Succeeded]),
         (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))

@@ -298,7 +298,7 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
             let error = failed.message.clone();
             let report = match failed.kind {
                 Failure::Never => StatusUpdate::Infeasible { class: class(), error },
-                Failure::Retry | Failure::NoRoom => StatusUpdate::Modifying { class: class(), error: Some(error) },
+                Failure::Retry | Failure::NoCapacity => StatusUpdate::Modifying { class: class(), error: Some(error) },
             };
             return reporting(claim, report).requeue_at(due);
         }

@@ -238,7 +238,7 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
         world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
     };
     after(Failure::Retry, false).rests();
-    for (kind, between) in [(Failure::Retry, true), (Failure::NoRoom, true), (Failure::Never, false)] {
+    for (kind, between) in [(Failure::Retry, true), (Failure::NoCapacity, true), (Failure::Never, false)] {
         let Step::Record(noted) = after(kind, true).step() else { panic!("not noted") };
         assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
     }
@@ -400,7 +400,7 @@ fn classes() -> impl Strategy<Value = &'static str> {
 }
 
 fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]);
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
     prop_oneof![
         select(vec![RunState::Running, stuck(), RunState::Succeeded]),
         (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
@@ -418,7 +418,7 @@ prop_compose! {
     fn notes()(
         (attempt, begun) in (0u32..5, 0u32..5),
         (class, to) in (classes(), classes()),
-        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]),
+        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]),
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
         let note = note(attempt, class, kind);

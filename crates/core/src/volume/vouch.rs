@@ -113,7 +113,7 @@ fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) ->
     };
     let all: Vec<String> = keys(record).union(&keys(&now.record)).cloned().collect();
     let differ: Vec<String> = all.into_iter().filter(|key| record.data.get(key) != now.record.data.get(key)).collect();
-    let same_kind = (record.service_token, &record.stands_for) == (now.record.service_token, &now.record.stands_for);
+    let same_kind = (record.service_token, &record.replaces) == (now.record.service_token, &now.record.replaces);
     match (differ.is_empty(), same_kind) {
         (true, true) => None,
         (false, _) => Some(format!("it differs from the config {} in {}", record.config, differ.join(", "))),

@@ -127,7 +127,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, volume_generation: 0 });
     match &claim.stamp {
-        Some(_) => stamp.with_warning(reason::STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it"),
+        Some(_) => stamp.with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it"),
         None if !class.has_object => stamp.with_event(
             reason::CLASS_WITHOUT_OBJECT,
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
@@ -359,7 +359,7 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     let unfit = cause.reason == "Unschedulable" && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
         (true, _) => (IMAGE_PULL_TIMEOUT, Failure::Retry),
-        (_, true) => (NODE_TIMEOUT, Failure::NoRoom),
+        (_, true) => (NODE_TIMEOUT, Failure::NoCapacity),
         _ => return decision,
     };
     let give_up = since.saturating_add(seconds(patience));
@@ -394,17 +394,17 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
         message: cause.message,
         without_account: false,
         config: String::new(),
-        idle_attempts: unstarted_attempts(o, never_ran),
+        unstarted_attempts: unstarted_attempts(o, never_ran),
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (Failure::NoRoom, _) if can_reschedule(o, class) => {
+        (Failure::NoCapacity, _) if can_reschedule(o, class) => {
             "the provisioner asks the scheduler for another node".to_owned()
         }
-        (Failure::NoRoom, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
+        (Failure::NoCapacity, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
@@ -426,7 +426,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
-    if can_reschedule(o, class) && failure.kind == Failure::NoRoom {
+    if can_reschedule(o, class) && failure.kind == Failure::NoCapacity {
         // The next selected node gets an attempt, even if the scheduler selects the same again.
         let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
         return match &claim.selected_node {
@@ -446,11 +446,11 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     }
     let wait = match failure.kind {
         _ if is_newer_config(o, class) => 0,
-        Failure::NoRoom if has_new_node(o, class) => 0,
+        Failure::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
         Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.is_empty() => 0,
         Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoRoom => delay(recipe, failure.attempt),
+        Failure::Retry | Failure::NoCapacity => delay(recipe, failure.attempt),
     };
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;

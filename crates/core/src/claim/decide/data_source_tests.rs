@@ -155,7 +155,7 @@ fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
 
 #[test]
 fn row_25_where_a_copy_has_no_room_no_other_node_has() {
-    let mut world = delayed(copy(failed_with(Failure::NoRoom), "home"), Some("a"));
+    let mut world = delayed(copy(failed_with(Failure::NoCapacity), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
     assert_eq!(world.decide(NOW).requeue_at, Some(NOW + 2));
     assert_eq!(

@@ -122,9 +122,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             if !pods_ended {
                 return unreachable_node(o).unwrap_or_else(Decision::nothing);
             }
-            let idle_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+            let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
             let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
-            let failure = LastFailure { idle_attempts, ..failure };
+            let failure = LastFailure { unstarted_attempts, ..failure };
             let next = delay(recipe, attempt);
             Decision::from(Step::RecordFailure { failure }).with_warning(
                 reason::VOLUME_FAILED_DELETE,

@@ -99,11 +99,15 @@ fn row_15_that_no_volume_exists_is_asked() {
 fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
     let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..deleting() };
     let noted = records(&world);
-    assert_eq!((noted.operation, noted.attempt, noted.idle_attempts), (Operation::Provision, 1, 1));
+    assert_eq!((noted.operation, noted.attempt, noted.unstarted_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
     assert!(matches!(world.step(), Step::RemoveJob { .. }), "then the Job goes");
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
-    assert_eq!(records(&world).idle_attempts, 1, "an attempt whose failure was noted while its pod could still start");
+    assert_eq!(
+        records(&world).unstarted_attempts,
+        1,
+        "an attempt whose failure was noted while its pod could still start"
+    );
     world.removed = Some(RemovedJob { times: 1, at: NOW });
     assert!(matches!(world.step(), Step::RemoveJob { .. }), "who removes a Job removes what is known of it");
 }
@@ -111,8 +115,9 @@ fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
 #[test]
 fn row_15a_what_never_ran_has_left_nothing() {
     let mut world = World { no_volume: true, ..deleting() };
-    let idle =
-        |idle_attempts| Some(LastFailure { idle_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) });
+    let idle = |unstarted_attempts| {
+        Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) })
+    };
     world.claim.last_failure = idle(1);
     assert_eq!(world.step(), Step::RemoveFinalizer);
     // A node that is gone has no storage of the claim.
@@ -127,7 +132,7 @@ fn row_15a_what_never_ran_has_left_nothing() {
     second.claim.last_failure = idle(1);
     assert!(matches!(second.step(), Step::StartDelete { .. }));
     second.never_started = true;
-    assert_eq!(records(&second).idle_attempts, 2);
+    assert_eq!(records(&second).unstarted_attempts, 2);
     second.claim.last_failure = idle(0);
     assert!(matches!(second.step(), Step::StartDelete { .. }), "nobody knows of the first");
 }
@@ -145,9 +150,9 @@ fn a_job_that_can_never_exist_has_left_nothing() {
     world.claim.last_failure = Some(started(1, Failure::Never));
     assert_eq!(world.step(), Step::RemoveFinalizer);
     // A Job that a quota refuses now may have existed before.
-    assert_eq!(started(1, Failure::Retry).idle_attempts, 0);
+    assert_eq!(started(1, Failure::Retry).unstarted_attempts, 0);
     // Nobody knows of the first attempt.
-    assert_eq!(started(2, Failure::Never).idle_attempts, 0);
+    assert_eq!(started(2, Failure::Never).unstarted_attempts, 0);
 }
 
 #[test]

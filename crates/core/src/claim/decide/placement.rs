@@ -73,7 +73,7 @@ pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Rec
 fn had_no_capacity(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
-    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
+    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoCapacity)
 }
 
 /// Returns the node on which an attempt must run: the last of the nodes that its stamp records.

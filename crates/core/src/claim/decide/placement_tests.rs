@@ -51,7 +51,7 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
     pinned.waits("1 node(s) were unschedulable");
     assert_eq!(pinned.decide(NOW).requeue_at, Some(NOW + 5));
     let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
-    assert_eq!(failure.kind, Failure::NoRoom);
+    assert_eq!(failure.kind, Failure::NoCapacity);
     // Without another node, and where any node will do, a new attempt gains nothing.
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
     assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);

@@ -337,7 +337,7 @@ fn check(world: &World, decision: &Decision) {
             assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
         }
         Step::Reschedule { failure } => {
-            let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoRoom);
+            let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoCapacity);
             assert!(failure.is_none() || no_room && failure.as_ref().is_some_and(|f| f.kind == Failure::Retry));
             assert!(claim.selected_node.is_some() && !world.is_leaving());
             assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");

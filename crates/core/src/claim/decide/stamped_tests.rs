@@ -28,7 +28,7 @@ fn row_19_a_copied_stamp_is_replaced() {
     world.claim.nodes = vec!["of the other".into()];
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
-    assert_eq!(decision.event.unwrap().reason, reason::STAMP_REPLACED);
+    assert_eq!(decision.event.unwrap().reason, reason::STALE_STAMP_REPLACED);
     let mut world = stamped(0);
     assert_eq!(
         world.step(),
@@ -198,7 +198,7 @@ fn row_24_a_process_of_the_attempt_is_stopped() {
 
 #[test]
 fn row_25_no_room_on_the_node() {
-    let mut world = delayed(failed_with(Failure::NoRoom), Some("a"));
+    let mut world = delayed(failed_with(Failure::NoCapacity), Some("a"));
     let decision = world.decide(NOW);
     let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!(noted.kind, Failure::Retry, "the next node is as good as any");
@@ -224,7 +224,7 @@ fn row_26_no_room_where_the_node_is_chosen_here() {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
     };
-    let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::NoRoom) };
+    let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::NoCapacity) };
     assert_eq!(world.step(), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
     world.claim.nodes = vec!["b".into(), "home".into()];
@@ -378,7 +378,7 @@ fn row_31_what_keeps_a_run_is_told_and_an_image_is_given_up() {
         assert_eq!(records(&stuck(reason, NOW - 30)).kind, Failure::Retry);
     }
     let mut unschedulable = stuck("Unschedulable", 0);
-    assert_eq!(records(&unschedulable).kind, Failure::NoRoom, "there is another node");
+    assert_eq!(records(&unschedulable).kind, Failure::NoCapacity, "there is another node");
     unschedulable.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
     unschedulable.waits("words");
     assert_eq!(unschedulable.decide(NOW).requeue_at, None, "it ends with its deadline");
@@ -416,10 +416,10 @@ fn row_33_a_failed_run_is_remembered_and_told() {
     assert!(
         told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
     );
-    assert!(told(Failure::NoRoom, stamped(1)).ends_with("tries another node"));
+    assert!(told(Failure::NoCapacity, stamped(1)).ends_with("tries another node"));
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
-    assert!(told(Failure::NoRoom, alone).contains("next try in 2 s"));
-    assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
+    assert!(told(Failure::NoCapacity, alone).contains("next try in 2 s"));
+    assert!(told(Failure::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
 }
 
 #[test]

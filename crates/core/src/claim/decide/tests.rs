@@ -288,7 +288,7 @@ fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFa
         message: "m".into(),
         without_account: false,
         config: String::new(),
-        idle_attempts: 0,
+        unstarted_attempts: 0,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::run::state::Cause;
 /// Counts the attempts, from the first on, of which no container has run; `idle` says so of the stamped attempt.
 pub(super) fn unstarted_attempts(o: &Observed<'_>, idle: bool) -> u32 {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+    let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
     let joins = before.saturating_add(1) >= attempt;
     // With the Job, somebody deletes the record of its pods.
     if idle && joins && o.removed.is_none() { before.max(attempt) } else { before }
@@ -20,7 +20,7 @@ pub(super) fn unstarted_attempts(o: &Observed<'_>, idle: bool) -> u32 {
 pub(super) fn with_unstarted(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
     let known = unstarted_attempts(o, o.never_started);
-    (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
+    (known > last.unstarted_attempts).then(|| LastFailure { unstarted_attempts: known, ..last.clone() })
 }
 
 /// Decides row 7a. The failure is recorded before the Job is deleted, because the proof vanishes with the Job.
@@ -32,12 +32,12 @@ pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     let known = unstarted_attempts(o, o.never_started);
     let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
     let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
-    (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
+    (known > 0).then_some(LastFailure { operation: Operation::Provision, unstarted_attempts: known, ..failure })
 }
 
 /// Decides row 15a: checks that no container of any attempt has run.
 pub(super) fn has_no_leftovers(o: &Observed<'_>) -> bool {
     let stamp = o.claim.own_stamp();
-    let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+    let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
     stamp.is_some_and(|stamp| known >= stamp.attempt)
 }

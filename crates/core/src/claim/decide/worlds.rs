@@ -23,7 +23,7 @@ fn recipes() -> impl Strategy<Value = Recipe> {
 }
 
 fn kinds() -> impl Strategy<Value = Failure> {
-    select(vec![Failure::Retry, Failure::Never, Failure::NoRoom])
+    select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity])
 }
 
 fn times() -> impl Strategy<Value = i64> {

@@ -43,16 +43,16 @@ keys! {
     }
 
     /// The CSI driver whose external provisioner the config replaces.
-    STANDS_FOR = "stands-for", Program {
-        value: "a CSI driver", default: "none", example: "ebs.csi.aws.com", section: "stands-for",
+    REPLACES_PROVISIONER = "replaces-provisioner", Program {
+        value: "a CSI driver", default: "none", example: "ebs.csi.aws.com", section: "replaces-provisioner",
         errors: [("Driver", "cannot be the name of a CSI driver")],
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
     /// The namespaces where that external provisioner may run.
-    STANDS_FOR_NAMESPACE = "stands-for-namespace", Program {
+    REPLACES_PROVISIONER_NAMESPACE = "replaces-provisioner-namespace", Program {
         value: "list of namespaces", default: "the ConfigMap's own and `kube-system`",
-        example: "rook-ceph", section: "stands-for",
+        example: "rook-ceph", section: "replaces-provisioner",
         errors: [("Rook", "cannot be the name of a namespace")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
