@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use contract::exit::Failure;
-use contract::names;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names;
+use flex_contract::request::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};

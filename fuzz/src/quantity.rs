@@ -1,6 +1,6 @@
 //! Sizes, against exact arithmetic on big numbers.
 
-use contract::quantity::{self, QuantityError};
+use flex_contract::quantity::{self, QuantityError};
 use num_bigint::BigUint;
 
 /// Any text: it is a size exactly where the grammar of Kubernetes says so, and its bytes are exact.

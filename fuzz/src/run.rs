@@ -1,6 +1,6 @@
 //! The data of nodes and images: statuses of pods and Jobs, exit codes, last words, warnings.
 
-use contract::exit::{self, Failure};
+use flex_contract::exit::{self, Failure};
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::run::failure::LastFailure;
 use flex_provisioner::run::state::{Cause, RunState, state};
@@ -91,8 +91,8 @@ fn job(draw: &mut Draw<'_>) -> Option<Job> {
     let conditions: Vec<_> = (0..draw.below(3)).map(|_| condition(draw, &kinds)).collect();
     let job = json!({
         "metadata": { "name": "a", "namespace": "admin", "uid": "job", "creationTimestamp": draw.pick(TIMES),
-            "labels": { contract::names::LABEL_ATTEMPT: draw.text_or(&["1"]) },
-            "annotations": { contract::names::JOB_CLAIM: draw.text_or(&["team/data"]) } },
+            "labels": { flex_contract::names::LABEL_ATTEMPT: draw.text_or(&["1"]) },
+            "annotations": { flex_contract::names::JOB_CLAIM: draw.text_or(&["team/data"]) } },
         "status": { "conditions": conditions },
     });
     let job: batch::v1::Job = serde_json::from_value(job).expect("it is a Job");

@@ -1,6 +1,6 @@
 //! Pod templates of admins, merged under the generated pod.
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::model::claim::Claim;
@@ -196,7 +196,7 @@ fn stays(job: &k8s_openapi::api::batch::v1::Job, recipe: &flex_provisioner::conf
     assert_eq!(mounts.iter().filter(|mount| mount.mount_path == "/etc/flex").count(), 1);
     assert!(mounts.iter().all(|mount| mount.mount_path != "/etc/flex" || mount.name == "flex-properties"));
     let labels = job.metadata.labels.clone().unwrap_or_default();
-    assert_eq!(labels.get(contract::names::LABEL_CLAIM_UUID).map(String::as_str), Some(UID));
+    assert_eq!(labels.get(flex_contract::names::LABEL_CLAIM_UUID).map(String::as_str), Some(UID));
     if let Some(node) = node {
         let required = spec.affinity.as_ref().and_then(|affinity| {
             affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
 use flex_provisioner::claim::nodes::NodeChoice;
@@ -230,7 +230,7 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
     assert_eq!(json["metadata"]["name"], json!(name));
     assert_eq!(spec["storageClassName"], json!("silver"));
     let size = spec["capacity"]["storage"].as_str().unwrap_or_default();
-    assert!(contract::quantity::bytes(size).is_ok_and(|size| size >= 1 << 30), "{size}");
+    assert!(flex_contract::quantity::bytes(size).is_ok_and(|size| size >= 1 << 30), "{size}");
     assert!(spec["accessModes"].as_array().is_some_and(|modes| modes.contains(&json!("ReadWriteOnce"))));
     let sources: Vec<&str> =
         ["nfs", "local", "hostPath", "csi", "iscsi"].into_iter().filter(|kind| !spec[kind].is_null()).collect();

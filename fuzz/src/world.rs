@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use contract::names;
-use contract::request::RunRequest;
+use flex_contract::names;
+use flex_contract::request::RunRequest;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::config::record::EffectiveConfig;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use contract::reason::Reason;
+use flex_contract::reason::Reason;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{PatchParams, PostParams};
@@ -298,7 +298,7 @@ mod tests {
     use axum::body::Bytes;
     use axum::http::{StatusCode, header};
     use axum::{Router, routing};
-    use contract::reason;
+    use flex_contract::reason;
     use serde_json::Value;
 
     use super::*;

@@ -10,7 +10,7 @@ mod volume;
 
 use std::time::Duration;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

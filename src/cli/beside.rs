@@ -1,6 +1,6 @@
 //! Objects beside the configs, as far as an admin may read them.
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::ListParams;
 use kube::{Api, Client};

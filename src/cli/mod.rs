@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use contract::names;
+use flex_contract::names;
 
 use crate::config::classes::Identity;
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use contract::request::Operation;
-use manifest::to_yaml;
+use flex_contract::request::Operation;
+use flex_manifest::to_yaml;
 
 use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
-use contract::exit::Failure;
-use contract::names;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names;
+use flex_contract::request::Operation;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
@@ -232,7 +232,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     if !pools.is_empty() {
         say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
         for Kept { class, size, watermarks: Watermarks { low, high }, ready } in pools {
-            let size = contract::quantity::quantity(size).0;
+            let size = flex_contract::quantity::quantity(size).0;
             let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
             say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
@@ -260,7 +260,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
     if !stunted.is_empty() {
         say!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
-        let text = |size: u64| contract::quantity::quantity(size).0;
+        let text = |size: u64| flex_contract::quantity::quantity(size).0;
         stunted.iter().for_each(|(volume, failed)| {
             let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
             let why = line(&format!("{}: {}", failed.reason, failed.message), usize::MAX);

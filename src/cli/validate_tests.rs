@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use contract::names;
+use flex_contract::names;
 
 use super::*;
 

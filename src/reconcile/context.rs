@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contract::exit::Failure;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::request::Operation;
 
 use crate::api::events::{EventRecorder, ObjectRef};
 use crate::api::writes::{WriteError, Writes};

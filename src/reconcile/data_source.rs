@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use contract::names;
-use contract::request::{CloneSource, Snapshot as Told};
+use flex_contract::names;
+use flex_contract::request::{CloneSource, Snapshot as Told};
 
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};

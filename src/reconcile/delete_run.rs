@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
@@ -41,7 +41,7 @@ impl Context {
 pub(super) async fn start_delete_job(
     context: &Context,
     recipe: &Recipe,
-    request: &contract::request::RunRequest,
+    request: &flex_contract::request::RunRequest,
     mut target: RunTarget,
     last: Option<&LastFailure>,
 ) -> Result<Option<Cause>, WriteError> {

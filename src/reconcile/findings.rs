@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use contract::names::reason;
+use flex_contract::names::reason;
 
 use crate::api::events::ObjectRef;
 use crate::api::writes::{WriteError, Writes};
@@ -136,7 +136,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
 
 /// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
-    let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
+    let volume = writes.read_volume(&flex_contract::names::pv_name(claim)).await?;
     let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
     Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names;
-use contract::request::{Operation, RunRequest};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names::reason;
-use contract::quantity::quantity;
+use flex_contract::names::reason;
+use flex_contract::quantity::quantity;
 
 use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;

@@ -1,6 +1,6 @@
 //! Reconciles sync probes: creates them, and deletes them after use.
 
-use contract::names::PROBE_PREFIX;
+use flex_contract::names::PROBE_PREFIX;
 
 use crate::api::writes::WriteError;
 use crate::model::claim::Binding;

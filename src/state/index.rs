@@ -31,7 +31,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::{RemovedJob, run_node};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
-use contract::names;
+use flex_contract::names;
 
 /// What the backend knows: volumes, and what was done to them against the rules.
 pub struct Backend {

@@ -256,7 +256,8 @@ async fn whole(world: &World, name: &str) -> Vec<Finding> {
     let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
     let volumes = volumes.list(&ListParams::default()).await.expect("volumes are listed").items;
     // An orchestrator that is ended with its site may just have created one, which the next would remove.
-    let volumes = volumes.iter().filter(|volume| !volume.name_any().starts_with(contract::names::PROBE_PREFIX)).count();
+    let volumes =
+        volumes.iter().filter(|volume| !volume.name_any().starts_with(flex_contract::names::PROBE_PREFIX)).count();
     let storage = world.node.backend().volumes().len();
     println!(
         "{name}: {storage} volumes on the backend, {volumes} PersistentVolumes, {bound} of {} claims Bound",

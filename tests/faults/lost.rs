@@ -51,7 +51,7 @@ impl Story {
 
     fn volume(&mut self, volume: &PersistentVolume) {
         let name = volume.name_any();
-        let uid = name.strip_prefix(contract::names::PV_PREFIX).unwrap_or_default();
+        let uid = name.strip_prefix(flex_contract::names::PV_PREFIX).unwrap_or_default();
         self.made.entry(uid.to_owned()).or_insert_with(Instant::now);
     }
 
@@ -92,7 +92,7 @@ async fn bursts(binding: &str) {
     through(ring.cluster(), &proxy).await;
     let _node = Node::start(ring.client.clone()).await;
     ring.run().await;
-    ring.class("c", contract::names::DEFAULT_PROVISIONER, json!({})).await;
+    ring.class("c", flex_contract::names::DEFAULT_PROVISIONER, json!({})).await;
     ring.config("c", "c", &[("max-in-flight", "100")]).await;
     let story = Arc::new(Mutex::new(Story::default()));
     follow(ring.claims(), &story, Story::claim);
@@ -121,7 +121,7 @@ async fn bursts(binding: &str) {
     until("nothing is owed to any claim", || async {
         let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let held = |claim: &&PersistentVolumeClaim| {
-            claim.finalizers().iter().any(|finalizer| finalizer == contract::names::CLAIM_FINALIZER)
+            claim.finalizers().iter().any(|finalizer| finalizer == flex_contract::names::CLAIM_FINALIZER)
         };
         match claims.iter().find(held) {
             None => Ok(()),

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contract::batch::{self, Member, MemberFailure};
-use contract::names;
-use contract::request::{Operation, RunRequest};
+use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -163,7 +163,7 @@ impl Shared {
         };
         let request = |own: &Member| {
             let mut request = RunRequest::from_env(|name| own.get(name).cloned().or_else(|| env(name))).ok()?;
-            let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&contract::parameter::env_name(name))));
+            let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&flex_contract::parameter::env_name(name))));
             request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
             Some(request)
         };
@@ -227,7 +227,10 @@ impl Shared {
             Operation::Modify => self.modify(request).await,
             Operation::Capacity => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                Exit { code: 0, message: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
+                Exit {
+                    code: 0,
+                    message: flex_contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string(),
+                }
             }
             Operation::Snapshot => self.snapshot(request, namespace).await,
             Operation::DeleteSnapshot => self.delete_snapshot(request, namespace).await,

@@ -1,7 +1,7 @@
 //! The scenarios: what users and admins do while the orchestrator is cut off. They do not know of it, and wait for what
 //! they see in the API.
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::node::{CAPACITY, FAILS, FULL, HOLDS_AT, Stage};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};

@@ -1,7 +1,7 @@
 //! Tests of VolumeAttributesClasses: a claim is created with one, gets another while it is bound, and returns to the
 //! first.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use flex_provisioner::attributes::VolumeAttributesClass;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};

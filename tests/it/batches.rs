@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use contract::batch::{self, MemberFailure};
-use contract::names::{self, reason};
-use contract::request::{Operation, RunRequest};
+use flex_contract::batch::{self, MemberFailure};
+use flex_contract::names::{self, reason};
+use flex_contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;

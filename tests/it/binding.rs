@@ -1,6 +1,6 @@
 //! Tests of binding by annotation: the right volume is bound at once, any other never.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::PostParams;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::SimulatedNode;
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};

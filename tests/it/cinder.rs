@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};

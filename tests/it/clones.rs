@@ -1,8 +1,8 @@
 //! Tests of clones, and of the claims that are kept for them.
 
 use cluster::{ClientLimits, Cluster};
-use contract::exit;
-use contract::names::{self, reason};
+use flex_contract::exit;
+use flex_contract::names::{self, reason};
 use flex_provisioner::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;

@@ -1,6 +1,6 @@
 //! Tests of provisioner ConfigMaps: checked as a whole, followed live, and kept in their last valid version.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cluster::Snapshotter;
-use contract::names;
-use contract::names::reason;
+use flex_contract::names;
+use flex_contract::names::reason;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;

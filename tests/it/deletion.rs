@@ -1,6 +1,6 @@
 //! Tests of deletion: nothing is left, whatever is already gone.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;

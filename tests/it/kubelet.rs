@@ -1,8 +1,8 @@
 //! The actions of kubelet and image, played by the test.
 
-use contract::batch;
-use contract::request::RunRequest;
-use contract::volume::{Made, persistent_volume};
+use flex_contract::batch;
+use flex_contract::request::RunRequest;
+use flex_contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,7 +1,7 @@
 //! Tests of quotas, for a whole class and for each namespace.
 
-use contract::exit;
-use contract::names::{self, reason};
+use flex_contract::exit;
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;

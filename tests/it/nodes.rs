@@ -1,9 +1,9 @@
 //! Tests of nodes: storage that attempts leave on them, and nodes that vanish.
 
-use contract::exit;
-use contract::names::{self, reason};
-use contract::request::RunRequest;
-use contract::volume::{Made, persistent_volume};
+use flex_contract::exit;
+use flex_contract::names::{self, reason};
+use flex_contract::request::RunRequest;
+use flex_contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::Api;

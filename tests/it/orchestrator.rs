@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,

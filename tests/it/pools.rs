@@ -5,8 +5,8 @@ mod image;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

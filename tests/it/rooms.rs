@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use contract::exit;
-use contract::names;
+use flex_contract::exit;
+use flex_contract::names;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};

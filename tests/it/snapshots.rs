@@ -3,8 +3,8 @@
 
 mod ring;
 
-use contract::exit;
-use contract::names::{self, reason};
+use flex_contract::exit;
+use flex_contract::names::{self, reason};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Tests of the stamp: it is on the claim before anything else is created, and only the orchestrator's counts.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;

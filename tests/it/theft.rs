@@ -1,6 +1,6 @@
 //! Tests of volumes that another claim takes, and of volumes that appear too late.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use flex_provisioner::run::batch::Member;
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use cluster::Snapshotter;
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::model::snapshot::api::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;

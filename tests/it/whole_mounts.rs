@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! The variables and exit codes in `docs/contract.md`.
 
-use contract::exit;
-use contract::variable::{self, Group};
+use flex_contract::exit;
+use flex_contract::variable::{self, Group};
 
 use crate::{Part, code, in_one_line, table};
 

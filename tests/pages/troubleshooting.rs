@@ -1,6 +1,6 @@
 //! The tables of `docs/troubleshooting.md`.
 
-use contract::reason::{self, Level, Object, Reason};
+use flex_contract::reason::{self, Level, Object, Reason};
 use flex_provisioner::findings::{FindingKind, Severity};
 
 use crate::{Part, code, in_one_line, table};

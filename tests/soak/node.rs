@@ -7,9 +7,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use contract::names;
-use contract::request::{Operation, RunRequest};
-use contract::volume::{Made, persistent_volume};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
+use flex_contract::volume::{Made, persistent_volume};
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};

@@ -1,6 +1,6 @@
 //! The timeline of one claim or one pod.
 
-use contract::names;
+use flex_contract::names;
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! The form of a decision: a step, an event, and the time of the next decision.
 
-use contract::reason::Reason;
+use flex_contract::reason::Reason;
 
 /// An event to emit on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The check whether the admission policies are installed as shipped: a pure comparison with the policies of the
 //! cluster.
 
-use contract::names;
+use flex_contract::names;
 use serde_json::{Value, json};
 
 /// The instruction to install the policies, at the end of each message about a missing one.

@@ -1,6 +1,6 @@
 //! The free space of Cinder for volumes of the class.
 
-use kit::Failure;
+use flex_image_kit::Failure;
 
 use crate::api::Pool;
 use crate::run::{GIB, Outcome, Run};
@@ -31,7 +31,7 @@ impl Run {
             )
             .into());
         };
-        Ok(kit::capacity::print(free.saturating_mul(GIB), Some(largest.saturating_mul(GIB)))?)
+        Ok(flex_image_kit::capacity::print(free.saturating_mul(GIB), Some(largest.saturating_mul(GIB)))?)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The part of Kubernetes that the image needs: PersistentVolumes, Secrets of volumes, and the claims of copies. A dry
 //! run writes nothing, and prints what it would write.
 
-use contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
-use contract::request::RunRequest;
+use flex_contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kit::Failure;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, Error};
 use serde_json::json;
@@ -26,7 +26,7 @@ impl Cluster {
     }
 
     async fn client(&self) -> Result<Client, Failure> {
-        self.client.get_or_try_init(kit::cluster::connect).await.cloned()
+        self.client.get_or_try_init(flex_image_kit::cluster::connect).await.cloned()
     }
 
     /// Checks that kubelets of this cluster still mount Ceph volumes by themselves.
@@ -67,7 +67,7 @@ impl Cluster {
             ..Secret::default()
         };
         if self.dry {
-            let shown = manifest::to_yaml(&secret).map_err(Failure::never)?;
+            let shown = flex_manifest::to_yaml(&secret).map_err(Failure::never)?;
             println!("{shown}---");
             return Ok(());
         }
@@ -110,17 +110,17 @@ impl Cluster {
     /// a volume that was retained.
     ///
     /// # Errors
-    /// Those of [`kit::cluster::create`].
+    /// Those of [`flex_image_kit::cluster::create`].
     pub async fn create_volume(
         &self,
         volume: &PersistentVolume,
         secret: Option<&SecretReference>,
     ) -> Result<(), Failure> {
         if self.dry {
-            return kit::cluster::print(volume);
+            return flex_image_kit::cluster::print(volume);
         }
         let client = self.client().await?;
-        kit::cluster::create(client.clone(), volume, kit::cluster::API_RETRY_TIMEOUT).await?;
+        flex_image_kit::cluster::create(client.clone(), volume, flex_image_kit::cluster::API_RETRY_TIMEOUT).await?;
         let Some(location) = secret else { return Ok(()) };
         // The volume exists, and nothing that it needs may follow. So the run succeeds whatever happens here.
         if let Err(error) = own(client, volume, location).await {

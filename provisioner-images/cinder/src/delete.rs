@@ -1,7 +1,7 @@
 //! The deletion of a volume, or of what an unfinished run left of it.
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::SecretReference;
-use kit::Failure;
 use serde_json::Value;
 
 use crate::names;

@@ -3,7 +3,7 @@
 //! Cinder extends only available volumes. So the volume is unreserved, extended, and reserved again. The connection
 //! stays, and is requested once more, because some storage systems then show the new size.
 
-use kit::Failure;
+use flex_image_kit::Failure;
 use serde_json::Value;
 
 use crate::api::Volume;

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, Request, StatusCode};
+use flex_image_kit::Failure;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kit::Failure;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};

@@ -1,7 +1,7 @@
 //! The login: it returns a token and the endpoint of Cinder.
 
 use ::http::{Method, StatusCode};
-use kit::Failure;
+use flex_image_kit::Failure;
 use serde_json::{Value, json};
 
 use crate::cloud::{Access, Cloud, Credential, Domain, Identity, Keystone, Named, with_version};

@@ -1,6 +1,6 @@
 //! The list of Cinder's volumes, by their metadata.
 
-use contract::listing::{Entry, State};
+use flex_contract::listing::{Entry, State};
 
 use crate::names::{CLAIM_UUID, is_id};
 use crate::run::{Outcome, Run};
@@ -24,6 +24,6 @@ impl Run {
             })
             .collect();
         entries.sort();
-        Ok(kit::listing::print(&entries)?)
+        Ok(flex_image_kit::listing::print(&entries)?)
     }
 }

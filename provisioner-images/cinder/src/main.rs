@@ -25,9 +25,9 @@ mod trouble;
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use contract::request::{Operation, RunRequest};
-use kit::Failure;
-use kit::patience::persistently;
+use flex_contract::request::{Operation, RunRequest};
+use flex_image_kit::Failure;
+use flex_image_kit::patience::persistently;
 
 use api::Cinder;
 use cluster::Cluster;
@@ -37,7 +37,7 @@ use run::{RETRY_TIMEOUT, Run};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
-    kit::run_or_show("cinder-provisioner", work)
+    flex_image_kit::run_or_show("cinder-provisioner", work)
 }
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
         request,
         doing: RefCell::new(String::new()),
     };
-    let mut told_to_stop = kit::terminated()?;
+    let mut told_to_stop = flex_image_kit::terminated()?;
     tokio::select! {
         outcome = persistently(RETRY_TIMEOUT, || operate(&run), Trouble::failure) => outcome,
         _ = told_to_stop.recv() => {

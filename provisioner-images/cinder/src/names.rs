@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::request::RunRequest;
+use flex_contract::request::RunRequest;
 
 use crate::parameters::Parameters;
 
@@ -52,7 +52,7 @@ pub fn metadata(request: &RunRequest, parameters: &Parameters) -> BTreeMap<Strin
     let mut all = parameters.metadata.clone();
     all.extend(own.map(|(key, value)| (key.to_owned(), value)));
     all.retain(|_, value| !value.is_empty());
-    all.values_mut().for_each(|value| *value = contract::text::cut(value, LONGEST).to_owned());
+    all.values_mut().for_each(|value| *value = flex_contract::text::cut(value, LONGEST).to_owned());
     all
 }
 

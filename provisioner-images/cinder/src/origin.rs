@@ -1,9 +1,9 @@
 //! The data source of a new volume: none, a snapshot, or another volume.
 
-use contract::names::{CLAIM_UUID, VOLUME_ID};
-use contract::request::RunRequest;
+use flex_contract::names::{CLAIM_UUID, VOLUME_ID};
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kit::Failure;
 
 use crate::api::{Snapshot, Volume};
 use crate::names::{self, CLONE_REQUEST};
@@ -182,7 +182,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::request::{CloneSource, Snapshot};
+    use flex_contract::request::{CloneSource, Snapshot};
 
     fn request() -> RunRequest {
         let mut request = RunRequest::from_env(|name| match name {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kit::Failure;
+use flex_image_kit::Failure;
 use serde_json::Value;
 
 /// The default namespace of the volumes' Secrets. Nothing else is there, because the permission to patch Secrets reads
@@ -111,7 +111,7 @@ impl Parameters {
                 RbdForm::Csi
             }
         };
-        let instance = text("INSTANCE").unwrap_or_else(|| contract::names::DEFAULT_INSTANCE.to_owned());
+        let instance = text("INSTANCE").unwrap_or_else(|| flex_contract::names::DEFAULT_INSTANCE.to_owned());
         let initiator = text("INITIATOR_NAME").unwrap_or_else(|| format!("iqn.2026-11.io.flex-provisioner:{instance}"));
         if !["iqn.", "eui.", "naa."].iter().any(|begin| initiator.starts_with(begin)) {
             problems.push(format!("initiator-name is `{initiator}`: it must begin with iqn., eui. or naa."));

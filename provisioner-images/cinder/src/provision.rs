@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::volume::{Made, persistent_volume};
+use flex_contract::volume::{Made, persistent_volume};
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::SecretReference;
-use kit::Failure;
 use serde_json::{Value, json};
 
 use crate::api::{Connection, Volume};

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use contract::request::RunRequest;
-use kit::Failure;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use serde_json::{Value, json};
 
 use crate::api::{Cinder, Volume};
@@ -36,7 +36,7 @@ pub struct Run {
 }
 
 /// The reason why a run cannot continue.
-pub type Stop = kit::patience::Stop<Trouble>;
+pub type Stop = flex_image_kit::patience::Stop<Trouble>;
 
 /// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;

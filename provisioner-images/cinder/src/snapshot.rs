@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kit::Failure;
+use flex_image_kit::Failure;
 use serde_json::json;
 
 use crate::api::Snapshot;

@@ -27,7 +27,7 @@
 //! | other `error_…` | report |
 //! | all others | wait: Cinder forgets a volume that is deleted while it is made, and the backend keeps it |
 
-use kit::Failure;
+use flex_image_kit::Failure;
 
 use crate::api::Volume;
 

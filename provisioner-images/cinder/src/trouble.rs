@@ -11,7 +11,7 @@
 //! | 400 | refused | as the step says; else 65 |
 
 use ::http::StatusCode;
-use kit::Failure;
+use flex_image_kit::Failure;
 use serde_json::Value;
 
 /// The kind of a problem.
@@ -40,7 +40,7 @@ pub struct Trouble {
     pub message: String,
 }
 
-impl kit::patience::Trouble for Trouble {
+impl flex_image_kit::patience::Trouble for Trouble {
     fn passes(&self) -> bool {
         self.kind == Kind::Passing
     }

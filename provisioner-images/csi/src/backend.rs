@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::listing::{Entry, State, is_id};
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{GetCapacityRequest, ListVolumesRequest, Topology, Volume};
-use kit::Failure;
+use flex_contract::listing::{Entry, State, is_id};
+use flex_image_kit::Failure;
 
 use crate::cluster::Owner;
 use crate::provision::for_driver;
@@ -32,7 +32,7 @@ impl Run {
         let answer = asked.await?;
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
         let largest = answer.maximum_volume_size.map(bytes).filter(|largest| *largest > 0);
-        Ok(kit::capacity::print(bytes(answer.available_capacity), largest)?)
+        Ok(flex_image_kit::capacity::print(bytes(answer.available_capacity), largest)?)
     }
 
     /// Returns the place of the run in the driver's labels.
@@ -79,7 +79,7 @@ impl Run {
         }
         // This comes after the list, so that each listed volume already has its PersistentVolume, if it gets one.
         let owners = self.cluster.owners(&self.driver.name).await?;
-        Ok(kit::listing::print(&entries(&volumes, &owners))?)
+        Ok(flex_image_kit::listing::print(&entries(&volumes, &owners))?)
     }
 }
 

@@ -4,9 +4,9 @@
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use contract::batch::Member;
-use contract::request::RunRequest;
-use kit::Failure;
+use flex_contract::batch::Member;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
@@ -23,7 +23,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("a run for a batch takes no arguments"));
     }
     let asked: Vec<Asked> = members.iter().map(asked).collect();
-    let mut told_to_stop = kit::terminated()?;
+    let mut told_to_stop = flex_image_kit::terminated()?;
     // All members of a class have the same driver. If no member can be read, no driver is needed.
     let first = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|(_, parameters)| parameters.clone());
     let driver = match &first {
@@ -32,7 +32,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
     };
     let cluster = Rc::new(Cluster::new(false));
     let turns = Rc::new(Semaphore::new(first.as_ref().map_or(1, |first| first.worker_threads)));
-    let work = |_, asked: Asked, mut stop: kit::batch::Stop| {
+    let work = |_, asked: Asked, mut stop: flex_image_kit::batch::Stop| {
         let run = asked.and_then(|(request, parameters)| match &driver {
             Some((driver, first)) if parameters.same_driver(first) => {
                 Ok(Run { driver: driver.for_member(), cluster: cluster.clone(), parameters, request })
@@ -44,7 +44,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
         async move { carry_out(&run?, &turns, stop.told()).await }
     };
     let all = asked.len();
-    Ok(kit::batch::each(asked, all, told_to_stop, work).await)
+    Ok(flex_image_kit::batch::each(asked, all, told_to_stop, work).await)
 }
 
 /// The work of a member, or the reason why it cannot be read.

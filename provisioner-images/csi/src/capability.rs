@@ -1,10 +1,10 @@
 //! The mapping from access modes and volume mode to CSI's volume capabilities. It is pure.
 
-use contract::request::RunRequest;
 use csi_spec::csi::VolumeCapability;
 use csi_spec::csi::volume_capability::access_mode::Mode;
 use csi_spec::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use kit::Failure;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 
 /// Returns a capability for each access mode. `tells_writers_apart` says that the driver supports
 /// SINGLE_NODE_MULTI_WRITER.

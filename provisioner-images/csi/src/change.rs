@@ -2,7 +2,7 @@
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
-use kit::Failure;
+use flex_image_kit::Failure;
 
 use crate::capability::capabilities;
 use crate::run::{MODIFY_SECRET, Outcome, Run};

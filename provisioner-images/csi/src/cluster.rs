@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use contract::names::{CLAIM_UUID, VOLUME_ID};
+use flex_contract::names::{CLAIM_UUID, VOLUME_ID};
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Secret, SecretReference};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
-use kit::Failure;
 use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error};
@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     async fn client(&self) -> Result<Client, Failure> {
-        self.client.get_or_try_init(kit::cluster::connect).await.cloned()
+        self.client.get_or_try_init(flex_image_kit::cluster::connect).await.cloned()
     }
 
     /// Reads the content of a Secret; `None` if it does not exist.
@@ -151,11 +151,18 @@ impl Cluster {
     /// Creates the volume.
     ///
     /// # Errors
-    /// Those of [`kit::cluster::create`].
+    /// Those of [`flex_image_kit::cluster::create`].
     pub async fn create_volume(&self, volume: &PersistentVolume) -> Result<(), Failure> {
         match self.dry {
-            true => kit::cluster::print(volume),
-            false => kit::cluster::create(self.client().await?, volume, kit::cluster::API_RETRY_TIMEOUT).await,
+            true => flex_image_kit::cluster::print(volume),
+            false => {
+                flex_image_kit::cluster::create(
+                    self.client().await?,
+                    volume,
+                    flex_image_kit::cluster::API_RETRY_TIMEOUT,
+                )
+                .await
+            }
         }
     }
 }

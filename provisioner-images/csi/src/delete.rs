@@ -1,7 +1,7 @@
 //! The deletion of a volume, or of what an unfinished run left of it.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
-use kit::Failure;
+use flex_image_kit::Failure;
 use tonic::Code;
 
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};

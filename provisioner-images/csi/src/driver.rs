@@ -13,7 +13,7 @@ use csi_spec::csi::plugin_capability::{self, service};
 use csi_spec::csi::{
     ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest,
 };
-use kit::Failure;
+use flex_image_kit::Failure;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 

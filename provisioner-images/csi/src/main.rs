@@ -26,9 +26,9 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use contract::request::{Operation, RunRequest};
-use kit::Failure;
-use kit::patience::persistently;
+use flex_contract::request::{Operation, RunRequest};
+use flex_image_kit::Failure;
+use flex_image_kit::patience::persistently;
 use tokio::signal::unix::Signal;
 use tokio::sync::Semaphore;
 
@@ -39,15 +39,15 @@ use run::{RETRY_TIMEOUT, Run};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
-    match kit::batch::is_one() {
-        true => kit::batch::run(batch::work),
-        false => kit::run_or_show("csi-provisioner", work),
+    match flex_image_kit::batch::is_one() {
+        true => flex_image_kit::batch::run(batch::work),
+        false => flex_image_kit::run_or_show("csi-provisioner", work),
     }
 }
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::of(&request.parameters)?;
-    let mut told_to_stop = kit::terminated()?;
+    let mut told_to_stop = flex_image_kit::terminated()?;
     let driver = reach(&parameters, &mut told_to_stop).await?;
     let run = Run { driver, cluster: Rc::new(Cluster::new(dry_run)), parameters, request };
     let stop = async {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::batch::MAX_MEMBERS;
-use kit::Failure;
+use flex_contract::batch::MAX_MEMBERS;
+use flex_image_kit::Failure;
 
 use crate::endpoint::{self, Endpoint};
 use crate::secrets::{self, PREFIX};
@@ -115,7 +115,7 @@ impl Parameters {
             problems
                 .push(format!("csi-volume-name-prefix is `{prefix}`: lower case letters, digits and `-`, up to 60"));
         }
-        let limit = own("csi-limit").and_then(|text| match contract::quantity::bytes(text) {
+        let limit = own("csi-limit").and_then(|text| match flex_contract::quantity::bytes(text) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 problems.push(format!("csi-limit: {error}"));

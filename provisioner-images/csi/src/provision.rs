@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use contract::request::RunRequest;
-use contract::volume::{Made, persistent_volume};
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
 use csi_spec::csi::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource};
+use flex_contract::request::RunRequest;
+use flex_contract::volume::{Made, persistent_volume};
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec};
-use kit::Failure;
 
 use crate::answer::{Wrong, check};
 use crate::capability::capabilities;

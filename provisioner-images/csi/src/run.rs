@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::request::RunRequest;
 use csi_spec::csi::DeleteVolumeRequest;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, SecretReference};
-use kit::Failure;
 use tonic::Code;
 
 use crate::cluster::Cluster;
@@ -45,7 +45,7 @@ pub struct Run {
 }
 
 /// The reason why a run cannot continue.
-pub type Stop = kit::patience::Stop<Trouble>;
+pub type Stop = flex_image_kit::patience::Stop<Trouble>;
 
 /// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;

@@ -13,8 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::SecretReference;
-use kit::Failure;
 
 use crate::template::resolve;
 

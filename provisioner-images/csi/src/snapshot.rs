@@ -1,10 +1,10 @@
 //! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. Only CreateSnapshot tells this
 //! id, by the snapshot's name and as long as its volume exists.
 
-use contract::names::pv_name;
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{CreateSnapshotRequest, DeleteSnapshotRequest, Snapshot};
-use kit::Failure;
+use flex_contract::names::pv_name;
+use flex_image_kit::Failure;
 use tonic::Code;
 
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
@@ -61,7 +61,7 @@ impl Run {
             return Ok(snapshot.id);
         }
         let volume = pv_name(&snapshot.of);
-        let source = match self.request.operation == contract::request::Operation::Provision {
+        let source = match self.request.operation == flex_contract::request::Operation::Provision {
             false => self.source()?.map(|source| source.volume_handle),
             true => None,
         };

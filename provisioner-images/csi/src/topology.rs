@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::request::RunRequest;
 use csi_spec::csi::{Topology, TopologyRequirement};
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, VolumeNodeAffinity};
-use kit::Failure;
 
 use crate::parameters::Parameters;
 

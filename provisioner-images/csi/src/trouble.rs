@@ -9,7 +9,7 @@
 //! | `PERMISSION_DENIED`, `UNAUTHENTICATED` | the credentials are not sufficient | 77 |
 //! | all others | the call failed, and nothing is in progress: tried again by the config's `backoff` | 75 |
 
-use kit::Failure;
+use flex_image_kit::Failure;
 use tonic::{Code, Status};
 
 /// The kind of a problem.
@@ -75,7 +75,7 @@ pub fn name(code: Code) -> &'static str {
     }
 }
 
-impl kit::patience::Trouble for Trouble {
+impl flex_image_kit::patience::Trouble for Trouble {
     fn passes(&self) -> bool {
         self.kind() == Kind::UnderWay
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contract::names::HOSTNAME;
-use contract::request::RunRequest;
+use flex_contract::names::HOSTNAME;
+use flex_contract::request::RunRequest;
 
 use crate::Failure;
 

@@ -1,11 +1,11 @@
-//! The frame around a batch ([`contract::batch`]): it reads the members, and reports the outcome of each.
+//! The frame around a batch ([`flex_contract::batch`]): it reads the members, and reports the outcome of each.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::process::ExitCode;
 
-use contract::batch::{self, Member, MemberFailure};
-use contract::exit;
+use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::exit;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};

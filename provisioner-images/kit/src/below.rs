@@ -146,10 +146,10 @@ mod tests {
     #[test]
     fn a_path_must_end_with_a_name() {
         for path in ["/", "..", "a/..", "."] {
-            assert_eq!(parent(Path::new(path)).unwrap_err().code, contract::exit::USAGE, "{path}");
+            assert_eq!(parent(Path::new(path)).unwrap_err().code, flex_contract::exit::USAGE, "{path}");
         }
         let missing = parent(Path::new("/nonexistent/a")).unwrap_err();
-        assert!(missing.code == contract::exit::TEMPFAIL && missing.message.contains("is mounted"), "{missing}");
+        assert!(missing.code == flex_contract::exit::TEMPFAIL && missing.message.contains("is mounted"), "{missing}");
         assert_eq!(parent(Path::new("/tmp/a/")).unwrap().1.as_c_str(), c"a");
     }
 }

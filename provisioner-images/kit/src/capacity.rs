@@ -1,6 +1,6 @@
-//! The answer of a `capacity` run, in the form of [`contract::capacity`].
+//! The answer of a `capacity` run, in the form of [`flex_contract::capacity`].
 
-use contract::capacity::{Answer, MAX_BYTES};
+use flex_contract::capacity::{Answer, MAX_BYTES};
 
 use crate::{Failure, termination_message};
 

@@ -308,7 +308,11 @@ mod tests {
         assert!(copy(&from, &to).unwrap_err().message.contains("exists"));
         fs::remove_dir(&to).unwrap();
         symlink("/etc", &to).unwrap();
-        assert_eq!(copy(&to, &from.join("x")).unwrap_err().code, contract::exit::TEMPFAIL, "no link is a directory");
+        assert_eq!(
+            copy(&to, &from.join("x")).unwrap_err().code,
+            flex_contract::exit::TEMPFAIL,
+            "no link is a directory"
+        );
     }
 
     /// No path is as long as the way to the innermost directory, and no text contains names as strange as these.

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use contract::exit;
+use flex_contract::exit;
 
 /// A failure with its exit code. The message says what, where and what to do. It becomes an event on the claim, for
 /// users who cannot see the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code, one of [`contract::exit`].
+    /// The exit code, one of [`flex_contract::exit`].
     pub code: i32,
     /// The last words.
     pub message: String,

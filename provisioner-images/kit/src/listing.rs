@@ -1,8 +1,8 @@
-//! The list of a backend's storage, in the form of [`contract::listing`].
+//! The list of a backend's storage, in the form of [`flex_contract::listing`].
 
 use std::io::{BufRead, Write};
 
-use contract::listing::{Entry, LONGEST_LOG, write};
+use flex_contract::listing::{Entry, LONGEST_LOG, write};
 
 use crate::Failure;
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use contract::storage;
+use flex_contract::storage;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, Timespec, Timestamps,

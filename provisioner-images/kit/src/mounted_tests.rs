@@ -106,7 +106,7 @@ fn an_original_that_the_kubelet_made_is_none() {
     fs::remove_dir(&from).unwrap();
     assert!(fill(&from, &to).unwrap_err().message.contains("is not on node"));
     symlink("/etc", &from).unwrap();
-    assert_eq!(fill(&from, &to).unwrap_err().code, contract::exit::TEMPFAIL);
+    assert_eq!(fill(&from, &to).unwrap_err().code, flex_contract::exit::TEMPFAIL);
     assert_eq!(names(&to), [""; 0]);
 }
 
@@ -161,7 +161,7 @@ fn what_is_deleted_is_emptied_and_left_as_nobody_s() {
         empty(&volume).unwrap();
         assert_eq!((names(&volume), mode(&volume)), (vec![], GONE));
     }
-    assert_eq!(empty(&base.path().join(OTHER)).unwrap_err().code, contract::exit::CONFIG);
+    assert_eq!(empty(&base.path().join(OTHER)).unwrap_err().code, flex_contract::exit::CONFIG);
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn only_a_whole_volume_is_created() {
     fs::remove_file(volume.join(".flex-partial")).unwrap();
     let held_open = open(&volume).unwrap();
     fs::remove_dir(&volume).unwrap();
-    assert_eq!(held(&held_open, &volume).unwrap_err().code, contract::exit::TEMPFAIL);
-    assert_eq!(made().unwrap_err().code, contract::exit::CONFIG);
+    assert_eq!(held(&held_open, &volume).unwrap_err().code, flex_contract::exit::TEMPFAIL);
+    assert_eq!(made().unwrap_err().code, flex_contract::exit::CONFIG);
 }
 
 #[test]

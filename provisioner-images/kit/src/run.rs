@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::process::ExitCode;
 
-use contract::request::RunRequest;
+use flex_contract::request::RunRequest;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::each::{Each, each};

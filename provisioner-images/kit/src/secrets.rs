@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use contract::names::SECRET_DIR;
-use contract::parameter::{self, NameError};
-use contract::request::is_reserved;
+use flex_contract::names::SECRET_DIR;
+use flex_contract::parameter::{self, NameError};
+use flex_contract::request::is_reserved;
 
 /// The variable with another directory than [`SECRET_DIR`], for trying an image without a pod.
 pub const DIRECTORY_VARIABLE: &str = "FLEX_SECRETS_DIRECTORY";

@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use contract::names::{TERMINATION_LOG, TERMINATION_MESSAGE};
-use contract::text::cut;
+use flex_contract::names::{TERMINATION_LOG, TERMINATION_MESSAGE};
+use flex_contract::text::cut;
 
 use crate::secrets::Secrets;
 

@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::{Api, Reply, path_text};
-use contract::batch::read_outcomes;
+use flex_contract::batch::read_outcomes;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
@@ -427,7 +427,7 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     let (code, text) = list(&[]);
-    assert_eq!((code, contract::listing::read(&text)), (Some(0), Ok(vec![])), "{text}");
+    assert_eq!((code, flex_contract::listing::read(&text)), (Some(0), Ok(vec![])), "{text}");
     let (other, third) = (ID.replace("0001", "0002"), ID.replace("0001", "0003"));
     for name in [
         ID,
@@ -443,14 +443,14 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     fs::write(node.base().join("c0ffee"), "a file").unwrap();
     symlink("/", node.base().join("beef")).unwrap();
     let (code, text) = list(&[]);
-    let entries = contract::listing::read(&text).unwrap();
+    let entries = flex_contract::listing::read(&text).unwrap();
     let found: Vec<_> = entries.iter().map(|entry| (entry.state.as_str(), entry.id.as_str())).collect();
     let expected = [("rubbish", third.as_str()), ("rubbish", other.as_str()), ("volume", ID)];
     assert_eq!((code, found.as_slice()), (Some(0), expected.as_slice()), "{text}");
     assert_eq!(entries[2].place, path_text(node.base().join(ID)));
     // Without the node's directory in the pod there is no list, least of all an empty one.
     let (code, text) = list(&[("BASE_PATH", "/nonexistent")]);
-    assert_eq!((code, contract::listing::read(&text).is_err()), (Some(78), true));
+    assert_eq!((code, flex_contract::listing::read(&text).is_err()), (Some(78), true));
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
     let (both, turned) = (paths.join(" "), [paths[1].as_str(), paths[0].as_str()].join(" "));
     let room = |at: &str| {
         let ended = node.run("capacity", "", &[("BASE_PATH", at)]);
-        contract::capacity::Answer::read(&ended.termination_message)
+        flex_contract::capacity::Answer::read(&ended.termination_message)
             .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     };
     let (first, second, all) = (room(&paths[0]), room(&paths[1]), room(&both));
@@ -482,7 +482,7 @@ fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
     let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576"), ("BASE_PATH", &both)];
     assert_eq!(node.run("expand", "", &grows).code, 0);
     let listed = node.command("list", "", &[("BASE_PATH", &turned)]).output().unwrap();
-    let listed = contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
+    let listed = flex_contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
     assert_eq!(listed.iter().map(|entry| entry.place.as_str()).collect::<Vec<_>>(), [format!("{roomy}/{ID}")]);
     // Also what a run that died has left where the volume is not.
     let half = format!(".copying-{ID}");
@@ -506,7 +506,7 @@ fn a_node_can_have_directories_of_its_own() {
     assert!(ended.code == 69 && ended.termination_message.contains("names no directory for node node-1"), "{ended:?}");
     let ended = node.run("capacity", "", &none);
     assert_eq!(
-        contract::capacity::Answer::read(&ended.termination_message).map(|answer| answer.bytes),
+        flex_contract::capacity::Answer::read(&ended.termination_message).map(|answer| answer.bytes),
         Ok(0),
         "{ended:?}"
     );
@@ -519,7 +519,7 @@ fn its_capacity_is_what_the_file_system_has_left() {
         let mut command = node.command("capacity", "", &[]);
         node.end(command.env_remove("CLAIM_UUID"))
     };
-    let answer = contract::capacity::Answer::read(&ended.termination_message)
+    let answer = flex_contract::capacity::Answer::read(&ended.termination_message)
         .unwrap_or_else(|error| panic!("{error}: {ended:?}"));
     let df = Command::new("df").args(["-B1", "--output=avail"]).arg(node.base()).output().unwrap();
     let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();

@@ -1,7 +1,7 @@
 //! The deletion of a volume, or of what an unfinished run left of it.
 
-use contract::request::RunRequest;
-use kit::Failure;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::server::Server;

@@ -1,8 +1,8 @@
 //! The expansion of a volume. A directory has no size of its own, and a client cannot set the server's quota, if there
 //! is one. So the size is only a promise, as in provision runs.
 
-use contract::request::RunRequest;
-use kit::Failure;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 
 use crate::parameters::Parameters;
 use crate::record;

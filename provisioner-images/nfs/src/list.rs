@@ -1,8 +1,8 @@
 //! The list of the export's volumes, by the records of this image.
 
-use contract::listing::{Entry, State};
+use flex_contract::listing::{Entry, State};
+use flex_image_kit::Failure;
 use futures::{StreamExt, TryStreamExt};
-use kit::Failure;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::record;
@@ -25,7 +25,7 @@ pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failur
         .try_collect()
         .await?;
     entries.sort();
-    kit::listing::print(&entries)
+    flex_image_kit::listing::print(&entries)
 }
 
 async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Option<Entry>, Failure> {

@@ -18,14 +18,14 @@ mod trouble;
 
 use std::process::ExitCode;
 
-use contract::request::{Operation, RunRequest};
-use kit::Failure;
+use flex_contract::request::{Operation, RunRequest};
+use flex_image_kit::Failure;
 
 use parameters::Parameters;
 use server::Server;
 
 fn main() -> ExitCode {
-    kit::run_or_show("nfs-provisioner", work)
+    flex_image_kit::run_or_show("nfs-provisioner", work)
 }
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! The parameters of the config, checked. All problems are reported at once.
 
-use kit::Failure;
+use flex_image_kit::Failure;
 
 /// The treatment of a volume's directory when the volume is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! A value is always a part of one name. It can neither begin a new directory nor lead out of one, and variables in it
 //! are not replaced.
 
-use contract::request::RunRequest;
-use kit::Failure;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
 
 use crate::record::FOLDER;
 

@@ -1,9 +1,9 @@
 //! The provision run: claims the path, makes the directory, and creates the PersistentVolume.
 
-use contract::request::RunRequest;
-use contract::volume::{Made, persistent_volume};
+use flex_contract::request::RunRequest;
+use flex_contract::volume::{Made, persistent_volume};
+use flex_image_kit::{Failure, cluster};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
-use kit::{Failure, cluster};
 
 use crate::parameters::Parameters;
 use crate::server::Server;

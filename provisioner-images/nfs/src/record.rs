@@ -10,9 +10,9 @@
 //!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
-use contract::volume::source_kind;
+use flex_contract::volume::source_kind;
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
-use kit::Failure;
 use sha2::{Digest, Sha256};
 
 use crate::parameters::Parameters;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use flex_image_kit::Failure;
 use futures::TryStreamExt;
-use kit::Failure;
 use nfs_rs::{Mount, NfsError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 

@@ -3,8 +3,8 @@
 //! Each file is addressed by its parent's handle and its own name, so that a directory that is exchanged for a link
 //! leads nowhere.
 
+use flex_image_kit::Failure;
 use futures::{StreamExt, TryStreamExt};
-use kit::Failure;
 use nfs_rs::{Mount, NfsError, ObjRes, ReaddirplusEntry};
 
 use crate::server::Server;

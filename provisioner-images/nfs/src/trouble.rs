@@ -1,6 +1,6 @@
 //! The meaning of a server's error for the run. The functions are pure.
 
-use kit::Failure;
+use flex_image_kit::Failure;
 use nfs_rs::{Nfs3ErrorCode as V3, Nfs3MountErrorCode as Mount3, Nfs4ErrorCode as V4, NfsError};
 
 /// The kinds of errors that the work distinguishes. All others are temporary problems.

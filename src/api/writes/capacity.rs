@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contract::capacity::Answer;
-use contract::names;
+use flex_contract::capacity::Answer;
+use flex_contract::names;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, CSIStorageCapacity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -226,7 +226,7 @@ impl Writes {
         let status = json!({ "status": {
             "phase": "Bound",
             "accessModes": volume.access_modes,
-            "capacity": { "storage": contract::quantity::quantity(size) },
+            "capacity": { "storage": flex_contract::quantity::quantity(size) },
             "currentVolumeAttributesClassName": Some(&volume.attributes().class).filter(|class| !class.is_empty()),
         }});
         let body = patch(&claim.uid, &claim.resource_version, json!({}), status);

@@ -1,6 +1,6 @@
 //! Writes of pool requests.
 
-use contract::{names, quantity};
+use flex_contract::{names, quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 

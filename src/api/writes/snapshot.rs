@@ -1,7 +1,7 @@
 //! Writes and reads of VolumeSnapshots and their contents.
 
-use contract::names;
-use contract::quantity::quantity;
+use flex_contract::names;
+use flex_contract::quantity::quantity;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};

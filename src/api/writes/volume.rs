@@ -1,6 +1,6 @@
 //! Writes and reads of volumes.
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
 };
@@ -86,7 +86,7 @@ impl Writes {
             return Err(WriteError::Conflict(what()));
         }
         let spec = volume.spec.unwrap_or_default();
-        let source = contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
+        let source = flex_contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
         Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
     }
 
@@ -338,7 +338,7 @@ impl Writes {
 
     /// Writes a new size on a volume, in bytes.
     pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
-        let capacity = json!({ "storage": contract::quantity::quantity(size) });
+        let capacity = json!({ "storage": flex_contract::quantity::quantity(size) });
         self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
     }
 

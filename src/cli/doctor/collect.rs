@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use anyhow::Context as _;
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::listing;
+use flex_contract::listing;
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;

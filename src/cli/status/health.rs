@@ -1,6 +1,6 @@
 //! The state of a class: what is known to be wrong with it.
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use super::{Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};
@@ -74,7 +74,7 @@ mod tests {
 
     use super::super::tests::{failed, made, one_class};
     use super::*;
-    use contract::exit::Failure;
+    use flex_contract::exit::Failure;
 
     #[test]
     fn a_class_is_not_ok_while_deletions_fail_or_attempts_have_no_result() {

@@ -1,8 +1,8 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
-use contract::exit::Failure;
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, observed, provision_name, serving};

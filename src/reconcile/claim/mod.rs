@@ -8,8 +8,8 @@ mod unstarted;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
 use self::observe::{Confirmed, Observation, observe};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contract::names;
+use flex_contract::names;
 
 use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::names::reason;
+use flex_contract::names::reason;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, serving};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names;
-use contract::request::{ClaimRef, Operation};
+use flex_contract::names;
+use flex_contract::request::{ClaimRef, Operation};
 
 use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use contract::names::reason;
-use contract::request::Operation;
+use flex_contract::names::reason;
+use flex_contract::request::Operation;
 
 use super::runs::{self, Confirmed, StepOutcome};
 use crate::api::writes::WriteError;
@@ -149,7 +149,8 @@ async fn start(
     }
     let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
-            let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
+            let message =
+                format!("run {attempt} to {}: image {}", flex_contract::quantity::quantity(size).0, recipe.image);
             runs::emit_on_claim(
                 context,
                 Some(claim),

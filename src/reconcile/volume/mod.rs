@@ -7,8 +7,8 @@ mod runs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names::reason;
-use contract::request::Operation;
+use flex_contract::names::reason;
+use flex_contract::request::Operation;
 
 use self::runs::{Confirmed, StepOutcome};
 use crate::api::events::ObjectRef;

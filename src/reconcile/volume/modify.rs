@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use contract::names::reason;
-use contract::request::Operation;
+use flex_contract::names::reason;
+use flex_contract::request::Operation;
 
 use super::runs::{self, Confirmed, StepOutcome};
 use crate::api::writes::WriteError;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use contract::names::reason;
-use contract::request::Operation;
+use flex_contract::names::reason;
+use flex_contract::request::Operation;
 
 use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;

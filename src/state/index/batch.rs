@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::request::{Operation, RunRequest};
+use flex_contract::request::{Operation, RunRequest};
 
 use super::pool::is_pool_request_name;
 use super::{EXPECTATION_TIMEOUT, Expectation, Index, WorkItem};

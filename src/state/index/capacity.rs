@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 
 use super::{CAPACITY, Change, Index, WorkItem};
 use crate::capacity::{Driver, Published};

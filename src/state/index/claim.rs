@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use super::{Change, Index, WorkItem, drop_from, within};
 use crate::config::classes::ClassLookup;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::names;
+use flex_contract::names;
 
 use super::fair_queue::FreeSlots;
 use super::{EXPECTATION_TIMEOUT, Index, WorkItem, drop_from};

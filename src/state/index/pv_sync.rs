@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use contract::names;
+use flex_contract::names;
 
 use super::{Index, WorkItem};
 use crate::model::volume::Volume;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 
 use super::{Index, WorkItem};
 use crate::claim::quota::{ClassUsage, class_quota_error, growth_quota_error, namespace_quota_error, quota_error};

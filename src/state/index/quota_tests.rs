@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
 use serde_json::json;

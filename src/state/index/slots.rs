@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use super::fair_queue::{Flow, FreeSlots};
 use super::pool::is_pool_request_name;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 
 use super::{Change, Index, WorkItem};
 use crate::model::claim::Claim;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use contract::names;
+use flex_contract::names;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

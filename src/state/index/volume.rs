@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 
 use super::{Change, Index, WorkItem, drop_from};
 use crate::claim::verify::satisfies_reservation;

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use contract::batch::{self, MemberFailure};
-use contract::request::RunRequest;
+use flex_contract::batch::{self, MemberFailure};
+use flex_contract::request::RunRequest;
 use tempfile::TempDir;
 
 /// Two volumes.

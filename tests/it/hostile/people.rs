@@ -1,8 +1,8 @@
 //! The actors of these tests: users, operators, and images with the token that their pods would find mounted.
 
 use cluster::Cluster;
-use contract::names;
-use contract::request::RunRequest;
+use flex_contract::names;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
@@ -238,7 +238,7 @@ pub(super) fn script_volume(job: &Job) -> Value {
 /// What flex-pv reserves a volume with in the pod of a Job.
 pub(super) fn placeholder(job: &Job) -> ObjectReference {
     let pod_namespace = job.metadata.namespace.clone().unwrap();
-    contract::volume::placeholder(&RunRequest { pod_namespace, ..request(job) })
+    flex_contract::volume::placeholder(&RunRequest { pod_namespace, ..request(job) })
 }
 
 pub(super) async fn create(api: &Api<PersistentVolume>, volume: Value) -> kube::Result<PersistentVolume> {

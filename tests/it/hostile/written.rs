@@ -1,6 +1,6 @@
 //! Tests of fields that an image writes on its own volume, and on which others would act.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 use serde_json::{Value, json};
 
 use super::people::*;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use contract::names;
-use contract::request::{Operation, RunRequest};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;

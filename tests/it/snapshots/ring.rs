@@ -1,7 +1,7 @@
 //! Steps of these tests.
 
 use cluster::{Cluster, Snapshotter};
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};

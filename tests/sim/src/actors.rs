@@ -7,7 +7,7 @@ mod snapshots;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 

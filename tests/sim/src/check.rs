@@ -7,7 +7,7 @@ pub mod snapshots;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::config::record::revision_name;
 use flex_provisioner::model::claim::volume_ids;
 use flex_provisioner::object::ObjectName;

@@ -6,7 +6,7 @@ mod requests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;

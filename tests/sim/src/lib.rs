@@ -27,7 +27,7 @@ pub mod world;
 /// The instance id of the orchestrator.
 pub const INSTANCE: &str = "default";
 /// Its provisioner name.
-pub const PROVISIONER: &str = contract::names::DEFAULT_PROVISIONER;
+pub const PROVISIONER: &str = flex_contract::names::DEFAULT_PROVISIONER;
 /// The namespace of configs, Jobs and the orchestrator.
 pub const SYSTEM: &str = "flex";
 /// A namespace of configs and Jobs that an admin may delete.

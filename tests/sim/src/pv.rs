@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 

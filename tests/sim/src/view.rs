@@ -1,6 +1,6 @@
 //! The conversion of objects by the orchestrator's own code, as its watches do it.
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::api::read;
 use flex_provisioner::config::classes::{ClassObject, Config, Revision};
 use flex_provisioner::model::claim::Claim;

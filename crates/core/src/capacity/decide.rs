@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::capacity::{Answer, MAX_BYTES};
-use contract::names::reason;
+use flex_contract::capacity::{Answer, MAX_BYTES};
+use flex_contract::names::reason;
 
 use super::segment::{CapacitySource, Segment, WantedSegment};
 use super::{CapacityRecord, Driver, Published};

@@ -1,4 +1,4 @@
-use contract::capacity::MAX_BYTES;
+use flex_contract::capacity::MAX_BYTES;
 use proptest::prelude::*;
 
 use super::*;
@@ -412,7 +412,7 @@ fn what_a_run_says_is_its_last_word() {
     assert!(failed(said(&[])).contains("its pod is gone"));
     assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::Running);
     let cause = Cause::new("ExitCode", "exit code 78");
-    let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, pods_ended: false };
+    let state = RunState::Failed { cause, kind: flex_contract::exit::Failure::Never, at: 0, pods_ended: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
 }
 

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use contract::exit::Failure;
-use contract::names;
+use flex_contract::exit::Failure;
+use flex_contract::names;
 
 use super::segment::{WantedSegment, keys};
 use crate::config::Recipe;

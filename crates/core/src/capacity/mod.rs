@@ -10,8 +10,8 @@ pub mod segment;
 
 use std::collections::BTreeMap;
 
-use contract::capacity::MAX_BYTES;
-use contract::{names, quantity};
+use flex_contract::capacity::MAX_BYTES;
+use flex_contract::{names, quantity};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 
 use crate::limits;

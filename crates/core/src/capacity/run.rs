@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contract::names;
-use contract::request::{Operation, RunRequest};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::segment::Segment;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use contract::names;
+use flex_contract::names;
 
 use super::CAPABILITY;
 use crate::claim::nodes::{accepts_run, matches_config};

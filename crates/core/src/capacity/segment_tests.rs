@@ -1,4 +1,4 @@
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 

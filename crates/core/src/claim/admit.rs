@@ -1,6 +1,6 @@
 //! The check whether a class can serve a claim at all.
 
-use contract::quantity::quantity;
+use flex_contract::quantity::quantity;
 
 use crate::claim::data_source::check_data_source;
 use crate::claim::request::check_request_size;

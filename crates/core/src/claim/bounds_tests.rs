@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::claim::admit::admit;

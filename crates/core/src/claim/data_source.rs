@@ -1,8 +1,8 @@
 //! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
 //! volume.
 
-use contract::names;
-use contract::quantity::quantity;
+use flex_contract::names;
+use flex_contract::quantity::quantity;
 
 use crate::config::Recipe;
 use crate::model;

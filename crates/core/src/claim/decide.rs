@@ -67,8 +67,8 @@ mod placement;
 mod pooled;
 mod unstarted;
 
-use contract::names::{self, reason};
-use contract::reason::Reason;
+use flex_contract::names::{self, reason};
+use flex_contract::reason::Reason;
 
 use self::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_deleted_here};
 pub use self::attempt::failed_start;

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use contract::quantity::quantity;
+use flex_contract::quantity::quantity;
 
 use crate::config::{Quota, Recipe, keys};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contract::names;
-use contract::request::{ClaimRef, CloneSource, Operation, RunRequest, Snapshot};
+use flex_contract::names;
+use flex_contract::request::{ClaimRef, CloneSource, Operation, RunRequest, Snapshot};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::{names, quantity, storage};
+use flex_contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use crate::config::values::is_clean_absolute;

@@ -149,7 +149,7 @@ fn a_volume_must_be_in_reach_of_the_selected_node() {
     assert_eq!(at("west", Some(("node-1", &labels))), [""; 0]);
     assert_eq!(at("east", Some(("node-1", &labels))), ["its node affinity excludes the selected node node-1"]);
     assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
-    let finalizers = vec![contract::names::VOLUME_FINALIZER.to_owned()];
+    let finalizers = vec![flex_contract::names::VOLUME_FINALIZER.to_owned()];
     let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
     let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
     assert_eq!(selected_since, [""; 0], "its adoption began when another node was selected, or none");

@@ -7,7 +7,7 @@ mod resources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use contract::{names, parameter, quantity, request};
+use flex_contract::{names, parameter, quantity, request};
 
 use super::capability;
 use super::keys::{self, KeySpec};
@@ -162,7 +162,7 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
             .read(&keys::MAX_IN_FLIGHT_PER_NODE, |text| number(text, 1, 10_000))
             .map(|n| n as usize),
         batch_size: r
-            .read(&keys::BATCH_SIZE, |text| number(text, 1, contract::batch::MAX_MEMBERS as u64))
+            .read(&keys::BATCH_SIZE, |text| number(text, 1, flex_contract::batch::MAX_MEMBERS as u64))
             .map_or(1, |n| n as usize),
         batch_window: r.read(&keys::BATCH_WINDOW, moment).unwrap_or(DEFAULT_BATCH_WINDOW),
         quota: Quota {

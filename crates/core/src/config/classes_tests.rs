@@ -1,4 +1,4 @@
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use flex_manifest::Manifest;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use manifest::Manifest;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 

@@ -11,9 +11,9 @@ use super::Problem;
 use super::input::{CONFIG_PARAMETER, ClassObject};
 use super::keys::{self, KeySpec};
 use crate::object::is_dns_name;
-use contract::names;
-use contract::parameter::check_name;
-use contract::request::is_reserved;
+use flex_contract::names;
+use flex_contract::parameter::check_name;
+use flex_contract::request::is_reserved;
 
 /// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
 const SYNONYMS: &[(&str, KeySpec)] = &[

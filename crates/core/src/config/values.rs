@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use manifest::Manifest;
+use flex_manifest::Manifest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -169,9 +169,12 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
         None => (text.trim(), None),
     };
-    let known = contract::volume::SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
+    let known = flex_contract::volume::SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
     let Some(kind) = known else {
-        return Err(format!("`{kind}` is no volume source; known are {}", contract::volume::SOURCE_KINDS.join(", ")));
+        return Err(format!(
+            "`{kind}` is no volume source; known are {}",
+            flex_contract::volume::SOURCE_KINDS.join(", ")
+        ));
     };
     let on_node = matches!(*kind, "hostPath" | "local");
     if let (Some(driver), "csi" | "flexVolume") = (prefix, *kind) {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use contract::listing::{Entry, State};
-use contract::names;
+use flex_contract::listing::{Entry, State};
+use flex_contract::names;
 
 use super::{ClusterObservation, Finding, FindingKind, FindingObject, sort};
 use crate::claim::nodes::can_accept_run;

@@ -1,6 +1,6 @@
 //! Claims that are stuck.
 
-use contract::request::Operation;
+use flex_contract::request::Operation;
 
 use super::{Finding, FindingKind, FindingObject, Lookups, STUCK_AFTER, without_protection};
 use crate::claim::admit::admit;

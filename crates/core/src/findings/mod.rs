@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use contract::names;
+use flex_contract::names;
 
 use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 
 use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, STUCK_AFTER, without_protection};
 use crate::model::claim::Claim;

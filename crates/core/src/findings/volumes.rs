@@ -1,7 +1,7 @@
 //! Volumes that nothing will delete, or whose deletion is stuck.
 
-use contract::names;
-use contract::request::Operation;
+use flex_contract::names;
+use flex_contract::request::Operation;
 
 use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use crate::config::classes::ClassLookup;

@@ -52,8 +52,11 @@ pub fn of_node(keys: &[String], labels: &BTreeMap<String, String>) -> Result<Nod
 /// Returns the host name that a selector requires, if it requires exactly one.
 pub fn only_host(selector: &NodeSelector) -> Option<&str> {
     let [term] = selector.node_selector_terms.as_slice() else { return None };
-    let hosts =
-        term.match_expressions.iter().flatten().find(|e| e.key == contract::names::HOSTNAME && e.operator == "In")?;
+    let hosts = term
+        .match_expressions
+        .iter()
+        .flatten()
+        .find(|e| e.key == flex_contract::names::HOSTNAME && e.operator == "In")?;
     match hosts.values.as_deref()? {
         [host] => Some(host),
         _ => None,

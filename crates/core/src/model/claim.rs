@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::request::Operation;
-use contract::{names, quantity};
+use flex_contract::request::Operation;
+use flex_contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::data_source::DataSource;

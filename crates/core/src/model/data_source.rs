@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
 use super::claim::Claim;

@@ -1,6 +1,6 @@
 //! The fields that an image writes on its volume beyond its task, and on which other programs would act.
 
-use contract::{names, volume as contract_volume};
+use flex_contract::{names, volume as contract_volume};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::limits;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::names;
+use flex_contract::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::claim::Claim;

@@ -9,7 +9,7 @@
 //!
 //! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
 
-use contract::quantity::quantity;
+use flex_contract::quantity::quantity;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
 

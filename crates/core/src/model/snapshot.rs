@@ -3,7 +3,7 @@
 
 pub mod api;
 
-use contract::{names, quantity};
+use flex_contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;

@@ -1,7 +1,7 @@
 //! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
-use contract::request::Operation;
-use contract::{names, quantity, volume as contract_volume};
+use flex_contract::request::Operation;
+use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -67,7 +67,7 @@ pub struct Volume {
     /// The adoption mark, in the status, where only the orchestrator can write.
     pub adoption_mark: Option<String>,
     /// The hash of a pooled volume, which counts only with the adoption mark
-    /// ([`names::LABEL_POOL`](contract::names::LABEL_POOL)).
+    /// ([`names::LABEL_POOL`](flex_contract::names::LABEL_POOL)).
     pub pool: Option<String>,
     /// The size for which the volume is or was pooled, in bytes.
     pub pool_size: Option<u64>,

@@ -1,7 +1,7 @@
 //! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the modify run
 //! that may change them. Each is JSON in an annotation.
 
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 
 use crate::attributes::Attributes;
 use crate::run::failure::MAX_ATTEMPTS;

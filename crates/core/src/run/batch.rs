@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use contract::batch::{self, MemberFailure, Split};
-use contract::names;
-use contract::request::{Operation, Property, RequestError, RunRequest};
+use flex_contract::batch::{self, MemberFailure, Split};
+use flex_contract::names;
+use flex_contract::request::{Operation, Property, RequestError, RunRequest};
 use k8s_openapi::api::batch::v1 as api;
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 use k8s_openapi::api::core::v1 as core;
 
 use super::*;
@@ -19,7 +19,7 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
             attempt: 1,
             claim_uuid: id.clone(),
             pv_name: names::pv_name(&id),
-            claim: contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
+            claim: flex_contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
         };
         (Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None }, request)
@@ -81,7 +81,8 @@ fn the_image_gets_a_list_and_what_all_have_in_common() {
     let path = file.field_ref.as_ref().unwrap().field_path.clone();
     let annotations = pod.metadata.as_ref().unwrap().annotations.clone().unwrap();
     let list = &annotations[path.strip_prefix("metadata.annotations['").unwrap().strip_suffix("']").unwrap()];
-    let ids: Vec<_> = contract::batch::read(list).unwrap().iter().map(|member| member["CLAIM_UUID"].clone()).collect();
+    let ids: Vec<_> =
+        flex_contract::batch::read(list).unwrap().iter().map(|member| member["CLAIM_UUID"].clone()).collect();
     assert_eq!(ids, [id(0), id(1), id(2)]);
     let labels = job.metadata.labels.as_ref().unwrap();
     assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_CLAIM_UUID]), ("provision", BATCH));

@@ -1,7 +1,7 @@
 //! The stored record of a failed run.
 
-use contract::exit::Failure;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::request::Operation;
 
 use super::state::Cause;
 use crate::config::Recipe;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::request::{Operation, Property, RunRequest};
-use contract::{names, storage, variable};
+use flex_contract::request::{Operation, Property, RunRequest};
+use flex_contract::{names, storage, variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
@@ -24,7 +24,7 @@ use crate::config::keys;
 use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
 
-pub use contract::names::CONTAINER;
+pub use flex_contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
 const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
 /// The time to live of a finished Job, if nothing deletes it before.

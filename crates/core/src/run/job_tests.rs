@@ -20,7 +20,7 @@ pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 2,
         pv_name: "pvc-0d9c2f0e-0000-4000-8000-000000000001".into(),
-        claim: contract::request::ClaimRef {
+        claim: flex_contract::request::ClaimRef {
             namespace: "team".into(),
             name: "data".into(),
             uid: "0d9c2f0e-0000-4000-8000-000000000001".into(),

@@ -3,8 +3,8 @@
 //! A mount by `subPath` shows one directory alone. The run can remove or replace neither this directory nor another.
 //! The kubelet follows no link that leads out of the storage.
 
-use contract::request::{Operation, RunRequest};
-use contract::storage;
+use flex_contract::request::{Operation, RunRequest};
+use flex_contract::storage;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
 
 use super::job::CONTAINER;
@@ -145,7 +145,7 @@ fn read_only(mount: VolumeMount) -> VolumeMount {
 
 #[cfg(test)]
 mod tests {
-    use contract::request::{CloneSource, Snapshot};
+    use flex_contract::request::{CloneSource, Snapshot};
 
     use super::*;
     use crate::config::Recipe;

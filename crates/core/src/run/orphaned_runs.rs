@@ -76,7 +76,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
 
 #[cfg(test)]
 mod tests {
-    use contract::exit::Failure;
+    use flex_contract::exit::Failure;
 
     use super::*;
     use crate::config::record::EffectiveConfig;

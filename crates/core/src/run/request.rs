@@ -1,6 +1,6 @@
 //! The part of a request that follows from the class and the orchestrator.
 
-use contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::request::{ClaimRef, Operation, RunRequest};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;

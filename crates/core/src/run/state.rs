@@ -1,6 +1,6 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
-use contract::exit::{self, Failure};
+use flex_contract::exit::{self, Failure};
 
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;

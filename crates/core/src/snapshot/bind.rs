@@ -25,7 +25,7 @@
 //! whenever it finds another, and both would write forever. As soon as there is a content, both write what the content
 //! says.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;

@@ -34,10 +34,10 @@
 //! The source is protected as long as the content exists and is not ready. The decision about the source's claim ends
 //! the protection.
 
-use contract::exit::Failure;
-use contract::names::{self, reason};
-use contract::reason::Reason;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names::{self, reason};
+use flex_contract::reason::Reason;
+use flex_contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::data_source::SourceUser;

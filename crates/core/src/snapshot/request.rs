@@ -1,6 +1,6 @@
 //! The request to an image for a snapshot.
 
-use contract::request::{ClaimRef, Operation, RunRequest, Snapshot};
+use flex_contract::request::{ClaimRef, Operation, RunRequest, Snapshot};
 
 use crate::config::Recipe;
 use crate::config::classes::Identity;

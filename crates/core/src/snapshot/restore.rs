@@ -1,7 +1,7 @@
 //! The restore of a claim whose data source is a VolumeSnapshot.
 
-use contract::names;
-use contract::quantity::quantity;
+use flex_contract::names;
+use flex_contract::quantity::quantity;
 
 use crate::model::claim::Claim;
 use crate::model::data_source::not_granted;

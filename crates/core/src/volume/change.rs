@@ -1,6 +1,6 @@
 //! The common part of runs that change a volume, be it the size or the attributes.
 
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 
 use crate::config::Recipe;
 use crate::decision::Decision;

@@ -28,8 +28,8 @@
 //! [`nodes_to_clean`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where attempts
 //! before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
 
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::Volume;

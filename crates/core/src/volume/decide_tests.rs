@@ -9,7 +9,7 @@ use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::change::{Run, Runs};
-use contract::exit::Failure;
+use flex_contract::exit::Failure;
 
 const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";

@@ -29,9 +29,9 @@
 
 use std::sync::Arc;
 
-use contract::exit::Failure;
-use contract::names::reason;
-use contract::quantity::quantity;
+use flex_contract::exit::Failure;
+use flex_contract::names::reason;
+use flex_contract::quantity::quantity;
 
 use crate::config::Recipe;
 use crate::config::keys::{self, STORAGE_MOUNTS};

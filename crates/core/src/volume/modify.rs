@@ -30,8 +30,8 @@
 //!
 //! Once a class is in effect, a claim cannot return to no class at all: the API refuses it.
 
-use contract::exit::Failure;
-use contract::names::reason;
+use flex_contract::exit::Failure;
+use flex_contract::names::reason;
 
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;

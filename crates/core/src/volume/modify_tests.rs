@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
-use contract::names;
+use flex_contract::names;
 
 const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";

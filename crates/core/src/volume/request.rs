@@ -1,6 +1,6 @@
 //! The request to an image that deletes, expands or modifies a volume.
 
-use contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::request::{ClaimRef, Operation, RunRequest};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;

@@ -5,7 +5,7 @@
 //! deleted or changed before an admin has vouched for it ([`vouch`](super::vouch)). Until then the volume is reserved
 //! for its claim.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;

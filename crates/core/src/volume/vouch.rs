@@ -14,7 +14,7 @@ use crate::config::{joined, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::model::volume::is_run_id;
-use contract::names;
+use flex_contract::names;
 
 /// The data with which provenance is compared.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Fibre Channel: the kubelet looks for the LUN behind all ports of the array that Cinder names.
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{FCVolumeSource, PersistentVolumeSpec};
-use kit::Failure;
 use serde_json::Value;
 
 use super::{Growth, Mapped, Mapper, Target, is_read_only, lacking, some};

@@ -1,7 +1,7 @@
 //! iSCSI: the kubelet logs in to the target itself, with CHAP if Cinder says so.
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, PersistentVolumeSpec};
-use kit::Failure;
 use serde_json::Value;
 
 use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};

@@ -8,8 +8,8 @@ mod rbd;
 
 use std::collections::BTreeMap;
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolumeSpec, SecretReference};
-use kit::Failure;
 use serde_json::Value;
 
 use crate::api::Connection;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, PersistentVolumeSpec, RBDPersistentVolumeSource, SecretReference,
 };
-use kit::Failure;
 use serde_json::Value;
 
 use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};

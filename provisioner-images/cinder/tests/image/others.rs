@@ -1,7 +1,7 @@
 //! Tests of expand, list and capacity runs, and of batches.
 
-use contract::capacity::Answer;
-use contract::listing;
+use flex_contract::capacity::Answer;
+use flex_contract::listing;
 use openstack::Proxy;
 use serde_json::{Value, json};
 

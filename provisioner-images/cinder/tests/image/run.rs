@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use contract::request::is_reserved;
+use flex_contract::request::is_reserved;
 use image_run::{Ended, Stage};
 pub use image_run::{ONE, TWO};
 use openstack::{Cinder, Options, Project};

@@ -181,7 +181,7 @@ fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(0), "of all it is told how they ended");
     let message = batch.termination_message();
-    let failed = contract::batch::read_outcomes(&message).unwrap();
+    let failed = flex_contract::batch::read_outcomes(&message).unwrap();
     let codes: Vec<_> = failed.iter().map(|failed| (failed.member, failed.code)).collect();
     assert_eq!(codes, [(3, 65), (1, 75)]);
     assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
@@ -233,7 +233,7 @@ fn a_batch_that_cannot_be_begun_has_failed_for_all() {
         .collect();
     let ended = stage.batch("provision", &runs).run().failed(75, "there is no such socket");
     assert_eq!(
-        contract::batch::read_outcomes(&ended.termination_message),
+        flex_contract::batch::read_outcomes(&ended.termination_message),
         None,
         "no line: each has ended as the run has"
     );

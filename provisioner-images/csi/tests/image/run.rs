@@ -136,7 +136,7 @@ impl Run<'_> {
         let names: Vec<&str> = self.parameters.keys().map(String::as_str).collect();
         let mut env = self.env.clone();
         let parameters =
-            self.parameters.iter().map(|(name, value)| (contract::parameter::env_name(name), value.clone()));
+            self.parameters.iter().map(|(name, value)| (flex_contract::parameter::env_name(name), value.clone()));
         env.extend(parameters);
         env.insert("PARAMETER_NAMES".to_owned(), names.join(","));
         env.insert("OPERATION".to_owned(), operation.to_owned());

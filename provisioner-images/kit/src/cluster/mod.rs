@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
-use contract::names::FIELD_MANAGER;
+use flex_contract::names::FIELD_MANAGER;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Api, PostParams};
 use kube::{Client, Config};
@@ -70,7 +70,7 @@ pub async fn create(client: Client, volume: &PersistentVolume, patience: Duratio
 
 /// Prints the volume as YAML instead of creating it, to try an image without a cluster.
 pub fn print(volume: &PersistentVolume) -> Result<(), Failure> {
-    let yaml = manifest::to_yaml(volume).map_err(Failure::never)?;
+    let yaml = flex_manifest::to_yaml(volume).map_err(Failure::never)?;
     print!("{yaml}");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The check whether an existing volume is the one that was to be created. It is pure.
 
-use contract::names::CLAIM_UUID;
-use contract::volume::{SOURCE_KINDS, source_kind};
+use flex_contract::names::CLAIM_UUID;
+use flex_contract::volume::{SOURCE_KINDS, source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 use serde_json::Value;
 

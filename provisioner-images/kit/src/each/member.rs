@@ -8,9 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use contract::batch::{self, Member};
-use contract::exit;
-use contract::names::TERMINATION_MESSAGE;
+use flex_contract::batch::{self, Member};
+use flex_contract::exit;
+use flex_contract::names::TERMINATION_MESSAGE;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;

@@ -1,4 +1,4 @@
-//! `flex-pv each`: runs an ordinary program for one claim, over all claims of a batch ([`contract::batch`]).
+//! `flex-pv each`: runs an ordinary program for one claim, over all claims of a batch ([`flex_contract::batch`]).
 //!
 //! Each member has a process of its own, so that its failure or death concerns no other member.
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::exit;
+use flex_contract::exit;
 
 use crate::{Failure, batch, conclude, terminated};
 

@@ -101,7 +101,7 @@ pub enum Command {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    contract::quantity::bytes(text).map_err(|error| error.to_string())
+    flex_contract::quantity::bytes(text).map_err(|error| error.to_string())
 }
 
 /// The reaction of the flex provisioner to a failure.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::quantity;
-use contract::request::{Operation, RunRequest};
-use contract::volume::{Made, SOURCE_KINDS, source_kind};
+use flex_contract::quantity;
+use flex_contract::request::{Operation, RunRequest};
+use flex_contract::volume::{Made, SOURCE_KINDS, source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
 use super::args::Create;

@@ -1,10 +1,10 @@
 //! The volume sources, from the short forms of the command line.
 
+use flex_manifest::Manifest;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, HostPathVolumeSource, ISCSIPersistentVolumeSource, LocalVolumeSource, NFSVolumeSource,
     PersistentVolume, PersistentVolumeSpec,
 };
-use manifest::Manifest;
 
 /// Reads `SERVER:/PATH`, where the server may be an IPv6 address in brackets.
 pub fn nfs(text: &str) -> Result<PersistentVolumeSpec, String> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use contract::batch::{MemberFailure, read_outcomes, split};
-use contract::request::RunRequest;
+use flex_contract::batch::{MemberFailure, read_outcomes, split};
+use flex_contract::request::RunRequest;
 
 use super::tool::{ENVIRONMENT, Ended, flex_pv};
 

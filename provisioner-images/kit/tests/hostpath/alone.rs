@@ -216,12 +216,12 @@ fn a_list_has_no_directory_that_is_nobody_s_and_the_capacity_needs_none() {
     let store = path_text(alone.store());
     let mut list = alone.node.command("list", "", &[("BASE_PATH", &store), ("STORAGE_MOUNTS", &store)]);
     let listed = list.env_remove("CLAIM_UUID").output().unwrap();
-    let listed = contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
+    let listed = flex_contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
     assert_eq!(listed.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), [ID]);
     let room = path_text(alone.store().join(".flex-capacity"));
     let ended = alone.node.run("capacity", "", &[("BASE_PATH", &room), ("STORAGE_MOUNTS", &room), ("CLAIM_UUID", "")]);
     assert!(
-        contract::capacity::Answer::read(&ended.termination_message).is_ok_and(|answer| answer.bytes > 0),
+        flex_contract::capacity::Answer::read(&ended.termination_message).is_ok_and(|answer| answer.bytes > 0),
         "{ended:?}"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use contract::capacity::Answer;
+use flex_contract::capacity::Answer;
 use ganesha::{Ganesha, Options};
 
 use crate::run::{ONE, Run};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use contract::listing::{Entry, read};
+use flex_contract::listing::{Entry, read};
 use ganesha::{Ganesha, Options};
 
 use crate::run::{ONE, Run, TWO};

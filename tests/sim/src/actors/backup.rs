@@ -1,6 +1,6 @@
 //! Backup tools: a claim and its volume are lost, the storage is not, and both are restored as they were saved.
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::model::volume::adoption_mark;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::model::snapshot::Class;
 use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;

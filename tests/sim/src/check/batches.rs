@@ -1,6 +1,6 @@
 //! The properties of runs for several claims.
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::object::ObjectName;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The properties of pooled volumes.
 
-use contract::names;
+use flex_contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 

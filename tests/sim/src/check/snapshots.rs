@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use contract::names;
-use contract::quantity;
+use flex_contract::names;
+use flex_contract::quantity;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use contract::batch::{self, Member, MemberFailure};
-use contract::names;
-use contract::request::{Operation, RunRequest};
-use contract::volume::{Made, persistent_volume, placeholder};
+use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
+use flex_contract::volume::{Made, persistent_volume, placeholder};
 use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};
 use serde_json::{Value, json};

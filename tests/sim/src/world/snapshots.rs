@@ -1,7 +1,7 @@
 //! The images' work on snapshots, and the snapshot-controller.
 
-use contract::names;
-use contract::request::{Operation, RunRequest};
+use flex_contract::names;
+use flex_contract::request::{Operation, RunRequest};
 use flex_provisioner::object::ObjectName;
 use serde_json::json;
 

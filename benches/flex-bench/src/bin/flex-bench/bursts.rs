@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cluster::{Cluster, Component};
-use contract::names;
 use flex_bench::audit::{Asked, Audit, Each};
 use flex_bench::machine::Process;
 use flex_bench::many::{self, Times, WRITERS, within};
 use flex_bench::objects;
 use flex_bench::profile::{self, Profile, Watched};
 use flex_bench::statistics::Spread;
+use flex_contract::names;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;

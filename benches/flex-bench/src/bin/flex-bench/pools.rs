@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use contract::names;
 use flex_bench::many::{self, within};
 use flex_bench::statistics::Spread;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::ListParams;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cluster::{ClientLimits, Cluster};
-use contract::names;
 use flex_bench::machine::{self, Machine};
 use flex_bench::objects;
 use flex_bench::record::{Kind, Record, Recorder};
 use flex_bench::statistics::Spread;
 use flex_bench::timeline::{Seen, Step, container_id, first, millis, of_claim, of_pod};
+use flex_contract::names;
 use jiff::Timestamp;
 use kube::Client;
 use serde::Serialize;

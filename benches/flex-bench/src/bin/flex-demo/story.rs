@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
-use contract::names::{self, reason};
 use flex_bench::machine::{self, Process};
 use flex_bench::objects;
 use flex_bench::record::{Kind, Record, Recorder};
 use flex_bench::timeline::{Step, container_id, first, millis, of_claim};
+use flex_contract::names::{self, reason};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;

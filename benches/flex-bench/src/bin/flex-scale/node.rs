@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use cluster::Cluster;
-use contract::batch;
-use contract::request::{Operation, RunRequest};
-use contract::volume::{Made, persistent_volume};
 use flex_bench::audit;
+use flex_contract::batch;
+use flex_contract::request::{Operation, RunRequest};
+use flex_contract::volume::{Made, persistent_volume};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::api::{Patch, PatchParams, PostParams};

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use cluster::{ClientLimits, Cluster, Component};
-use contract::names;
 use flex_bench::audit::{self, Audit};
 use flex_bench::machine::Process;
 use flex_bench::many::{self, Times};
 use flex_bench::objects;
 use flex_bench::profile::{self, Watched};
+use flex_contract::names;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};

@@ -1,6 +1,6 @@
 //! The owner of a volume: the steps that make a volume the claim's, and volumes that another claim has taken.
 
-use contract::names::{self, reason};
+use flex_contract::names::{self, reason};
 
 use super::placement::{known_nodes, last_node};
 use super::{Decision, Observed, Step, recipe};

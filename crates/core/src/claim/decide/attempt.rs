@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use contract::exit::Failure;
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use super::adoption::{
     adopted, claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end, was_taken_from,

@@ -1,6 +1,6 @@
 //! Decisions about claims that have a data source, and about claims that are a data source.
 
-use contract::names::reason;
+use flex_contract::names::reason;
 
 use super::{Decision, Observed, Step, recipe};
 use crate::config::Recipe;

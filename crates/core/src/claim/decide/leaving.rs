@@ -1,7 +1,7 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use super::adoption::{
     adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred, wait_for_end,

@@ -1,8 +1,8 @@
 //! The node of a claim's runs, if nodes matter.
 
-use contract::exit::Failure;
-use contract::names::{self, reason};
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
 
 use super::data_source::required_node;
 use super::{Decision, Observed, Step, recipe};

@@ -1,6 +1,6 @@
 //! Decisions about claims that get a pooled volume, and about pool requests.
 
-use contract::names;
+use flex_contract::names;
 
 use super::adoption::{adopted, is_claimed_by_other, is_terminating_without_finalizer};
 use super::{Candidate, Decision, Observed, ServedClass, Step, succeeded};

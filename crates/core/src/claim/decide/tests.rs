@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use contract::exit::Failure;
-use contract::request::Operation;
+use flex_contract::exit::Failure;
+use flex_contract::request::Operation;
 
 use super::*;
 use crate::claim::nodes::NodeChoice;

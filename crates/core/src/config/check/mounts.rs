@@ -1,6 +1,6 @@
 //! The check of the key `storage-mounts`: whether the config's `pod-template` allows what the key promises.
 
-use contract::names::CONTAINER;
+use flex_contract::names::CONTAINER;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use super::Reader;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::quantity;
+use flex_contract::quantity;
 
 use super::{Reader, number, size};
 use crate::config::Recipe;

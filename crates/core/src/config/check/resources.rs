@@ -1,6 +1,6 @@
 //! The check of the key `resources`: what the API server would refuse in each Job is refused in the config.
 
-use contract::quantity;
+use flex_contract::quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

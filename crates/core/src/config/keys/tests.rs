@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::names;
+use flex_contract::names;
 
 use super::*;
 use crate::config::classes::{Config, Identity, classes};

@@ -1,6 +1,6 @@
 //! Tests of the comparison with backends.
 
-use contract::listing::{Entry, State};
+use flex_contract::listing::{Entry, State};
 
 use super::*;
 use crate::findings::backend::{Listing, compare, views};

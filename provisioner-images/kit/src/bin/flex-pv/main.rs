@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use contract::exit;
-use contract::volume::persistent_volume;
-use kit::each::{Each, each};
-use kit::flex_pv::args::{Cli, Command, Create, Kind};
-use kit::flex_pv::made;
-use kit::mounted::{self, Mounts};
-use kit::{Failure, cluster};
+use flex_contract::exit;
+use flex_contract::volume::persistent_volume;
+use flex_image_kit::each::{Each, each};
+use flex_image_kit::flex_pv::args::{Cli, Command, Create, Kind};
+use flex_image_kit::flex_pv::made;
+use flex_image_kit::mounted::{self, Mounts};
+use flex_image_kit::{Failure, cluster};
 
 /// The largest file for `--from`. The API accepts no larger PersistentVolume.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -28,17 +28,18 @@ fn main() -> ExitCode {
             print!("{error}");
             return ExitCode::SUCCESS;
         }
-        Err(error) => return kit::conclude(Err(Failure::usage(error.to_string().trim_end().to_owned()))),
+        Err(error) => return flex_image_kit::conclude(Err(Failure::usage(error.to_string().trim_end().to_owned()))),
     };
-    kit::conclude(match cli.command {
+    flex_image_kit::conclude(match cli.command {
         Command::Create(create) => run(*create),
-        Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
-        Command::Capacity { bytes, maximum_volume_size } => kit::capacity::print(bytes, maximum_volume_size),
+        Command::List => flex_image_kit::listing::read(std::io::stdin().lock())
+            .and_then(|entries| flex_image_kit::listing::print(&entries)),
+        Command::Capacity { bytes, maximum_volume_size } => flex_image_kit::capacity::print(bytes, maximum_volume_size),
         Command::Copy { from, to } if Mounts::of_run().have(&to) => mounted::fill(&from, &to),
-        Command::Copy { from, to } => kit::copy::copy(&from, &to),
+        Command::Copy { from, to } => flex_image_kit::copy::copy(&from, &to),
         Command::Remove { path } => remove(path),
         Command::Keep { every, age, path } => keep(every, age, &path),
-        Command::Rename { from, to } => kit::remove::rename(&from, &to),
+        Command::Rename { from, to } => flex_image_kit::remove::rename(&from, &to),
         Command::Each { jobs, timeout, command } => {
             let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
             return each(Each { command, jobs: jobs.into(), limit });
@@ -57,7 +58,7 @@ fn code(kind: Kind) -> i32 {
 }
 
 fn run(create: Create) -> Result<(), Failure> {
-    let request = kit::request()?;
+    let request = flex_image_kit::request()?;
     let (dry_run, patience) = (create.dry_run, Duration::from_secs(create.timeout));
     let pod_node = std::env::var("POD_NODE").ok();
     let made = made(create, &request, pod_node.as_deref(), read)?;
@@ -66,7 +67,7 @@ fn run(create: Create) -> Result<(), Failure> {
         return cluster::print(&volume);
     }
     mounted::check(&Mounts::of_run(), &volume)?;
-    kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
+    flex_image_kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
     println!("created PersistentVolume {}", request.pv_name);
     Ok(())
 }
@@ -74,7 +75,7 @@ fn run(create: Create) -> Result<(), Failure> {
 fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
     let mounts = Mounts::of_run();
     let (mounted, other): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| mounts.have(path));
-    kit::remove::remove(&other)?;
+    flex_image_kit::remove::remove(&other)?;
     mounted.iter().try_for_each(|path| mounted::empty(path))
 }
 
