@@ -3,8 +3,8 @@
 # applies deploy/kustomize, and waits until the orchestrator leads. Run again, it brings what has changed since.
 # Progress goes to stderr; the last line on stdout is the path of the administrator's kubeconfig.
 #
-#   cluster-up.sh [NAME]     the cluster's name, `demo` if none is given
-#   LIMITS=raised            1,000 requests a second for controller manager, scheduler and kubelet, not their defaults
+#   cluster-up.sh [NAME [PROGRAM...]]   the cluster's name, `demo` if none is given; further programs of ours to build
+#   LIMITS=raised                       1,000 requests a second for controller manager, scheduler and kubelet, not their defaults
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -16,6 +16,8 @@ raised) limits=(--raised-limits) ;;
 *) fail "LIMITS is $LIMITS" "it is \`default\` or \`raised\`" ;;
 esac
 namespace=flex-provisioner
+# What runs in a cluster, and what starts it: not what only tests need.
+users_programs=(flex-provisioner flex-pv nfs-provisioner cinder-provisioner csi-provisioner flex-cluster)
 need_root "the cluster"
 
 kubectl() { "$programs/flex-cluster" --name "$name" kubectl "$@"; }
@@ -83,7 +85,7 @@ what_is_wrong() {
 
 plan
 scripts/setup.sh
-build
+build_only "${users_programs[@]}" "${@:2}"
 say "starting cluster $name"
 kubeconfig=$("$programs/flex-cluster" --name "$name" up "${limits[@]}" | tail -n 1)
 import_images

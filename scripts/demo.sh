@@ -7,6 +7,6 @@
 source "$(dirname "$0")/lib.sh"
 
 name=${1:-demo}
-scripts/cluster-up.sh "$name" >/dev/null
+scripts/cluster-up.sh "$name" flex-demo >/dev/null
 say "cluster and orchestrator are up after $SECONDS s"
 "$programs/flex-demo" --cluster "$name" --root "$root"

@@ -36,8 +36,17 @@ need_root() { # FOR WHAT
 
 # All programs in one go, so that cargo builds each dependency once and with one set of features; then the images.
 build() { # without=PACKAGE leaves one out
+    build_chosen --bins ${without:+--exclude "$without"}
+}
+
+# The same for these programs alone. Cargo still chooses the features for all.
+build_only() { # PROGRAM...
+    build_chosen "${@/#/--bin=}"
+}
+
+build_chosen() { # CARGO'S FLAG...
     [[ -x $programs/flex-cluster ]] || say "building the programs of this project, some minutes on 2 cores the first time"
-    cargo build --profile "$profile" --workspace --bins ${without:+--exclude "$without"} >&2 ||
+    cargo build --profile "$profile" --workspace "$@" >&2 ||
         fail "cargo could not build the programs (its output is above)" \
             "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"
     provisioner-images/images.sh --no-build >/dev/null
