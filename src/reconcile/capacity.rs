@@ -26,8 +26,8 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
     }
     let now = context.clock.now();
     let Plan { steps, events, requeue_at } = planned(context, now);
-    for (config, tell) in events {
-        emit_on_config(context, &config, tell);
+    for (config, event) in events {
+        emit_on_config(context, &config, event);
     }
     for step in steps {
         tracing::debug!(item = "capacity", ?step, "decided");
@@ -96,8 +96,8 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
                 Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
-                    let (publish, tell) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
-                    emit_on_config(context, &source.recipe.config, tell);
+                    let (publish, event) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
+                    emit_on_config(context, &source.recipe.config, event);
                     Box::pin(execute(context, publish, now)).await?;
                 }
             }
@@ -124,12 +124,12 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
 }
 
 /// Emits an event on the config, where the admin who can act looks.
-fn emit_on_config(context: &Context, config: &ObjectName, tell: NewEvent) {
+fn emit_on_config(context: &Context, config: &ObjectName, event: NewEvent) {
     let uid = context.shared.index().config(config).map(|config| config.uid.clone());
     match uid {
-        Some(uid) => context.emit(ObjectRef { kind: "ConfigMap", name: config.clone(), uid }, tell),
+        Some(uid) => context.emit(ObjectRef { kind: "ConfigMap", name: config.clone(), uid }, event),
         None => {
-            tracing::warn!(%config, reason = tell.reason.name, message = tell.message, "about a config that is gone")
+            tracing::warn!(%config, reason = event.reason.name, message = event.message, "about a config that is gone")
         }
     }
 }

@@ -103,8 +103,8 @@ fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteE
     let message = format!(
         "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
     );
-    let tell = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
-    context.emit(ObjectRef { kind: "ConfigMap", name: name.clone(), uid }, tell);
+    let event = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
+    context.emit(ObjectRef { kind: "ConfigMap", name: name.clone(), uid }, event);
 }
 
 async fn emit_on_config(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {

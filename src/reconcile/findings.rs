@@ -51,8 +51,8 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
                 _ => "it was the provisioner's, nothing needs it, and it has been removed",
             };
             let message = format!("{}; {why}", finding.detail);
-            let tell = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };
-            context.emit(object_ref(finding), tell);
+            let event = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };
+            context.emit(object_ref(finding), event);
         }
     }
     // If another claim has the name now, the run is not found by the name of its claim.
@@ -87,8 +87,8 @@ fn emit_finding(context: &Context, finding: &Finding) {
         return;
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
-    let tell = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
-    context.emit(object_ref(finding), tell);
+    let event = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
+    context.emit(object_ref(finding), event);
 }
 
 /// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read

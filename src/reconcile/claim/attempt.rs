@@ -153,8 +153,8 @@ async fn fail(
     let decision = observed(context, claim, s, confirmed, |observed| {
         failed_start(observed, class, cause, kind, context.clock.now())
     });
-    if let Some(tell) = decision.event {
-        context.emit(ObjectRef::claim(claim), tell);
+    if let Some(event) = decision.event {
+        context.emit(ObjectRef::claim(claim), event);
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());

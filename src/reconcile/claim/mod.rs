@@ -72,7 +72,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
             true => (None, decision.event),
             false => (decision.event, None),
         };
-        before.into_iter().for_each(|tell| context.emit(ObjectRef::claim(&claim), tell));
+        before.into_iter().for_each(|event| context.emit(ObjectRef::claim(&claim), event));
         // The event was emitted with the assignment of the volume, unless by a process that is gone.
         let given =
             claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::BackfillStamp { .. });
@@ -80,8 +80,8 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
         let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_emitted(&claim.uid);
         let is_enough = matches!(&next, StepOutcome::With(claim) if enough(claim));
-        let after = after.filter(|tell| tell.warning || !is_enough);
-        after.into_iter().for_each(|tell| context.emit(ObjectRef::claim(&claim), tell));
+        let after = after.filter(|event| event.warning || !is_enough);
+        after.into_iter().for_each(|event| context.emit(ObjectRef::claim(&claim), event));
         match next {
             StepOutcome::Later => return Ok(Requeue::After(RETRY_SOON)),
             StepOutcome::JobCreated => return Ok(Requeue::JobCreated),

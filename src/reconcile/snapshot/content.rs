@@ -81,7 +81,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
         let decision = decide_now(context, &content, &observed, &confirmed, (run, delete_run));
         let Decision { step, event, requeue_at } = decision;
         tracing::debug!(content = content.name, ?step, "decided");
-        event.into_iter().for_each(|tell| context.emit(ObjectRef::content(&content), tell));
+        event.into_iter().for_each(|event| context.emit(ObjectRef::content(&content), event));
         match execute(context, &content, &observed, step, &mut confirmed).await? {
             StepOutcome::WaitingForSlot if requeue_at.is_none() => return Ok(Requeue::WaitingForSlot),
             StepOutcome::WaitingForSlot => return Ok(context.wait(requeue_at, &[])),
@@ -414,7 +414,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
         Err(error) => refused_job(error)?,
     };
     let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
-    decision.event.into_iter().for_each(|tell| context.emit(ObjectRef::content(content), tell));
+    decision.event.into_iter().for_each(|event| context.emit(ObjectRef::content(content), event));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
     Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))

@@ -44,7 +44,7 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
             true => (None, event),
             false => (event, None),
         };
-        before.into_iter().for_each(|tell| context.emit(ObjectRef::snapshot(&snapshot), tell));
+        before.into_iter().for_each(|event| context.emit(ObjectRef::snapshot(&snapshot), event));
         let now = context.time_in_status();
         match step {
             Step::Nothing => return Ok(Requeue::Done),
@@ -76,7 +76,7 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
                 return Ok(Requeue::Done);
             }
         }
-        after.into_iter().for_each(|tell| context.emit(ObjectRef::snapshot(&snapshot), tell));
+        after.into_iter().for_each(|event| context.emit(ObjectRef::snapshot(&snapshot), event));
     }
     Ok(Requeue::After(Duration::from_secs(1)))
 }

@@ -37,12 +37,12 @@ pub(super) fn observe(
     (recipe, node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    learnt: &Confirmed,
+    confirmed: &Confirmed,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, learnt);
+    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, confirmed);
     let mut index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
+    let claim = confirmed.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
     let mut quota_error = None;
     if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
         && let Some(requested_size) = requested_size(volume, claim)
@@ -84,12 +84,12 @@ pub(super) async fn execute(
     volume: &Volume,
     observed: &Observation,
     decision: Decision,
-    learnt: &mut Confirmed,
+    confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
     let Decision { step, event, requeue_at } = decision;
-    let told = |tell| runs::emit_on_claim(context, observed.claim.as_deref(), tell);
+    let emit = |event| runs::emit_on_claim(context, observed.claim.as_deref(), event);
     let (before, after) = runs::before_and_after(event);
-    told(before);
+    emit(before);
     let next = match step {
         Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
         Step::Report(report) => {
@@ -98,7 +98,7 @@ pub(super) async fn execute(
             if matches!(report, StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
-            learnt.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
+            confirmed.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
             if matches!(report, StatusUpdate::Finished { .. } | StatusUpdate::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }
@@ -111,9 +111,9 @@ pub(super) async fn execute(
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
         Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, learnt).await?,
+        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
     };
-    told(after);
+    emit(after);
     Ok(next)
 }
 

@@ -103,8 +103,8 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
         };
         let Decision { step, event, requeue_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
-        if let Some(tell) = event.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
-            context.emit(ObjectRef::volume(&volume), tell);
+        if let Some(event) = event.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
+            context.emit(ObjectRef::volume(&volume), event);
         }
         let mut next = StepOutcome::Again;
         match step {

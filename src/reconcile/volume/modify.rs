@@ -37,10 +37,10 @@ pub(super) fn observe(
     (claim, recipe, node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    learnt: &Confirmed,
+    confirmed: &Confirmed,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, learnt);
-    let claim = learnt.claim.clone().map(Arc::new).or(claim);
+    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, confirmed);
+    let claim = confirmed.claim.clone().map(Arc::new).or(claim);
     let index = context.shared.index();
     let name = claim.as_deref().map(requested_class).unwrap_or_default();
     let requested_attributes =
@@ -69,13 +69,13 @@ pub(super) async fn execute(
     volume: &Volume,
     observed: &Observation,
     decision: Decision,
-    learnt: &mut Confirmed,
+    confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
     let Decision { step, event, requeue_at } = decision;
-    let told = |tell| runs::emit_on_claim(context, observed.claim.as_deref(), tell);
+    let emit = |event| runs::emit_on_claim(context, observed.claim.as_deref(), event);
     let (before, after) = runs::before_and_after(event);
     let failed = before.is_some();
-    told(before);
+    emit(before);
     let next = match step {
         Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
         Step::Report(report) => {
@@ -83,7 +83,7 @@ pub(super) async fn execute(
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
-            learnt.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
+            confirmed.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
             if matches!(report, StatusUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
@@ -99,9 +99,9 @@ pub(super) async fn execute(
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
         Step::Forget => context.writes.note_modification(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, learnt).await?,
+        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
     };
-    told(after);
+    emit(after);
     Ok(next)
 }
 

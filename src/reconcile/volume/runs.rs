@@ -138,14 +138,14 @@ impl Observation {
 
 /// Splits the event on the claim. A failure is emitted before it is written, so that no crash can hide it. All other
 /// events follow the write.
-pub(super) fn before_and_after(tell: Option<NewEvent>) -> (Option<NewEvent>, Option<NewEvent>) {
-    if tell.as_ref().is_some_and(|tell| tell.warning) { (tell, None) } else { (None, tell) }
+pub(super) fn before_and_after(event: Option<NewEvent>) -> (Option<NewEvent>, Option<NewEvent>) {
+    if event.as_ref().is_some_and(|event| event.warning) { (event, None) } else { (None, event) }
 }
 
 /// Emits an event on the claim of a volume, if it has one.
-pub(super) fn emit_on_claim(context: &Context, claim: Option<&Claim>, tell: Option<NewEvent>) {
-    if let (Some(claim), Some(tell)) = (claim, tell) {
-        context.emit(ObjectRef::claim(claim), tell);
+pub(super) fn emit_on_claim(context: &Context, claim: Option<&Claim>, event: Option<NewEvent>) {
+    if let (Some(claim), Some(event)) = (claim, event) {
+        context.emit(ObjectRef::claim(claim), event);
     }
 }
 

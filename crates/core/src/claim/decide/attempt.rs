@@ -271,8 +271,8 @@ fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume
     if let Some(wait) = wait_for_older_runs(o) {
         return wait;
     }
-    let unreachable_node = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
-    if unreachable_node > MAX_VOLUME_GENERATIONS {
+    let generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
+    if generation > MAX_VOLUME_GENERATIONS {
         return Decision::wait(
             reason::PROVISIONING_FAILED,
             format!(
@@ -285,15 +285,11 @@ fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume
         // The storage that was left before belongs to the volume that was taken, and is deleted with it.
         Step::Stamp { attempt, nodes, .. } => {
             let node = nodes.last().cloned();
-            Decision::from(Step::Stamp {
-                attempt,
-                nodes: node.into_iter().collect(),
-                volume_generation: unreachable_node,
-            })
-            .with_event(
-                reason::PROVISIONING,
-                format!("the provisioner makes another volume in place of {}", theirs.name),
-            )
+            Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), volume_generation: generation })
+                .with_event(
+                    reason::PROVISIONING,
+                    format!("the provisioner makes another volume in place of {}", theirs.name),
+                )
         }
         _ => decision,
     }
@@ -534,8 +530,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
             ),
         );
     }
-    let claimed_by_other = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
-    wait_to_start(o, &nodes, now).unwrap_or_else(|| {
-        Step::Stamp { attempt: attempt.saturating_add(1), nodes, volume_generation: claimed_by_other }.into()
-    })
+    let volume_generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+    wait_to_start(o, &nodes, now)
+        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes, volume_generation }.into())
 }
