@@ -16,12 +16,12 @@ use crate::config::external_provisioner::{
 };
 use crate::state::ClusterState;
 
-/// The time between two looks.
+/// The time between two lists of the Leases.
 const LEASE_LIST_INTERVAL: Duration = Duration::from_secs(2);
-/// The longest time of a look.
+/// The longest time for one list.
 const LEASE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks again and again, until the process ends. If no config replaces a driver, it reads nothing.
+/// Lists the Leases again and again, until the process ends. If no config replaces a driver, it reads nothing.
 pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
     let mut watched: BTreeMap<String, LeaseWatch> = BTreeMap::new();
     let mut known: BTreeMap<String, LeaseCheck> = BTreeMap::new();
@@ -54,7 +54,7 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
     }
 }
 
-/// Looks once, for drivers by name.
+/// Lists the Leases once, for drivers by name.
 pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> ExternalProvisioners {
     let mut known = BTreeMap::new();
     for (driver, namespaces) in drivers {

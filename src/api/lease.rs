@@ -55,8 +55,8 @@ pub fn decide(observed: Option<&ObservedLease>, me: &str) -> LeaseStep {
     }
 }
 
-/// Returns the time to wait, at most `wish`. It never passes the time at which a holder stops by itself. A candidate
-/// that does not lead, or should have stopped already, waits for `wish`.
+/// Returns the time to wait, at most `requested`. It never passes the time at which a holder stops by itself. A
+/// candidate that does not lead, or should have stopped already, waits for `requested`.
 fn remaining(renewed: Option<Instant>, requested: Duration) -> Duration {
     let remaining = renewed.map(|at| RENEW_BY.saturating_sub(at.elapsed()));
     remaining.filter(|remaining| !remaining.is_zero()).map_or(requested, |remaining| remaining.min(requested))

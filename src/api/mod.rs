@@ -2,7 +2,8 @@
 //!
 //! - Reading: [`watch`] follows the objects, and `trimmed`, `read` and `pages` read them.
 //! - Writing: [`writes`] and [`events`] use the client of a leader ([`lease`], [`fence`]).
-//! - Others: [`policies`] reads the admission policies, and [`external_provisioner`] the Leases of external provisioners.
+//! - Others: [`policies`] reads the admission policies, and [`external_provisioner`] the Leases of external
+//!   provisioners.
 
 pub mod client;
 mod discard_reply;

@@ -29,7 +29,7 @@ use crate::state::index::{Change, Index, WorkItem};
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
-/// The longest time between two looks for a namespace or kind that does not exist.
+/// The longest time between two searches for a namespace or kind that does not exist.
 const MAX_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The largest number of objects in a page of a list: see [`pages`](super::pages).
 pub(super) const PAGE: u32 = 500;
@@ -177,7 +177,7 @@ fn follow<K, V>(
     });
 }
 
-/// Returns the delay before the next look for a namespace that was missing so often.
+/// Returns the delay before the next search for a namespace that was missing so often.
 fn until_next_look(absent: u32) -> Duration {
     Duration::from_secs(1 << absent.min(5)).min(MAX_RECHECK_INTERVAL)
 }

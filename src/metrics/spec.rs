@@ -61,7 +61,7 @@ pub(super) trait Labels {
     const NAMES: &'static [&'static str];
 }
 
-/// A metric, as its type tells of it.
+/// A metric, as its type describes it.
 pub(super) trait Measured {
     /// The type of metric.
     const KIND: MetricKind;

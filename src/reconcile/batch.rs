@@ -14,7 +14,7 @@ use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};
 
-/// Reconciles a batch that gathers its members.
+/// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let (step, come, woken) = context.shared.index().collected(name);
     context.shared.queue.add_all(woken);
@@ -64,7 +64,7 @@ impl Drop for Creation<'_> {
     }
 }
 
-/// A volume whose first delete run is due, with the place of that run.
+/// A volume whose first delete run is due, with the target of that run.
 pub(super) struct Due<'a> {
     pub volume: &'a Volume,
     pub recipe: &'a Recipe,

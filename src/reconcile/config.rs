@@ -57,7 +57,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
 }
 
 /// A revision with which no attempt begins, also before the watch shows that it is gone. If the reconcile fails or
-/// takes too long, dropping this value gives the revision back. No event would report a revision that existed all the
+/// takes too long, dropping this value cancels the deletion. No event would report a revision that existed all the
 /// time.
 struct Taken<'a> {
     context: &'a Context,

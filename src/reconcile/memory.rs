@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::findings::FindingTracker;
 
-/// The shortest time between two reconciles. Each looks at everything, so that it must not follow each of many changes.
+/// The shortest time between two reconciles. Each reads the whole cache, so that it must not follow each of many
+/// changes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time of the last reconcile.

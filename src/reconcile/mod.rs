@@ -1,7 +1,7 @@
 //! The reconcilers.
 //!
-//! [`start`] starts the workers. A worker takes an item from the queue, and [`reconcile`] calls the reconciler of the item.
-//! The reconciler observes the cache, calls the pure decision, and takes its step.
+//! [`start`] starts the workers. A worker takes an item from the queue, and [`reconcile`] calls the reconciler of the
+//! item. The reconciler observes the cache, calls the pure decision, and takes its step.
 
 mod batch;
 mod capacity;

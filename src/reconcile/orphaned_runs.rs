@@ -1,4 +1,4 @@
-//! Late runs, whose claim or snapshot is gone: observes, decides with [`late::decide`], and takes the steps.
+//! Late runs, whose claim or snapshot is gone: observes, decides with [`orphaned_runs::decide`], and takes the steps.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -74,7 +74,7 @@ struct Expectation {
     batch: Option<(String, WorkItem)>,
 }
 
-/// The subject of a run that needs a slot.
+/// A request for a slot, for a run of a work item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRequest {
     /// The work item: a claim, a volume, or a VolumeSnapshotContent.
@@ -289,7 +289,7 @@ impl Index {
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
-    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: gathering batches,
+    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.forget_open_batches();

@@ -1,4 +1,5 @@
-//! The decision about a claim ([`decide`]), what it rests on, and the request to an image that follows from it ([`request`]).
+//! The decision about a claim ([`decide`]), what it rests on, and the request to an image that follows from it
+//! ([`request`]).
 
 pub mod admit;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The decisions about snapshots. [`bind`] decides which content a VolumeSnapshot gets, and its status. [`decide`] decides
-//! when the snapshot of a content is stored and deleted.
+//! The decisions about snapshots. [`bind`] decides which content a VolumeSnapshot gets, and its status. [`decide`]
+//! decides when the snapshot of a content is stored and deleted.
 //!
 //! The division is that of Kubernetes. For CSI volumes the snapshot-controller does the work of [`bind`], and a sidecar
 //! of the driver the work of [`decide`]. So [`bind`] does nothing for CSI volumes. For all others it and the

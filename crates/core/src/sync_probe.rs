@@ -2,11 +2,11 @@
 //!
 //! The PV controller calls a claim Lost if its binding is complete before the controller has seen the volume with the
 //! claim ([ADR 6]). The phase of a volume shows that the controller has seen it. But the controller writes the phases
-//! of many volumes only as fast as its rate limit allows. A *sync probe* (`marker` in the code) is a volume that nobody
-//! can claim. The controller takes up volumes in the order of their changes, and writes the phase of a reserved volume
-//! when it takes the volume up. So when a probe has its phase, the controller has taken up all volumes that changed
-//! before the probe. One volume may have been in progress at that moment, and is taken up again. So two probes, one
-//! after the other, cover all volumes.
+//! of many volumes only as fast as its rate limit allows. A *sync probe* is a volume that nobody can claim. The
+//! controller takes up volumes in the order of their changes, and writes the phase of a reserved volume when it takes
+//! the volume up. So when a probe has its phase, the controller has taken up all volumes that changed before the probe.
+//! One volume may have been in progress at that moment, and is taken up again. So two probes, one after the other,
+//! cover all volumes.
 //!
 //! The first row that holds applies.
 //!

@@ -20,7 +20,7 @@ use crate::run::view;
 
 /// The number of runs at one time.
 const MAX_CONCURRENT_RUNS: usize = 8;
-/// The time between two looks at a run.
+/// The time between two reads of a run.
 const POLL: Duration = Duration::from_millis(500);
 /// The time after which a run that does not start is given up. Its node or its image may be missing.
 const STUCK: Duration = Duration::from_secs(30);

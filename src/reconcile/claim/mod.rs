@@ -144,7 +144,7 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
 
 enum StepOutcome {
     Wait,
-    /// Ends the reconcile until it is the content's turn.
+    /// Ends the reconcile until it is the claim's turn.
     WaitingForSlot,
     /// Ends the reconcile for a while, unless an event arrives before.
     Later,

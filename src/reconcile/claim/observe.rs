@@ -101,7 +101,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.is_for_claim())
         .partition(|job| job.run_labels.operation == "delete");
-    // No attempt follows one that is in progress, and finding the next turn looks at all runs.
+    // No attempt follows one that is in progress, and the search for a free slot counts all runs.
     let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.is_over);
     let begins = !claim.is_bound() && !claim.deleting && !goes_on;
     let has_slot =

@@ -357,7 +357,7 @@ async fn execute(
     }
 }
 
-/// Returns the place of a run for a content.
+/// Returns the target of a run for a content.
 fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),

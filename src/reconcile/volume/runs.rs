@@ -186,7 +186,7 @@ pub(super) fn wait_for_slot(
     Some(wait)
 }
 
-/// Returns the place of the run. Each target has Jobs of its own, so that the success of one never counts for another.
+/// Returns the target of the run. Each target has Jobs of its own, so that the success of one never counts for another.
 pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),

@@ -1,4 +1,4 @@
-//! Batches that gather their members.
+//! Open batches, which collect their members.
 //!
 //! All of this state can be rebuilt from the stamps of claims and the batch annotations of volumes.
 
@@ -42,7 +42,7 @@ impl Batches {
     }
 }
 
-/// A batch whose Job is about to be created.
+/// An open batch: its members are being collected, and its Job is about to be created.
 #[derive(Debug)]
 struct OpenBatch {
     operation: Operation,
@@ -69,7 +69,7 @@ pub struct BatchEntry {
     pub member: Member,
     /// The request to the image.
     pub request: RunRequest,
-    /// The place of the run.
+    /// The target of the run.
     pub target: RunTarget,
     /// The recipe of the attempt.
     pub recipe: Arc<Recipe>,
@@ -391,7 +391,7 @@ impl Index {
         self.expected.iter_mut().filter(|(job, expected)| of(job, expected)).for_each(|(_, e)| e.since = since);
     }
 
-    /// Gathers again a batch whose Job may or may not have been created. Unless the Job becomes visible, it is created
+    /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
     /// again with the same members, except for those that leave meanwhile.
     pub fn collect_again(&mut self, name: &str, entries: Vec<BatchEntry>) {
         let Some(first) = entries.first() else { return };
@@ -450,7 +450,7 @@ impl Index {
         keys
     }
 
-    /// Forgets all gathering batches, because another replica leads now.
+    /// Forgets all open batches, because another replica leads now.
     pub(super) fn forget_open_batches(&mut self) {
         for (name, open) in std::mem::take(&mut self.batches.open) {
             open.entries.iter().for_each(|(entry, _)| drop(self.expected.remove(&entry.member.job_name(&name))));
@@ -458,7 +458,7 @@ impl Index {
         self.batches.refused.clear();
     }
 
-    /// Returns the gathering batches of a class of which a run has ended.
+    /// Returns the open batches of a class of which a run has ended.
     pub(super) fn open_batches_of(&self, ended: &Job) -> Vec<WorkItem> {
         let of_class = |open: &OpenBatch| {
             label_value(&open.class) == ended.run_labels.class && open.operation.as_str() == ended.run_labels.operation

@@ -58,9 +58,9 @@ impl Index {
             .collect()
     }
 
-    /// Takes a revision that is about to be deleted, so that no attempt begins with it. Returns false if one may have
-    /// begun that is not visible yet. If the revision stays, [`cancel_revision_deletion`](Self::cancel_revision_deletion) must
-    /// follow.
+    /// Begins the deletion of a revision, so that no attempt begins with it any more. Returns false if one may have
+    /// begun that is not visible yet. If the revision stays,
+    /// [`cancel_revision_deletion`](Self::cancel_revision_deletion) must follow.
     pub fn begin_revision_deletion(&mut self, hash: &str) -> bool {
         if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < REVISION_TTL) {
             return false;
@@ -71,8 +71,8 @@ impl Index {
         true
     }
 
-    /// Gives back a revision that was not deleted, or may not have been. It is used again, unless the watch says that
-    /// it is gone.
+    /// Cancels the deletion of a revision that was not deleted, or may not have been. The revision is used again,
+    /// unless the watch says that it is gone.
     pub fn cancel_revision_deletion(&mut self, hash: &str) -> Vec<WorkItem> {
         match self.revisions_being_deleted.remove(hash) {
             Some(revision) => self.change_revision(Change::Apply((hash.to_owned(), revision))),
@@ -80,7 +80,7 @@ impl Index {
         }
     }
 
-    /// Forgets a revision that was taken and is gone.
+    /// Forgets a revision whose deletion has begun and that is gone.
     pub fn forget_revision(&mut self, hash: &str) {
         self.revisions_being_deleted.remove(hash);
     }

@@ -1,6 +1,6 @@
 //! The fair queue: the items that wait for a slot, and whose turn is next.
 //!
-//! The items of one namespace that need the same node form a flow (`Lane`), in the order of their arrival. Runs that
+//! The items of one namespace that need the same node form a flow (`Flow`), in the order of their arrival. Runs that
 //! delete have flows of their own. The next slot goes to the namespace with the fewest runs, and among equals to the
 //! one that has waited longest for its turn. Within a namespace, runs that delete alternate with all others. So a
 //! namespace that asks for little does not wait behind one that asks for much, and a new claim does not wait for many
@@ -15,8 +15,8 @@ use super::WorkItem;
 /// The time after which an item that does not ask again has left.
 const ENTRY_TTL: Duration = Duration::from_secs(75);
 
-/// The number of namespaces whose turns are remembered. If there are more, their turns are forgotten as soon as nobody
-/// waits.
+/// The number of namespaces whose last dispatches are remembered. If there are more, the dispatches are forgotten as
+/// soon as nobody waits.
 const MAX_DISPATCHES: usize = 1000;
 
 /// A flow: the common properties of items that wait behind each other.
@@ -58,7 +58,7 @@ impl FreeSlots<'_> {
 pub(super) struct FairQueue {
     classes: BTreeMap<String, ClassQueue>,
     entries: HashMap<WorkItem, (String, Flow, u64)>,
-    /// The number for the next arrival or turn.
+    /// The number for the next arrival or dispatch.
     next: u64,
     /// The time when items that have left were last removed.
     swept: Duration,
@@ -67,8 +67,8 @@ pub(super) struct FairQueue {
 #[derive(Debug, Default)]
 struct ClassQueue {
     flows: BTreeMap<Flow, BTreeMap<u64, Waiting>>,
-    /// The last turn of each namespace. The first number is for runs that make or change something, the second for runs
-    /// that delete.
+    /// The last dispatch of each namespace. The first number is for runs that make or change something, the second for
+    /// runs that delete.
     dispatched: HashMap<String, [u64; 2]>,
 }
 
@@ -174,11 +174,11 @@ impl FairQueue {
     }
 }
 
-/// Hands out the free slots, one after another.
+/// The dispatch of the free slots, one after another.
 struct Dispatch<'a> {
     heads: Vec<Head<'a>>,
-    /// The flows by rank, the next turn first. A rank only falls, when another flow of the namespace has had a turn,
-    /// and is then computed again.
+    /// The flows by rank, the next to get a slot first. A rank only falls, when another flow of the namespace has got a
+    /// slot, and is then computed again.
     ranked: BinaryHeap<Reverse<(Rank, usize)>>,
     free: usize,
     for_pool: usize,
@@ -189,7 +189,7 @@ struct Dispatch<'a> {
 }
 
 /// The rank of a flow. Claims come before pools, then namespaces with the fewest runs, then those that wait longest.
-/// The wait counts from the namespace's last turn, or from the arrival of the first item, whichever was later.
+/// The wait counts from the namespace's last dispatch, or from the arrival of the first item, whichever was later.
 type Rank = (bool, usize, u64, u64);
 
 /// The first item of a flow, and those behind it.
@@ -203,7 +203,7 @@ struct Head<'a> {
 }
 
 impl<'a> Dispatch<'a> {
-    /// Makes the turns of a queue. An item that asks takes part with its number and flow, wherever it waits.
+    /// Begins the dispatch of a queue. An item that asks takes part with its number and flow, wherever it waits.
     fn new(
         queue: Option<&'a ClassQueue>,
         asks: Option<(u64, &'a WorkItem, &Flow)>,

@@ -272,8 +272,8 @@ impl Bug {
         }
     }
 
-    /// Returns the bug's answer in place of the API server's, if any. `seen` is the progress of the sender's watch of
-    /// the kind.
+    /// Returns the bug's answer in place of the API server's, if any. `observed` is the progress of the sender's watch
+    /// of the kind.
     pub fn answer(self, store: &Store, request: &Request, observed: usize) -> Option<Answer> {
         match (self, request.verb, request.kind) {
             (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {

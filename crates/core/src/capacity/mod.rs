@@ -1,7 +1,7 @@
 //! Free space for volumes, which the orchestrator publishes to the scheduler as CSIStorageCapacity objects.
 //!
-//! [`segment`] divides the cluster, [`fingerprint`] notices changes in a segment, [`decide`] chooses the steps, and [`run`]
-//! makes the Jobs.
+//! [`segment`] divides the cluster, [`fingerprint`] notices changes in a segment, [`decide`] chooses the steps, and
+//! [`run`] makes the Jobs.
 
 pub mod decide;
 pub mod fingerprint;

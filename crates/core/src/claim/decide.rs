@@ -51,8 +51,8 @@
 //!
 //! With `placement: selected-node` a run has a node before its Job exists, and the stamp records the node. The
 //! scheduler selects the node; or, where the class binds immediately and nobody selects one,
-//! [`choose`](crate::claim::nodes::choose_node) does. So the orchestrator knows on which nodes an attempt may leave storage,
-//! even if it never saw the pod.
+//! [`choose_node`](crate::claim::nodes::choose_node) does. So the orchestrator knows on which nodes an attempt may
+//! leave storage, even if it never saw the pod.
 //!
 //! If the storage of a data source is on one node, the copy is made on that node, whatever node is selected. The
 //! scheduler follows the volume.
@@ -228,7 +228,7 @@ pub enum Step {
     Refresh,
     /// Adds a finalizer to the data source: to the claim to copy, or to the content of the VolumeSnapshot.
     ProtectSource,
-    /// Creates the Job of the stamped attempt. In a batch, marks the claim as present.
+    /// Creates the Job of the stamped attempt. In a batch, records that the claim has arrived.
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
     Adopt {

@@ -58,7 +58,7 @@ impl ClassUsage {
 }
 
 /// Returns the reason why a quota allows no further volume of this size, for the claim's event. Returns `None` if all
-/// quotas allow it. `taken` must not contain the volume itself.
+/// quotas allow it. `usage` must not contain the volume itself.
 pub fn quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| share, usage, namespace, bytes)
 }

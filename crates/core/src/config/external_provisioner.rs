@@ -41,7 +41,7 @@ const LONGEST_TERM: Duration = Duration::from_secs(15 * 60);
 /// The state of a driver's external provisioner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalProvisioner {
-    /// The state is unknown, with the reason. Without a reason, nobody has looked yet.
+    /// The state is unknown, with the reason. Without a reason, nobody has listed the Leases yet.
     Unknown(Option<String>),
     /// Nobody renews the Lease.
     Gone,
@@ -56,7 +56,7 @@ pub enum ExternalProvisioner {
 
 impl ExternalProvisioner {
     /// Returns the reason why classes of the driver are not served, for the config's verdict. Returns `None` while
-    /// nobody has looked yet.
+    /// nobody has listed the Leases yet.
     pub fn blocking_reason(&self, driver: &str, classes: &[&String]) -> Option<String> {
         let classes = classes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
         match self {
@@ -112,7 +112,7 @@ pub struct ExternalProvisioners {
     none: bool,
 }
 
-/// The result of looking at the Leases of one driver.
+/// The result of a check of the Leases of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseCheck {
     /// The state of the external provisioner.
@@ -252,7 +252,7 @@ impl LeaseWatch {
     }
 }
 
-/// Returns the result for a program that looks only once, by its clock, in seconds since 1970. Allows for clocks that
+/// Returns the result for a program that checks only once, by its clock, in seconds since 1970. Allows for clocks that
 /// differ.
 pub fn check_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> LeaseCheck {
     let recent = |lease: &&Lease| {

@@ -1,7 +1,7 @@
 //! Findings: objects that are orphaned or stuck.
 //!
-//! [`find`] is a pure function from a [`ClusterObservation`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
-//! with lists of its backends.
+//! [`find`] is a pure function from a [`ClusterObservation`] of the cluster to [`Finding`]s. [`backend`] compares the
+//! cluster with lists of its backends.
 //!
 //! [`FindingKind`] says when each kind is found.
 
@@ -194,7 +194,7 @@ pub struct ClusterObservation {
     pub deep: bool,
 }
 
-/// A snapshot, indexed for the checks.
+/// An observation of the cluster, indexed for the checks.
 struct Lookups<'a> {
     s: &'a ClusterObservation,
     now: i64,

@@ -1,18 +1,18 @@
-//! Sightings tell lasting findings from passing states: a lasting finding is seen in each look for some time.
+//! The tracker distinguishes lasting findings from passing states: every search finds a lasting one for some time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Finding, FindingKind, FindingObject};
 
-/// One finding over several looks.
+/// One finding over several searches.
 #[derive(Clone, Debug)]
 pub struct TrackedFinding {
-    /// The finding, as of the last look.
+    /// The finding, as of the last search.
     pub finding: Finding,
     /// The finding was seen long enough without a break.
     pub confirmed: bool,
-    /// The finding has become settled in this look.
+    /// This search has confirmed the finding.
     pub new: bool,
 }
 
@@ -22,15 +22,15 @@ struct FirstSeen {
     confirmed: bool,
 }
 
-/// The findings of earlier looks.
+/// The findings of earlier searches.
 #[derive(Debug, Default)]
 pub struct FindingTracker {
     first_seen: BTreeMap<(FindingKind, FindingObject), FirstSeen>,
 }
 
 impl FindingTracker {
-    /// Takes the findings of a look at a moment. `most` limits the time for which a finding must be seen, for callers
-    /// that look more often. Findings that are missing in this look are forgotten.
+    /// Adds the findings of a search at a moment. `most` limits the time for which a finding must be seen, for callers
+    /// that search more often. Forgets findings that are missing in this search.
     pub fn track(&mut self, findings: Vec<Finding>, moment: Duration, most: Duration) -> Vec<TrackedFinding> {
         let before = std::mem::take(&mut self.first_seen);
         let mut sightings = Vec::new();
@@ -49,7 +49,7 @@ impl FindingTracker {
         sightings
     }
 
-    /// Forgets all earlier looks, because another process leads.
+    /// Forgets all earlier searches, because another process leads.
     pub fn forget(&mut self) {
         self.first_seen.clear();
     }

@@ -1,5 +1,5 @@
-//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]) as decisions see
-//! them.
+//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]) as
+//! decisions see them.
 
 pub mod api;
 
@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub uid: String,
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The volume is terminating.
+    /// The VolumeSnapshot is terminating.
     pub deleting: bool,
     /// The finalizers of the VolumeSnapshot.
     pub finalizers: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Status {
 }
 
 impl Snapshot {
-    /// Checks whether the volume has the orchestrator's finalizer.
+    /// Checks whether the VolumeSnapshot has the orchestrator's finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
@@ -117,17 +117,17 @@ pub struct Provenance {
 /// A VolumeSnapshotContent, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
     /// The UID of the object.
     pub uid: String,
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The time of the volume's creation, in seconds since 1970.
+    /// The time of the content's creation, in seconds since 1970.
     pub created: i64,
-    /// The volume is terminating.
+    /// The content is terminating.
     pub deleting: bool,
-    /// All finalizers of the volume.
+    /// All finalizers of the content.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
     pub instance: Option<String>,
@@ -172,7 +172,7 @@ impl Content {
             && self.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
     }
 
-    /// Checks whether the volume has the orchestrator's finalizer.
+    /// Checks whether the content has the orchestrator's finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
@@ -213,7 +213,7 @@ impl Content {
 /// A VolumeSnapshotClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
     /// The driver of the class.
     pub driver: String,

@@ -1,5 +1,5 @@
-//! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the modify run
-//! that may change them. Each is JSON in an annotation.
+//! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the
+//! modify run that may change them. Each is JSON in an annotation.
 
 use flex_contract::exit::Failure;
 

@@ -23,7 +23,7 @@ use crate::object::{ObjectName, hash};
 /// The failure of a member about which the image said nothing.
 const NO_OUTCOME_MESSAGE: &str = "the run was for several, and ended before it told how this one ended";
 
-/// The subject of a member.
+/// The object of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberObject {

@@ -41,7 +41,7 @@ const TOKEN_SECONDS: i64 = 600;
 const TMP_VOLUME: &str = "flex-tmp";
 pub(super) const TMP_DIR: &str = "/tmp";
 
-/// The place and the subject of a run.
+/// The target of a run: where its Job and its pod are, and the object that it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTarget {
     /// The namespace of the Job.

@@ -102,8 +102,8 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
         observed.extend(directories.iter().map(|directory| of_directory(&mount, directory)));
     }
     observed.extend(others);
-    // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place. The
-    // mount by `subPath` is still what the image works on: it follows no link out of the storage.
+    // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place.
+    // The mount by `subPath` is still what the image works on: it follows no link out of the storage.
     for (number, path) in existing.into_iter().enumerate() {
         let name = format!("flex-existing-{number}");
         let on_node = HostPathVolumeSource { path, type_: Some("Directory".into()) };
@@ -278,8 +278,8 @@ mod tests {
         paths
     }
 
-    /// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim would start on it, and lose sight of the
-    /// loss.
+    /// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim would start on it, and lose
+    /// sight of the loss.
     #[test]
     fn a_directory_that_was_lost_is_not_made_again() {
         use Operation::{Delete, DeleteSnapshot, Expand, Modify, Provision, Snapshot};

@@ -6,8 +6,8 @@ use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
-/// Builds a request of a class, still without a claim, volume or snapshot. `run` is the number of the attempt and the
-/// time when it began, RFC 3339.
+/// Builds a request of a class, still without a claim, volume or snapshot. `ts`, RFC 3339, is the time when the attempt
+/// began.
 pub fn of_class(
     operation: Operation,
     recipe: &Recipe,
@@ -52,8 +52,8 @@ pub fn of_class(
     }
 }
 
-/// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume can
-/// still be deleted.
+/// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume
+/// can still be deleted.
 pub fn with_attributes(request: RunRequest, attributes: &Attributes, recipe: &Recipe) -> RunRequest {
     let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
     match attributes.over(recipe) {

@@ -25,8 +25,8 @@
 //! | 15 | | the delete run is absent, stuck by a config that has changed, failed, or done | [`Step::StartDelete`], [`Step::RemoveJob`], [`Step::RecordFailure`], or [`Step::MarkNodeClean`]; after the last node [`Step::DeleteVolume`] |
 //! | 16 | must be deleted | is terminating and not held any more | nothing: finalizers of others keep it |
 //!
-//! [`nodes_to_clean`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where attempts
-//! before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
+//! [`nodes_to_clean`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where
+//! attempts before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
 
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;

@@ -25,7 +25,7 @@
 //! A failure counts for its own target only. Another request, also a smaller one, is tried at once, and so is another
 //! recipe. A change of the request does not stop a run in progress, because half a resize is worse than a whole one.
 //!
-//! When the claim is gone, [`stopping`] comes before anything else is done with the volume.
+//! When the claim is gone, `Runs::stopping` ends all runs before anything else is done with the volume.
 
 use std::sync::Arc;
 

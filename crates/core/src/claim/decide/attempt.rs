@@ -195,7 +195,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
 
 /// Decides row 21. The PV controller calls a claim Lost if the binding is complete before its cache has the volume with
 /// the claim, and its caches may lag by any time. The volume's phase shows that the cache has the volume. Nobody else
-/// writes the phase before a [sync probe](crate::marker) has shown this.
+/// writes the phase before a [sync probe](crate::sync_probe) has shown this.
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.binding {
@@ -368,8 +368,8 @@ fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     o.has_revision && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }
 
-/// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never existed,
-/// so that the attempt has left nothing.
+/// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
+/// existed, so that the attempt has left nothing.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
     record_start(o, class, cause, kind, now, kind == Failure::Never)
 }
