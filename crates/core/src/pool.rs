@@ -152,13 +152,13 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
 
 /// Removes duplicate steps.
 fn once(steps: Vec<Step>) -> Vec<Step> {
-    let mut observed = Vec::new();
+    let mut distinct = Vec::new();
     for step in steps {
-        if !observed.contains(&step) {
-            observed.push(step);
+        if !distinct.contains(&step) {
+            distinct.push(step);
         }
     }
-    observed
+    distinct
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
 use super::observe::{Confirmed, Observation};
-use super::{StepOutcome, observed, provision_name, serving};
+use super::{StepOutcome, delete_name, observed, provision_name, scope, serving};
 use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
@@ -16,7 +16,9 @@ use crate::model::claim::Stamp;
 use crate::model::claim::volume_id;
 use crate::reconcile::context::{Context, refused_job};
 use crate::reconcile::data_source;
+use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch::{Member, MemberObject};
+use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::state::Cause;
 use crate::state::index::{BatchEntry, Index, SlotRequest, WorkItem};
@@ -165,4 +167,61 @@ async fn fail(
 fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
     let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
     labels.iter().filter(|(key, _)| tells(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Starts a delete run for what attempts of a claim without a volume have left.
+pub(super) async fn start_delete(
+    context: &Context,
+    claim: &Claim,
+    s: &Observation,
+    attempt: u32,
+    (node, elsewhere): (String, bool),
+) -> Result<StepOutcome, WriteError> {
+    let allowed = match serving(claim, &s.classes) {
+        ServedClass::Ours(class) => class.allowed.json(),
+        ServedClass::NotOurs => String::new(),
+    };
+    let Some(recipe) = s.delete_recipe.clone() else { return Ok(StepOutcome::Wait) };
+    // Some backends tell which volume they made only to a client that sends the same request again.
+    let asked = match &s.original {
+        None => data_source::SourceRequest::default(),
+        Some(original) => match original.request(context, claim).await {
+            Err(WriteError::Conflict(_)) => data_source::SourceRequest::default(),
+            asked => asked?,
+        },
+    };
+    let again = Attempt {
+        number: attempt,
+        ts: context.timestamp(),
+        node: node.clone(),
+        topology: Default::default(),
+        class_topologies: allowed,
+        clone_of: asked.clone_of,
+        snapshot: asked.snapshot,
+        attributes: s.attributes.clone().unwrap_or_default(),
+    };
+    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
+    let target = RunTarget {
+        namespace: recipe.config.namespace.clone(),
+        scope: scope(&node).to_owned(),
+        node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
+        ..RunTarget::default()
+    };
+    let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
+    if context.wait_for_slot(&delete_name(claim, &s.node_states), &slot_request, &recipe).is_some() {
+        return Ok(StepOutcome::WaitingForSlot);
+    }
+    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    match start_delete_job(context, &recipe, &request, target, failure).await? {
+        None => Ok(StepOutcome::JobCreated),
+        Some(cause) => {
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
+            let message = format!("deleting what an attempt left behind: {}", failure.message);
+            context.emit(
+                ObjectRef::claim(claim),
+                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
+            );
+            Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+        }
+    }
 }

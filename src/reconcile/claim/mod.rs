@@ -11,7 +11,7 @@ use std::time::Duration;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
-use self::attempt::{stamp, start_run};
+use self::attempt::{stamp, start_delete, start_run};
 use self::observe::{Confirmed, Observation, observe};
 use self::pooled::{assign, stamp_of_ready, time_since_creation};
 use self::unstarted::has_never_started;
@@ -19,7 +19,6 @@ use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
 use crate::claim::decide::{Candidate, Decision, NewEvent, Observed, ServedClass, Step, cleanup_node, decide};
-use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, Classes};
 use crate::limits;
 use crate::model::claim::Claim;
@@ -28,9 +27,7 @@ use crate::node::{NodeState, NodeStates};
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
 use crate::reconcile::data_source;
-use crate::reconcile::delete_run::start_delete_job;
-use crate::run::failure::LastFailure;
-use crate::run::job::{self, RunTarget};
+use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
 
@@ -454,60 +451,4 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 fn attributes_of_last_run(s: &Observation) -> Attributes {
     let last = s.jobs.iter().max_by_key(|job| job.run_labels.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
-}
-
-async fn start_delete(
-    context: &Context,
-    claim: &Claim,
-    s: &Observation,
-    attempt: u32,
-    (node, elsewhere): (String, bool),
-) -> Result<StepOutcome, WriteError> {
-    let allowed = match serving(claim, &s.classes) {
-        ServedClass::Ours(class) => class.allowed.json(),
-        ServedClass::NotOurs => String::new(),
-    };
-    let Some(recipe) = s.delete_recipe.clone() else { return Ok(StepOutcome::Wait) };
-    // Some backends tell which volume they made only to a client that sends the same request again.
-    let asked = match &s.original {
-        None => data_source::SourceRequest::default(),
-        Some(original) => match original.request(context, claim).await {
-            Err(WriteError::Conflict(_)) => data_source::SourceRequest::default(),
-            asked => asked?,
-        },
-    };
-    let again = Attempt {
-        number: attempt,
-        ts: context.timestamp(),
-        node: node.clone(),
-        topology: Default::default(),
-        class_topologies: allowed,
-        clone_of: asked.clone_of,
-        snapshot: asked.snapshot,
-        attributes: s.attributes.clone().unwrap_or_default(),
-    };
-    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
-    let target = RunTarget {
-        namespace: recipe.config.namespace.clone(),
-        scope: scope(&node).to_owned(),
-        node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
-        ..RunTarget::default()
-    };
-    let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
-    if context.wait_for_slot(&delete_name(claim, &s.node_states), &slot_request, &recipe).is_some() {
-        return Ok(StepOutcome::WaitingForSlot);
-    }
-    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    match start_delete_job(context, &recipe, &request, target, failure).await? {
-        None => Ok(StepOutcome::JobCreated),
-        Some(cause) => {
-            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
-            let message = format!("deleting what an attempt left behind: {}", failure.message);
-            context.emit(
-                ObjectRef::claim(claim),
-                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
-            );
-            Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
-        }
-    }
 }

@@ -68,8 +68,8 @@ impl Index {
     /// Returns all pools that are configured, or of which volumes are left.
     pub(super) fn pool_keys(&self) -> Vec<WorkItem> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
-        let leftovers = self.pools.pooled.keys().chain(self.pools.requests.keys());
-        let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(leftovers).collect();
+        let remaining = self.pools.pooled.keys().chain(self.pools.requests.keys());
+        let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(remaining).collect();
         all.into_iter().map(|class| pool_key(class)).collect()
     }
 
@@ -314,7 +314,7 @@ impl Index {
         let coming = self.pools.drained.get(class).map_or(0, BTreeSet::len);
         let taken = self.usage(class).all;
         let share = recipe.as_ref().map(|recipe| recipe.quota).unwrap_or_default();
-        let leftovers =
+        let remaining =
             |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
         let has_waiting_claims = kept_out > 0 || self.has_waiting_claims(class);
         let steps = pool::decide(&Observed {
@@ -324,7 +324,7 @@ impl Index {
             claims_blocked_by_pool: kept_out.saturating_sub(coming),
             has_waiting_claims,
             volumes_free: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
-            bytes_free: share.bytes.map(|most| leftovers(most, taken.bytes)),
+            bytes_free: share.bytes.map(|most| remaining(most, taken.bytes)),
         });
         let waits = has_waiting_claims && pool.is_some();
         Some((recipe, steps, waits))
@@ -376,7 +376,7 @@ impl Index {
         }
         let class = recipe.class.as_str();
         let mut taken = self.usage(class);
-        self.pooled_volumes_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
+        self.pooled_volumes_of(class).for_each(|volume| taken.subtract("", self.bytes_of(volume)));
         let claims = self.quota_waiters.of(class).filter_map(|key| match key {
             WorkItem::Claim(name) => self.claims.get(name),
             _ => None,

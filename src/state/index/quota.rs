@@ -65,7 +65,7 @@ impl QuotaLedger {
         if let Some(before) = self.charges.remove(&unit)
             && let Some(usage) = self.usage.get_mut(&before.class)
         {
-            usage.take(&before.namespace, before.bytes);
+            usage.subtract(&before.namespace, before.bytes);
             if usage.all.volumes == 0 {
                 self.usage.remove(&before.class);
             }
@@ -139,7 +139,7 @@ impl Index {
         for charge in
             without.iter().filter_map(|unit| self.ledger.charges.get(unit)).filter(|charge| charge.class == class)
         {
-            taken.take(&charge.namespace, charge.bytes);
+            taken.subtract(&charge.namespace, charge.bytes);
         }
         taken
     }
@@ -351,7 +351,7 @@ impl Index {
                 if own.is_none() && recipe.quota.volumes.is_some_and(|most| usage.all.volumes >= most) {
                     continue;
                 }
-                own.into_iter().for_each(|charge| usage.take(&charge.namespace, charge.bytes));
+                own.into_iter().for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
                 if self.quota_error_of(claim, recipe, &usage).is_some() {
                     own.into_iter().for_each(|charge| usage.add(&charge.namespace, charge.bytes));
                     continue;

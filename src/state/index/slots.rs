@@ -125,9 +125,9 @@ impl Index {
 
     /// Counts the runs of a class, by its label value, that make pooled volumes.
     fn pool_runs(&self, class: &str, now: Duration) -> usize {
-        let observed = self.visible_runs(class).flat_map(|job| job.claims());
-        let observed = observed.filter(|name| is_pool_request_name(name, &self.identity.namespace)).count();
-        observed + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
+        let visible = self.visible_runs(class).flat_map(|job| job.claims());
+        let visible = visible.filter(|name| is_pool_request_name(name, &self.identity.namespace)).count();
+        visible + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
     }
 
     /// Returns the namespaces of the users for whom a Job runs, one for each volume or snapshot.

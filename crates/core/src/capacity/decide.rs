@@ -314,13 +314,13 @@ pub fn refused(
 }
 
 /// Decides rows 5 to 8: returns the time at which the segment's next run is due.
-fn due(source: &CapacitySource, record: Option<&CapacityRecord>, saw: &str, now: i64) -> i64 {
+fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> i64 {
     let Some(record) = record else { return now };
     let refresh = source.recipe.capacity_interval;
     let changed = record.config != source.recipe.version();
     let wait = match record.failures {
         _ if changed => refresh.pause,
-        0 if record.fingerprint != saw => refresh.pause,
+        0 if record.fingerprint != fingerprint => refresh.pause,
         0 => refresh.interval,
         failures => refresh.pause.saturating_mul(1 << failures.min(16)).min(refresh.interval),
     };

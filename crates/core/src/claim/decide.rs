@@ -62,6 +62,7 @@
 mod adoption;
 mod attempt;
 mod data_source;
+mod failed;
 mod leaving;
 mod placement;
 mod pooled;
@@ -71,8 +72,8 @@ use flex_contract::names::{self, reason};
 use flex_contract::reason::Reason;
 
 use self::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_deleted_here};
-pub use self::attempt::failed_start;
 use self::attempt::pending;
+pub use self::failed::failed_start;
 use self::leaving::{deleting, leaving, wait_for_processes};
 pub use self::placement::{cleanup_node, last_node, run_node};
 use self::pooled::{backfill_stamp, complete_pool_request};

@@ -36,7 +36,7 @@ pub struct ClassUsage {
 
 impl ClassUsage {
     /// Subtracts a volume that was added.
-    pub fn take(&mut self, namespace: &str, bytes: u64) {
+    pub fn subtract(&mut self, namespace: &str, bytes: u64) {
         let one = |usage: &mut Usage| {
             usage.volumes = usage.volumes.saturating_sub(1);
             usage.bytes = usage.bytes.saturating_sub(u128::from(bytes));

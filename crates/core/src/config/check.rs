@@ -421,12 +421,12 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
 
 /// Checks that each entry of a list has the field by which it is known. No two entries may have the same value.
 fn each_once<'a>(list: &str, field: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), String> {
-    let mut observed = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for key in keys {
         if key.is_empty() {
             return Err(format!("has an entry of `{list}` without `{field}`; write one, or remove the entry"));
         }
-        if !observed.insert(key) {
+        if !seen.insert(key) {
             return Err(format!("has two entries of `{list}` with `{field}: {key}`; keep one"));
         }
     }

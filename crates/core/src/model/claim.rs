@@ -26,19 +26,19 @@ pub const MAX_VOLUME_GENERATIONS: u32 = 16;
 
 /// Returns the volume id of a claim's runs after other claims have taken so many volumes. The first id is the claim's
 /// UID. The others are UUIDs derived from it, so that nobody can make a claim's runs name the volume of another claim.
-pub fn volume_id(uid: &str, claimed_by_other: u32) -> String {
+pub fn volume_id(uid: &str, generation: u32) -> String {
     use sha2::Digest;
-    if claimed_by_other == 0 {
+    if generation == 0 {
         return uid.to_owned();
     }
-    let digest = sha2::Sha256::digest(format!("{uid}/{claimed_by_other}"));
+    let digest = sha2::Sha256::digest(format!("{uid}/{generation}"));
     let bytes = digest.as_slice().first_chunk::<16>().expect("SHA-256 has 32 bytes");
     uuid::Uuid::new_v8(*bytes).to_string()
 }
 
 /// Returns all volume ids of a claim, the current one last.
-pub fn volume_ids(uid: &str, claimed_by_other: u32) -> impl DoubleEndedIterator<Item = String> {
-    (0..=claimed_by_other.min(MAX_VOLUME_GENERATIONS)).map(move |claimed_by_other| volume_id(uid, claimed_by_other))
+pub fn volume_ids(uid: &str, generation: u32) -> impl DoubleEndedIterator<Item = String> {
+    (0..=generation.min(MAX_VOLUME_GENERATIONS)).map(move |generation| volume_id(uid, generation))
 }
 
 /// Reads the volume generation from a claim's annotations.
@@ -211,8 +211,8 @@ pub fn nodes(annotation: Option<&str>) -> Vec<String> {
 
 /// Removes duplicates, and keeps the order.
 fn distinct(items: Vec<String>) -> Vec<String> {
-    let mut observed = std::collections::BTreeSet::new();
-    items.into_iter().filter(|item| observed.insert(item.clone())).collect()
+    let mut seen = std::collections::BTreeSet::new();
+    items.into_iter().filter(|item| seen.insert(item.clone())).collect()
 }
 
 impl From<&PersistentVolumeClaim> for Claim {

@@ -18,7 +18,7 @@
 //! | 11 | terminating | its node is gone | by `node-gone`: an event; [`Step::RemoveFinalizer`]; or as the next row, on another node |
 //! | 12 | terminating | the delete-snapshot run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::RemoveFinalizer`] |
 //! | 13 | of an existing snapshot, or begun | it is not held | [`Step::AddFinalizer`] |
-//! | 13 | of an existing snapshot | it is not ready | [`Step::MarkReady`] |
+//! | 13a | of an existing snapshot | it is not ready | [`Step::MarkReady`] |
 //! | 14 | ready | it is kept for claims that are restored or abandoned | [`Step::UnprotectSource`] |
 //! | 15 | ready | a snapshot Job has ended | [`Step::RemoveJob`] |
 //! | 16 | not ready | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |

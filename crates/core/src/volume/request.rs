@@ -25,15 +25,15 @@ pub fn request(
         claim_uuid: volume.id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         claim: ClaimRef {
-            namespace: check_request_size(reference.name.namespace),
-            name: check_request_size(reference.name.name),
-            uid: check_request_size(reference.uid),
+            namespace: env_text(reference.name.namespace),
+            name: env_text(reference.name.name),
+            uid: env_text(reference.uid),
         },
-        storage_class: check_request_size(volume.class.clone()),
+        storage_class: env_text(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
-        access_modes: volume.access_modes.iter().cloned().map(check_request_size).collect(),
-        volume_mode: check_request_size(volume.volume_mode.clone()),
-        reclaim_policy: check_request_size(volume.reclaim_policy.clone()),
+        access_modes: volume.access_modes.iter().cloned().map(env_text).collect(),
+        volume_mode: env_text(volume.volume_mode.clone()),
+        reclaim_policy: env_text(volume.reclaim_policy.clone()),
         node_name: node.to_owned(),
         volume_source: source,
         ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
@@ -59,6 +59,6 @@ pub fn modify(request: RunRequest, volume: &Volume, recipe: &Recipe, attributes:
 
 /// Returns a text that somebody wrote on a volume, or an empty text if no environment variable can hold it. The
 /// deletion continues without it.
-fn check_request_size(text: String) -> String {
+fn env_text(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }

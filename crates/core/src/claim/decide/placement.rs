@@ -100,8 +100,8 @@ pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
 
 /// Checks whether the scheduler can find another node for the claim.
 pub(super) fn can_reschedule(o: &Observed<'_>, class: &Class) -> bool {
-    let required_node = recipe(o).is_some_and(|recipe| required_node(o, recipe).is_some());
-    class.binding == BindingMode::WaitForFirstConsumer && !required_node
+    let has_required_node = recipe(o).is_some_and(|recipe| required_node(o, recipe).is_some());
+    class.binding == BindingMode::WaitForFirstConsumer && !has_required_node
 }
 
 /// Asks the scheduler for another node if the selected one is gone, or if the class does not allow it.
