@@ -288,7 +288,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         Some(id) if !is_run_id(id) => return needs_manual_cleanup("its volume id is not one that a run can have"),
         Some(id) if volume.name != names::pv_name(id) => {
             return needs_manual_cleanup(&format!(
-                "it is not named {}, as the volume with the id {id} is",
+                "its name is not {}, which is the name of the volume with the id {id}",
                 names::pv_name(id)
             ));
         }

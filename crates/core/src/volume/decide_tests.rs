@@ -348,12 +348,12 @@ fn row_10_what_is_not_known_is_not_deleted() {
 fn row_10_a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
-        world(misnamed.clone(), claim).waits(&format!("it is not named pvc-{ID}"));
+        world(misnamed.clone(), claim).waits(&format!("its name is not pvc-{ID}"));
     }
     let born = Volume { volume_id: None, provenance: None, ..misnamed };
-    world(born, ClaimState::Elsewhere).waits(&format!("it is not named pvc-{ID}"));
+    world(born, ClaimState::Elsewhere).waits(&format!("its name is not pvc-{ID}"));
     let another = Volume { volume_id: Some("another".into()), ..volume("Delete") };
-    world(another, ClaimState::Gone).waits("it is not named pvc-another");
+    world(another, ClaimState::Gone).waits("its name is not pvc-another");
 }
 
 #[test]

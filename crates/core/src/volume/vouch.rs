@@ -59,18 +59,15 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
         Some(id) if volume.name == names::pv_name(id) => {}
         id => {
             let id = id.unwrap_or("none");
-            return Err(format!(
-                "its id is {id}, and it is not named {}, as the volume of that id is",
-                names::pv_name(id)
-            ));
+            return Err(format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id)));
         }
     }
     if record.class != volume.class {
-        return Err(format!("its record is of class {}, the volume of class {}", record.class, volume.class));
+        return Err(format!("its record names class {}, but the volume has class {}", record.class, volume.class));
     }
     if !configs.identity.config_namespaces.contains(&record.config.namespace) {
         return Err(format!(
-            "its record names the config {}, and {} is no config namespace of this orchestrator",
+            "its record names the config {}, but {} is not a config namespace of this orchestrator",
             record.config, record.config.namespace
         ));
     }
@@ -105,7 +102,7 @@ fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) ->
         _ => None,
     };
     let Some(now) = now.filter(|now| now.record.config == record.config) else {
-        return Some(format!("class {} is not served by the config {} now", record.class, record.config));
+        return Some(format!("the config {} does not serve class {} now", record.config, record.class));
     };
     let keys = |record: &EffectiveConfig| {
         let keys = record.data.keys().filter(|key| keys::is_key(key)).cloned();

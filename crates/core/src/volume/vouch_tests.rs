@@ -90,7 +90,7 @@ fn a_record_that_differs_in_what_is_run_or_trusted_needs_a_word() {
     assert!(why.contains("secret-env"), "{why}");
     let other_image = restored(&record(&[("image", "stranger/image")]), |_| {});
     assert!(said(&other_image, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("image")));
-    assert!(said(&volume, None, &[]).unwrap().is_some_and(|why| why.contains("not served")));
+    assert!(said(&volume, None, &[]).unwrap().is_some_and(|why| why.contains("does not serve")));
     let kept = record(&[("secret-env", "password-of-others")]).hash();
     assert_eq!(said(&volume, Some(&[]), &[kept]), Ok(None), "a version that the orchestrator itself keeps");
 }
@@ -102,7 +102,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
         let why = said(&volume, Some(&[]), &[]).unwrap_err();
         assert!(why.contains(says), "{says}: {why}");
     };
-    refused(&|o| o["metadata"]["annotations"][names::VOLUME_ID] = json!("another"), "not named");
+    refused(&|o| o["metadata"]["annotations"][names::VOLUME_ID] = json!("another"), "is named");
     refused(&|o| o["spec"]["storageClassName"] = json!("gold"), "class");
     refused(&|o| o["metadata"]["labels"][names::LABEL_INSTANCE] = json!("other"), "another orchestrator");
     refused(&|o| o["metadata"]["annotations"][names::PROVENANCE] = json!("{"), "cannot be read");
@@ -114,7 +114,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     refused(&source, "volume-sources");
     let elsewhere = EffectiveConfig { config: ObjectName::new("strangers", "c"), ..record(&[]) };
     let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
-    assert!(why.contains("no config namespace"), "{why}");
+    assert!(why.contains("not a config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");
     let marked = restored(&record(&[]), |o| {
         let mark =
