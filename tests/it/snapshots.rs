@@ -95,7 +95,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     ring.snapshot("refused", "plain").await;
     ring.snapshot_says(
         "refused",
-        "admin/cannot does not declare that its image can do that (`capabilities: snapshot`)",
+        "admin/cannot does not declare that its image can make snapshots (`capabilities: snapshot`)",
     )
     .await;
     ring.snapshot_from("nameless", Value::Null, json!({ "persistentVolumeClaimName": "plain" })).await;
@@ -299,7 +299,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
     ring.snapshot("refused", "plain").await;
-    ring.snapshot_says("refused", "does not declare that its image can do that").await;
+    ring.snapshot_says("refused", "does not declare that its image can make snapshots").await;
     at_rest(&ring, "refused").await;
     ring.snapshot("early", "nothing").await;
     ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "does not exist; the provisioner waits for it").await;

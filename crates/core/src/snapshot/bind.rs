@@ -207,7 +207,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
         return refused(
             o,
             format!(
-                "the VolumeSnapshotContent {name} was made for another snapshot; you can only name a content with a snapshotHandle"
+                "the VolumeSnapshotContent {name} was made for another snapshot; a VolumeSnapshot can only name a content that has a snapshotHandle"
             ),
         );
     }

@@ -343,7 +343,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
             Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, message)
         }
         (NodeState::Gone, NodeGone::Hold) => needs_manual_cleanup(&format!(
-            "node {node}, which stores it, is gone; the provisioner deletes it when the node is back, or set `node-gone` in the provisioner config"
+            "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
         )),
     }
 }
@@ -399,14 +399,14 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
     let source = o.source.as_ref().map_err(String::clone)?;
     if !source.recipe.can(CAPABILITY) {
         return Err(format!(
-            "no snapshot can be made: the provisioner config {} does not declare that its image can do that (`capabilities: {CAPABILITY}`)",
+            "no snapshot can be made: the provisioner config {} does not declare that its image can make snapshots (`capabilities: {CAPABILITY}`)",
             source.recipe.config
         ));
     }
     let begun = o.content.made_by().filter(|made_by| made_by.volume_id != source.provenance.volume_id);
     if let Some(made_by) = begun {
         return Err(format!(
-            "a run was started to snapshot the volume {}, whose claim is gone, and another claim now has its name: delete the VolumeSnapshot, and make a new one",
+            "a run began to snapshot the volume {}, but its claim is gone, and another claim now has that name; delete the VolumeSnapshot, and create a new one",
             made_by.pv_name
         ));
     }

@@ -268,7 +268,7 @@ fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     assert_eq!(world(NodeState::Missing, NodeGone::Hold).step(), Step::ConfirmNode { node: NODE.into() });
-    world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores it, is gone");
+    world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
     assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(), Step::Nothing);
     assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(), Step::RemoveFinalizer);
     let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
@@ -335,7 +335,7 @@ fn row_19_what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_n
             (w.is_protected, w.fresh) = (kept, true);
         });
         assert!(matches!(world.step(), Step::Report { .. }), "{:?}", world.step());
-        world.says("snapshot the volume pvc-old, whose claim is gone");
+        world.says("snapshot the volume pvc-old, but its claim is gone");
     }
 }
 
@@ -344,7 +344,10 @@ fn row_19_what_can_not_begin_is_said_once_in_the_status() {
     type Spoilt = fn(&mut World);
     let cases: [(Spoilt, &str); 3] = [
         (|w| w.source = Err("claim team/a is not bound".into()), "is not bound"),
-        (|w| w.able = false, "admin/silver does not declare that its image can do that (`capabilities: snapshot`)"),
+        (
+            |w| w.able = false,
+            "admin/silver does not declare that its image can make snapshots (`capabilities: snapshot`)",
+        ),
         (|w| w.is_terminating = true, "is being deleted"),
     ];
     for (change, says) in cases {
