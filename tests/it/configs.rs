@@ -84,7 +84,9 @@ async fn slips_are_told_with_the_verdict_and_an_account_that_is_missing_by_the_d
     let data = [("timout", "1m"), ("password", "x"), ("server", "nas "), ("service-account-name", "maker")];
     ring.config("slip", "slip", &data).await;
     let said = verdict(&ring, "slip", "ok").await;
-    for part in ["timout: is no key", "did you mean `timeout`?", "password: reads like a secret", "server: ends with"] {
+    for part in
+        ["timout: is not a key", "did you mean `timeout`?", "password: reads like a secret", "server: ends with"]
+    {
         assert!(said.contains(part), "{part}: {said}");
     }
     let missing = async || {

@@ -303,7 +303,7 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
         ("capacity-interval", "1s..2s"),
     ];
     ring.config("csi", "", &data).await;
-    verdict(ring, "csi", "left to its external provisioner (delayed, gold), which is at work: sidecar-0 holds").await;
+    verdict(ring, "csi", "(delayed, gold) to the external provisioner, which is at work: sidecar-0 holds").await;
     ring.claim("first", "gold").await;
     ring.claim_when("first", "is the driver's", |claim| {
         annotation(claim, names::STORAGE_PROVISIONER).as_deref() == Some("csi.test")

@@ -180,7 +180,7 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
     .await;
     for label in ["storageclass", "storage_class", "storageClass"] {
         let said = config(json!({ "type": "provisioner-config", label: "c" }), data.clone());
-        says(&said, &[&format!("ConfigMap admin/a: the label {label} is not looked at"), "is storage-class"]);
+        says(&said, &[&format!("ConfigMap admin/a: the label {label} has no effect"), "is storage-class"]);
     }
     let said = config(json!({ "storage-class": "c" }), data.clone());
     says(&said, &["does not see it without a label type; write type: provisioner-config"]);

@@ -57,7 +57,7 @@ pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "copies",
         kind: PolicyKind::Mutating,
-        without: "copied claims bear the stamp of the original until it is replaced",
+        without: "copied claims have the stamp of the original until the orchestrator replaces it",
     },
     Policy {
         name: "claims",
@@ -67,7 +67,7 @@ pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "volumes",
         kind: PolicyKind::Validating,
-        without: "who may change volumes can change what the provisioner wrote on them",
+        without: "anybody who may change volumes can change what the provisioner wrote on them",
     },
     Policy {
         name: "images",
@@ -77,7 +77,7 @@ pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "configs",
         kind: PolicyKind::Warning,
-        without: "who applies a provisioner config with a slip in its labels or keys is not told so at once",
+        without: "a person who applies a provisioner config with a slip in its labels or keys gets no message at once",
     },
     Policy {
         name: "provisioners",

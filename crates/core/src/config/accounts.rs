@@ -60,7 +60,7 @@ impl Accounts {
             return None;
         }
         let message = format!(
-            "there is no ServiceAccount {named} in the namespace {namespace}, and no run begins without it: kubectl -n {namespace} create serviceaccount {named}, and let it create volumes: kubectl create clusterrolebinding flex-provisioner-image-{namespace}-{named} --clusterrole=flex-provisioner-image --serviceaccount={namespace}:{named}"
+            "there is no ServiceAccount {named} in the namespace {namespace}, and no run starts without it: kubectl -n {namespace} create serviceaccount {named}, and let it create volumes: kubectl create clusterrolebinding flex-provisioner-image-{namespace}-{named} --clusterrole=flex-provisioner-image --serviceaccount={namespace}:{named}"
         );
         Some(Problem::new(SERVICE_ACCOUNT_NAME.name, message))
     }

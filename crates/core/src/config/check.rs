@@ -104,7 +104,7 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     let _ = r.read(&keys::REPLACES_PROVISIONER, driver);
     let _ = r.names(&keys::REPLACES_PROVISIONER_NAMESPACE, "namespace");
     if r.text(&keys::REPLACES_PROVISIONER_NAMESPACE).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
-        r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, and the config stands for none; write `replaces-provisioner: DRIVER`, too, or remove it");
+        r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, but the config replaces none; write `replaces-provisioner: DRIVER`, too, or remove this key");
     }
     let image = r.read(&keys::IMAGE, image).unwrap_or_default();
     if r.text(&keys::IMAGE).is_none() {
@@ -204,10 +204,10 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
         && min > max
     {
-        r.fail(&keys::MIN_SIZE, "is larger than max-size; no claim could be served");
+        r.fail(&keys::MIN_SIZE, "is larger than max-size, so no claim can get a volume");
     }
     if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
-        r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
+        r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, but the runs of this config may be on any node: set `placement: selected-node`, or remove this key");
     }
     // A template with errors has its own problem, and nothing is added here.
     if recipe.pod_template.is_some() || r.text(&keys::POD_TEMPLATE).is_none() {
@@ -235,7 +235,10 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     let whole = |message: String| Err(vec![Problem::new("", message)]);
     let (all, count) = (|| record.data.iter().chain(&record.parameters), record.data.len() + record.parameters.len());
     if count > limits::KEYS {
-        return whole(format!("has {count} keys, those of the StorageClass included; {} are possible", limits::KEYS));
+        return whole(format!(
+            "has {count} keys, those of the StorageClass included; at most {} are allowed",
+            limits::KEYS
+        ));
     }
     if let Some((key, _)) = all().find(|(_, value)| value.contains('\0')) {
         let message = "has a zero byte, which neither an environment variable nor a command can carry";
@@ -244,7 +247,10 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     let long = all().filter(|(_, value)| value.len() > limits::VALUE);
     let problems: Vec<_> = long
         .map(|(key, value)| {
-            Problem::new(key.clone(), format!("is {} bytes long; a value may have {}", value.len(), limits::VALUE))
+            Problem::new(
+                key.clone(),
+                format!("is {} bytes long; a value may have at most {}", value.len(), limits::VALUE),
+            )
         })
         .collect();
     if !problems.is_empty() {
@@ -253,7 +259,7 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     let bytes = serde_json::json!(record).to_string().len();
     if bytes > limits::RECIPE {
         return whole(format!(
-            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; {} have room on a volume, which keeps them for its deletion",
+            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit on a volume, which keeps them for its deletion",
             limits::RECIPE
         ));
     }
@@ -266,7 +272,7 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
         let chosen = list(text)?;
         match chosen.iter().find(|item| !capability::names().any(|name| name == *item)) {
             Some(item) => Err(format!(
-                "`{item}` is no capability; known are {}",
+                "`{item}` is not a capability; write some of {}",
                 capability::names().collect::<Vec<_>>().join(", ")
             )),
             None => Ok(chosen),
@@ -286,13 +292,15 @@ fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<
         if let Err(error) = parameter::check_name(name, request::is_reserved) {
             // The advice of a name for a parameter misleads somebody who meant a key.
             let near = near_key(name).filter(|_| !given.contains_key(name));
-            let message = near.map(|key| format!("is no key; did you mean `{key}`?")).unwrap_or(error.to_string());
+            let message = near.map(|key| format!("is not a key; did you mean `{key}`?")).unwrap_or(error.to_string());
             r.problems.push(Problem::new(name.clone(), message));
         }
         if let Some(near) = misspelt(name).filter(|_| !given.contains_key(name)) {
             r.problems.push(Problem::new(
                 name.clone(),
-                format!("is no key, but reads like `{near}`; a parameter needs a name that cannot be mistaken"),
+                format!(
+                    "is not a key, but reads like `{near}`; give the parameter a name that nobody mistakes for a key"
+                ),
             ));
         }
         if let Some(other) = by_env.insert(parameter::env_name(name), name) {
@@ -388,20 +396,21 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         }
         if spec.init_containers.iter().flatten().any(|c| c.name == names::CONTAINER) {
             return Err(
-                "has an init container called `provisioner`; only the one that runs the image is called so".into()
+                "has an init container called `provisioner`; only the container that runs the image may have this name"
+                    .into(),
             );
         }
         if main.len() > 1 {
             return Err("has several containers called `provisioner`; write one".into());
         }
         if spec.containers.iter().any(|c| c.name.is_empty()) {
-            return Err("has a container without a name; the one that runs the image is called `provisioner`".into());
+            return Err("has a container without a name; name the container that runs the image `provisioner`".into());
         }
         if spec.containers.iter().any(|c| c.name != names::CONTAINER) {
             return Err("has a second container, which would keep the pod from ending; write it under `initContainers` with `restartPolicy: Always` (a sidecar)".into());
         }
         if spec.restart_policy.as_deref().is_some_and(|policy| policy != "Never") {
-            return Err("sets restartPolicy; retries are the orchestrator's, remove it".into());
+            return Err("sets restartPolicy; the orchestrator retries runs, so remove it".into());
         }
         if spec.node_name.is_some() {
             return Err("sets nodeName; use the key `node-selector`".into());

@@ -143,7 +143,7 @@ fn bad_values_are_told_with_what_to_do() {
         ("max-in-flight-per-node", "many", "a whole number from 1 to 10000"),
         ("min-size", "10 GB", "is not a size"),
         ("max-size", "-1Gi", "is negative"),
-        ("volume-sources", "floppy", "`floppy` is no volume source"),
+        ("volume-sources", "floppy", "`floppy` is not a volume source"),
         ("volume-sources", "hostPath", "needs the directory"),
         ("volume-sources", "local:/", "would allow every path"),
         ("volume-sources", "nfs:/export", "only hostPath and local take a directory"),
@@ -177,7 +177,7 @@ fn sizes_must_leave_something_between_them() {
     assert!(good(&[("min-size", "1Gi"), ("max-size", "1Gi")]).max_size.is_some());
     assert_eq!(
         problems(&[("min-size", "2Gi"), ("max-size", "1Gi")]),
-        ["min-size: is larger than max-size; no claim could be served"]
+        ["min-size: is larger than max-size, so no claim can get a volume"]
     );
 }
 
@@ -197,7 +197,7 @@ fn all_problems_are_told_at_once_in_order() {
 #[test]
 fn capabilities_are_known_by_name() {
     assert!(capability::names().all(|capability| good(&[("capabilities", capability)]).can(capability)));
-    refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
+    refused("capabilities", "teleport", "`teleport` is not a capability; write some of clone, snapshot");
     assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
     assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));
 }
@@ -218,8 +218,8 @@ fn a_pool_names_sizes_with_their_marks() {
         ("10Gi=8..2", "ends before it begins"),
         ("10Gi=2..", "is not a number of volumes"),
         ("ten=5", "ten"),
-        ("0=5", "is no size that a claim could ask for"),
-        ("1Gi=1,1024Mi=2", "stands there twice"),
+        ("0=5", "is not a size that a claim can ask for"),
+        ("1Gi=1,1024Mi=2", "appears twice"),
     ] {
         let problems = problems(&[("capabilities", "pool"), ("pool", value)]);
         assert!(problems.len() == 1 && problems[0].starts_with("pool: "), "{value}: {problems:?}");
@@ -227,8 +227,8 @@ fn a_pool_names_sizes_with_their_marks() {
     }
     refused("pool", "10Gi=5", "needs `pool` among the `capabilities`");
     let both = problems(&[("capabilities", "pool"), ("pool", "1Gi=1"), ("claim-metadata", "team")]);
-    assert!(both.len() == 1 && both[0].starts_with("claim-metadata: does not go with `pool`"), "{both:?}");
-    refused("pool-max-bytes", "1Ti", "there is none: write `pool`");
+    assert!(both.len() == 1 && both[0].starts_with("claim-metadata: cannot be used with `pool`"), "{both:?}");
+    refused("pool-max-bytes", "1Ti", "has no pool: write `pool`");
     let outside =
         problems(&[("capabilities", "pool"), ("pool", "1Gi=1,9Gi=1"), ("min-size", "2Gi"), ("max-size", "8Gi")]);
     assert!(
@@ -301,7 +301,7 @@ fn names_with_a_meaning_are_refused_with_a_better_one() {
         refused(name, "x", &format!("call it `my-{name}`"));
     }
     refused("a b", "x", "a character that is not allowed");
-    refused("volume-source", "x", "is no key; did you mean `volume-sources`?");
+    refused("volume-source", "x", "is not a key; did you mean `volume-sources`?");
 }
 
 #[test]
@@ -331,10 +331,10 @@ fn parameters_have_room_on_a_pod() {
 fn a_config_has_room_on_its_volumes() {
     let third = "x".repeat(limits::VALUE);
     let found = problems(&[("a1", &third), ("a2", &third), ("a3", &third)]);
-    assert!(found.len() == 1 && found[0].starts_with("is 196") && found[0].contains("room on a volume"), "{found:?}");
+    assert!(found.len() == 1 && found[0].starts_with("is 196") && found[0].contains("fit on a volume"), "{found:?}");
     // As JSON, a control character is six bytes long.
     let dense = "\u{1}".repeat(limits::VALUE / 2);
-    assert!(problems(&[("a1", &dense)])[0].contains("room on a volume"));
+    assert!(problems(&[("a1", &dense)])[0].contains("fit on a volume"));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn too_many_keys_are_one_problem() {
     let names: Vec<String> = (0..limits::KEYS).map(|n| format!("key-{n}")).collect();
     let keys: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     assert_eq!(problems(&keys[1..]), [""; 0]);
-    assert_eq!(problems(&keys), ["has 301 keys, those of the StorageClass included; 300 are possible"]);
+    assert_eq!(problems(&keys), ["has 301 keys, those of the StorageClass included; at most 300 are allowed"]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_pod_template_leaves_the_contract_alone() {
         ("spec: {containers: [{name: provisioner, image: other}]}", "use the key `image`"),
         ("spec: {containers: [{image: other}]}", "a container without a name"),
         ("spec: {containers: [{name: side, image: other}]}", "under `initContainers` with `restartPolicy: Always`"),
-        ("spec: {restartPolicy: OnFailure}", "retries are the orchestrator's"),
+        ("spec: {restartPolicy: OnFailure}", "the orchestrator retries runs"),
         ("spec: {nodeName: node-1}", "use the key `node-selector`"),
     ] {
         refused("pod-template", template, says);
@@ -476,10 +476,10 @@ fn runs_are_alone_with_their_volumes_only_where_that_holds() {
         ("/", &plain, "`/` is not a path"),
         ("/a/", &plain, "`/a/` is not a path"),
         ("/a/../b", &plain, "is not a path"),
-        ("/b", &plain, "`/b` is where `pod-template` mounts nothing"),
-        ("/e", &template("", "", ", {name: c, mountPath: /e, subPath: x}"), "as a whole and for writing"),
-        ("/e", &template("", "", ", {name: c, mountPath: /e, subPathExpr: x}"), "as a whole and for writing"),
-        ("/e", &template("", "", ", {name: c, mountPath: /e, readOnly: true}"), "as a whole and for writing"),
+        ("/b", &plain, "`/b` is a path at which `pod-template` mounts nothing"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, subPath: x}"), "whole and writable"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, subPathExpr: x}"), "whole and writable"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, readOnly: true}"), "whole and writable"),
         ("/a", &template("", "", ", {name: a, mountPath: /again}"), "the same storage at `/again`, too"),
         ("/a", &template("", "", ", {name: b, mountPath: /host}"), "the same storage at `/host`, too"),
         ("/a", &template("", "", ", {name: d, mountPath: /deep}"), "the same storage at `/deep`, too"),

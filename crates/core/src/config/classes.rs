@@ -102,7 +102,7 @@ impl Classes {
     pub fn defer_class(&mut self, class: &str) {
         if let Some(class) = self.ours.get_mut(class).filter(|class| !class.has_object) {
             class.recipe = Err(format!(
-                "the StorageClass `{}` was deleted a moment ago; if it is not there again soon, the class is served without one",
+                "the StorageClass `{}` was deleted a moment ago; if nobody creates it again soon, the provisioner serves the class without it",
                 class.name
             ));
         }
@@ -277,8 +277,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
         }
     }
     if config.replaces() == Some(identity.provisioner.as_str()) {
-        let why =
-            "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
+        let why = "is this provisioner's own name; name the CSI driver whose external provisioner it replaces";
         verdict.problems.push(Problem::new(keys::REPLACES_PROVISIONER.name, why));
     }
     if config.data.contains_key(keys::SERVICE_TOKEN.name) {
@@ -377,7 +376,7 @@ fn serve(
             }
             None => (
                 Err(format!(
-                    "the StorageClass does not go with the provisioner config {}: {}",
+                    "the StorageClass does not fit the provisioner config {}: {}",
                     config.name,
                     super::joined(&problems)
                 )),
@@ -420,7 +419,7 @@ fn class_with_object(
             config,
             keys::CAPABILITIES.name,
             format!(
-                "has `capacity`, but the StorageClass {} says `volumeBindingMode: Immediate`: for its claims nobody asks how much room there is; it matters with WaitForFirstConsumer",
+                "has `capacity`, but the StorageClass {} says `volumeBindingMode: Immediate`: the scheduler looks at capacity only with WaitForFirstConsumer",
                 object.name
             ),
         );
@@ -476,7 +475,7 @@ fn label_only_class(
             config,
             keys::CAPABILITIES.name,
             format!(
-                "has `capacity`, but without a StorageClass object nobody asks how much room there is; create it:\n{}",
+                "has `capacity`, but without a StorageClass object the scheduler does not look at capacity; create it:\n{}",
                 class_to_create(identity, name)
             ),
         );

@@ -352,7 +352,7 @@ fn what_a_class_may_not_say_is_told_on_its_claims() {
     ] {
         let table = table(&[&good], &[&object("silver", &[(key, value)])]);
         let why = why_not(&table, "silver");
-        assert!(why.starts_with("the StorageClass does not go with the provisioner config admin/a: "), "{why}");
+        assert!(why.starts_with("the StorageClass does not fit the provisioner config admin/a: "), "{why}");
         assert!(why.contains(says), "{key}: {why}");
         assert_eq!(problems(&table, "a"), "", "the config itself is good");
     }
@@ -481,7 +481,10 @@ fn one_config_stands_for_a_driver_and_none_for_ourselves() {
     let silver = of_driver("silver", &[]);
     let table = table(&[&newer, &older, &other, &own], &[&gold, &silver]);
     assert_eq!(recipe(&table, "silver").config.name, "older");
-    assert!(problems(&table, "newer").contains("the older ConfigMap admin/older stands for csi.example.com already"));
+    assert!(
+        problems(&table, "newer")
+            .contains("the older ConfigMap admin/older replaces the provisioner of csi.example.com already")
+    );
     assert!(problems(&table, "own").contains("replaces-provisioner: is this provisioner's own name"));
     // A label alone does not make the orchestrator serve a driver's class.
     assert!(problems(&table, "other").contains("belongs to the provisioner csi.example.com"));
@@ -513,7 +516,7 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
 
 #[test]
 fn slips_are_told_with_the_verdict_and_refuse_nothing() {
-    let slips = vec![Problem::new("", "its label `storageclass` is not looked at")];
+    let slips = vec![Problem::new("", "its label `storageclass` has no effect")];
     let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
     let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
     let table = table(&[&config], &[&class]);

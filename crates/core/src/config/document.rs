@@ -199,7 +199,7 @@ fn source<'a>(text: &'a str, at: &Location) -> &'a str {
 /// Returns the reason why a value is no text for Kubernetes.
 fn no_text(key: &str, value: &Value, source: &str) -> Option<String> {
     let block = |what: &str| {
-        format!("is a {what}, and only a text may stand here; write `{key}: |`, and the {what} indented below")
+        format!("is a {what}, but only a text is allowed here; write `{key}: |`, and the {what} indented below")
     };
     match value {
         Value::Object(_) => Some(block("map")),
@@ -208,7 +208,7 @@ fn no_text(key: &str, value: &Value, source: &str) -> Option<String> {
         _ => {
             let what = plain(source)?;
             Some(format!(
-                "is {what} in YAML, and only a text may stand here, so that Kubernetes refuses it; write `{key}: \"{source}\"`"
+                "is {what} in YAML, but only a text is allowed here, so Kubernetes refuses it; write `{key}: \"{source}\"`"
             ))
         }
     }
@@ -352,7 +352,7 @@ mod tests {
             (
                 "pod-template:\n    spec: {}",
                 "pod-template",
-                "is a map, and only a text may stand here; write `pod-template: |`",
+                "is a map, but only a text is allowed here; write `pod-template: |`",
             ),
             ("zone:", "zone", "has no value"),
             ("zone: ~", "zone", "has no value"),

@@ -62,10 +62,10 @@ impl ExternalProvisioner {
         match self {
             ExternalProvisioner::Gone | ExternalProvisioner::Unknown(None) => None,
             ExternalProvisioner::Unknown(Some(why)) => Some(format!(
-                "the StorageClasses of {driver} are not served ({classes}): whether its external provisioner is at work is not known: {why}"
+                "this provisioner does not serve the StorageClasses of {driver} ({classes}), because it does not know whether the external provisioner is at work: {why}"
             )),
             ExternalProvisioner::Live { lease, holder } => Some(format!(
-                "the StorageClasses of {driver} are left to its external provisioner ({classes}), which is at work: {holder} holds the Lease {lease}; they are served here when that is not renewed any more"
+                "this provisioner leaves the StorageClasses of {driver} ({classes}) to the external provisioner, which is at work: {holder} holds the Lease {lease}; it serves them once nobody renews the Lease"
             )),
         }
     }
@@ -96,7 +96,7 @@ pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Co
             continue;
         };
         let why = format!(
-            "the older ConfigMap {} stands for {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
+            "the older ConfigMap {} replaces the provisioner of {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
             older.name
         );
         second.push((config, Problem::new(keys::REPLACES_PROVISIONER.name, why)));
@@ -131,7 +131,7 @@ impl From<ExternalProvisioner> for LeaseCheck {
 pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     let key = keys::REPLACES_PROVISIONER_NAMESPACE.name;
     format!(
-        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
+        "somebody holds the Lease {lease}, which does not count for {driver}, because anybody may create a Lease in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
         lease.namespace
     )
 }

@@ -89,21 +89,22 @@ pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     if let Some(class) = class.filter(|class| !class.is_empty()) {
         let message = || {
             format!(
-                "its label `{label}: {class}` names a class that cannot be: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
+                "its label `{label}: {class}` names an impossible class: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
             )
         };
         return if is_dns_name(class) { Vec::new() } else { vec![said(message())] };
     }
-    let empty =
-        class.map(|_| said(format!("its label `{label}` is empty, so that it names no class; write the class")));
-    let strays =
-        metadata.labels.iter().flat_map(BTreeMap::keys).filter(|key| names_class(key)).map(|key| {
-            said(format!("its label `{key}` is not looked at; the label that names the class is `{label}`"))
-        });
+    let empty = class.map(|_| said(format!("its label `{label}` is empty, so it names no class; write the class")));
+    let strays = metadata
+        .labels
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .filter(|key| names_class(key))
+        .map(|key| said(format!("its label `{key}` has no effect; the label that names the class is `{label}`")));
     let annotated =
         metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || names_class(key));
-    let annotated = annotated
-        .map(|key| said(format!("its annotation `{key}` is not looked at; the class is named by the label `{label}`")));
+    let annotated =
+        annotated.map(|key| said(format!("its annotation `{key}` has no effect; the label `{label}` names the class")));
     empty.into_iter().chain(strays).chain(annotated).collect()
 }
 
@@ -166,7 +167,7 @@ pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
     (!WAYS.iter().any(has)).then(|| {
         Problem::new(
             WAYS[0].name,
-            "is missing, so that the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
+            "is missing, so the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
         )
     })
 }
@@ -189,13 +190,15 @@ pub fn near_plugin(data: &BTreeMap<String, String>, ours: &str) -> Option<Proble
     (reads_like(name, ours) || reads_like(plugin, wanted) || plugin == wanted).then(|| {
         Problem::new(
             "plugin-name",
-            format!("`{name}` is the name of another plugin, so that the provisioner does not look at the config; did you mean `{ours}`?"),
+            format!(
+                "`{name}` is the name of another plugin, so the provisioner ignores the config; did you mean `{ours}`?"
+            ),
         )
     })
 }
 
 fn did_you_mean(name: &str, key: &str) -> Problem {
-    Problem::new(name, format!("is no key, and the image gets it as a parameter; did you mean `{key}`?"))
+    Problem::new(name, format!("is not a key, so the image gets it as a parameter; did you mean `{key}`?"))
 }
 
 fn near(name: &str) -> Option<Problem> {
@@ -221,7 +224,7 @@ fn secret(name: &str, value: &str) -> Option<Problem> {
     (!leads && name != REFERENCE && is_secret(name)).then(|| {
         Problem::new(
             name,
-            "reads like a secret, and is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name that in `secret-env` or `secret-volume`",
+            "reads like a secret, but is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name the Secret in `secret-env` or `secret-volume`",
         )
     })
 }
@@ -245,7 +248,7 @@ fn at_the_ends(key: &str, value: &str) -> Option<Problem> {
     let what = if value.contains("\r\n") || value.ends_with('\r') {
         "has carriage returns at the ends of lines, as files of Windows have"
     } else if is_one_line && text.len() < value.len() {
-        "is one line with an end of line, as `|` in YAML and files give it"
+        "is one line that ends with a line break, as `|` in YAML and files give it"
     } else if text.ends_with(char::is_whitespace) && (is_one_line || !text.ends_with('\n')) {
         "ends with white space"
     } else if is_one_line && text.starts_with(char::is_whitespace) {

@@ -106,7 +106,7 @@ fn the_label_of_the_class_is_known_by_other_spellings() {
         ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
     {
         let messages = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
-        let texts = format!("its label `{label}` is not looked at; the label that names the class is `storage-class`");
+        let texts = format!("its label `{label}` has no effect; the label that names the class is `storage-class`");
         assert_eq!(messages, [texts]);
     }
     for label in ["app", "team", "storage", "class", "type"] {
@@ -119,7 +119,7 @@ fn the_label_of_the_class_is_known_by_other_spellings() {
     assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
     for class in ["Silver", "my_class"] {
         let messages = said(&[("storage-class", class)], &[]);
-        assert!(messages.len() == 1 && messages[0].contains("names a class that cannot be"), "{messages:?}");
+        assert!(messages.len() == 1 && messages[0].contains("names an impossible class"), "{messages:?}");
     }
 }
 
@@ -130,8 +130,8 @@ fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
         ("a\r\nb\r\n", "carriage return"),
         ("a ", "ends with white space"),
         ("a\t", "ends with white space"),
-        ("a \n", "is one line with an end of line"),
-        ("a\n", "is one line with an end of line"),
+        ("a \n", "is one line that ends with a line break"),
+        ("a\n", "is one line that ends with a line break"),
         (" a", "begins with white space"),
         ("a\nb ", "ends with white space"),
     ] {

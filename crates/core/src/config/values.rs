@@ -30,9 +30,9 @@ pub fn known_yaml<T: Manifest + Serialize>(text: &str) -> Result<T, String> {
     }
     match unknown.as_slice() {
         [] => Ok(value),
-        [field] => Err(format!("has the field `{field}`, which Kubernetes does not know there; mind its spelling")),
+        [field] => Err(format!("has the field `{field}`, which Kubernetes does not know there; check its spelling")),
         fields => Err(format!(
-            "has the fields `{}`, which Kubernetes does not know there; mind their spelling",
+            "has the fields `{}`, which Kubernetes does not know there; check their spelling",
             fields.join("`, `")
         )),
     }
@@ -172,7 +172,7 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     let known = flex_contract::volume::SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
     let Some(kind) = known else {
         return Err(format!(
-            "`{kind}` is no volume source; known are {}",
+            "`{kind}` is not a volume source; write one of {}",
             flex_contract::volume::SOURCE_KINDS.join(", ")
         ));
     };

@@ -41,18 +41,20 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
         _ => None,
     });
     if let Some(right) = of_pod.or_else(|| container.and_then(reaches_all)) {
-        r.fail(&keys::STORAGE_MOUNTS, format!("cannot keep a run to its own volume, as `pod-template` gives it {right}, with which it reaches the storage in other ways: take that away, or leave this key out"));
+        r.fail(&keys::STORAGE_MOUNTS, format!("cannot confine a run to its own volume, because `pod-template` gives the run {right}, with which it reaches the storage in other ways: remove {right}, or this key"));
     }
 }
 
 /// Returns the reason why parts of the mount at a path cannot be mounted alone.
 fn mismatch(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<String> {
     let Some(mount) = mounts.iter().find(|mount| mount.mount_path == path) else {
-        return Some(format!("`{path}` is where `pod-template` mounts nothing into the container `provisioner`"));
+        return Some(format!(
+            "`{path}` is a path at which `pod-template` mounts nothing into the container `provisioner`"
+        ));
     };
     if mount.sub_path.is_some() || mount.sub_path_expr.is_some() || mount.read_only == Some(true) {
         return Some(format!(
-            "`{path}` must be mounted as a whole and for writing in `pod-template`: the orchestrator writes `subPath` and `readOnly` for each run"
+            "`{path}` must be mounted whole and writable in `pod-template`: the orchestrator sets `subPath` and `readOnly` for each run"
         ));
     }
     let of = |name: &str| volumes.iter().find(|volume| volume.name == name);
@@ -65,7 +67,7 @@ fn mismatch(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<
     };
     let other = mounts.iter().filter(|other| other.mount_path != mount.mount_path).find(shows)?;
     Some(format!(
-        "`{path}` shows a run its own volume alone, but `pod-template` mounts the same storage at `{}`, too",
+        "`{path}` shows a run only its own volume, but `pod-template` mounts the same storage at `{}`, too",
         other.mount_path
     ))
 }

@@ -23,7 +23,7 @@ pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
             }
             r.fail(
                 key,
-                "says how a pool is filled, and there is none: write `pool`, such as 10Gi=5, or remove this key",
+                "says how to fill a pool, but the config has no pool: write `pool`, such as 10Gi=5, or remove this key",
             );
         }
     }
@@ -49,10 +49,10 @@ fn sizes(text: &str) -> Result<BTreeMap<u64, Watermarks>, String> {
             ));
         }
         if bytes == 0 {
-            return Err(format!("`{key}` is no size that a claim could ask for"));
+            return Err(format!("`{key}` is not a size that a claim can ask for"));
         }
         if sizes.insert(bytes, watermarks).is_some() {
-            return Err(format!("the size {} stands there twice; keep one", quantity::quantity(bytes).0));
+            return Err(format!("the size {} appears twice; keep one", quantity::quantity(bytes).0));
         }
     }
     match sizes.is_empty() {
@@ -66,13 +66,13 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
     if !recipe.can(capability::POOL) {
         r.fail(
             &keys::POOL,
-            "needs `pool` among the `capabilities`: only an image that needs nothing of a claim but its size can make volumes before there is one",
+            "needs `pool` among the `capabilities`: only an image that needs nothing from a claim but its size can make volumes before a claim exists",
         );
     }
     if !recipe.claim_metadata.is_empty() {
         r.fail(
             &keys::CLAIM_METADATA,
-            "does not go with `pool`: a volume that is made before its claim has none of the claim's labels and annotations; remove one of the two",
+            "cannot be used with `pool`: a volume that is made before its claim gets none of the claim's labels and annotations; remove one of the two",
         );
     }
     for bytes in pool.sizes.keys() {

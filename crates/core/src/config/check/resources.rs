@@ -13,7 +13,7 @@ pub(super) fn resources(text: &str) -> Result<ResourceRequirements, String> {
         for (name, quantity) in quantities.iter().flatten() {
             if !is_resource(name) {
                 return Err(format!(
-                    "`{list}` names `{name}`, which is no resource: write cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu"
+                    "`{list}` names `{name}`, which is not a resource: write cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu"
                 ));
             }
             amount(name, quantity).map_err(|why| format!("`{name}` in `{list}`: {why}"))?;
@@ -42,7 +42,7 @@ fn amount(name: &str, quantity: &Quantity) -> Result<u64, String> {
     let text = quantity.0.as_str();
     let whole = quantity::bytes(text).map_err(|error| match error {
         quantity::QuantityError::Syntax(_) if name == "cpu" => {
-            format!("`{text}` is no number of processors: write for example 100m, 0.5 or 2")
+            format!("`{text}` is not a number of processors: write for example 100m, 0.5 or 2")
         }
         error => error.to_string(),
     })?;
@@ -72,7 +72,7 @@ mod tests {
         for (bad, why) in [
             ("requests: {memory: 32MB}", "`32MB` is not a size"),
             ("requests: {memroy: 32Mi}", "`memroy`"),
-            ("limits: {cpu: 2 cores}", "no number of processors"),
+            ("limits: {cpu: 2 cores}", "not a number of processors"),
             ("limits: {cpu: -1}", "negative"),
             ("{requests: {memory: 64Mi}, limits: {memory: 32Mi}}", "requests more memory (64Mi)"),
             ("{requests: {cpu: 200m}, limits: {cpu: 0.1}}", "requests more cpu (200m)"),

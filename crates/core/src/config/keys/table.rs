@@ -261,7 +261,7 @@ keys! {
     VOLUME_SOURCES = "volume-sources", Volumes {
         value: "list of volume sources", default: "all but [four kinds](#volume-sources)",
         example: "csi:ebs.csi.aws.com, local:/var/lib/volumes", section: "volume-sources",
-        errors: [("floppy", "is no volume source"), ("hostPath:/", "would allow every path of a node")],
+        errors: [("floppy", "is not a volume source"), ("hostPath:/", "would allow every path of a node")],
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
@@ -305,7 +305,7 @@ keys! {
     /// Declares what the image can do in addition to provision and delete.
     CAPABILITIES = "capabilities", Volumes {
         value: "list of capabilities", default: "none", example: "clone, expand, list", section: "capabilities",
-        errors: [("resize", "is no capability")],
+        errors: [("resize", "is not a capability")],
         affects_volume: yes, follows_class: yes, class_may_set: no, leads_to_backend: no,
     }
 
@@ -427,8 +427,8 @@ keys! {
         errors: [
             ("10Gi=none", "is not a number of volumes"),
             ("10Gi=8..2", "ends before it begins"),
-            ("0=5", "is no size that a claim could ask for"),
-            ("1Gi=5, 1024Mi=2", "stands there twice"),
+            ("0=5", "is not a size that a claim can ask for"),
+            ("1Gi=5, 1024Mi=2", "appears twice"),
             ("{}", "names no size"),
         ],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
