@@ -258,7 +258,7 @@ async fn an_image_that_cannot_tell_keeps_nobody_from_its_nodes() {
     let job = ring.asked("c", "").await;
     ring.pod_ends(&job, 64, "OPERATION is `capacity`: this image can provision").await;
     let message = ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "this image can provision").await;
-    assert!(message.contains("class c") && message.contains("takes it to have room"), "{message}");
+    assert!(message.contains("class c") && message.contains("assumes that there is capacity"), "{message}");
     ring.tells(&[("c@", UNLIMITED)]).await;
     ring.looks(Some(true)).await;
     // It ends well, and says nothing.

@@ -248,7 +248,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     .await;
     ring.event(ADMIN, "running", reason::ORPHAN_FOUND, "kubectl -n admin delete pod running").await;
     ring.event("default", "kept", reason::ORPHAN_FOUND, "its policy is Retain").await;
-    ring.event("default", "misnamed", reason::ORPHAN_FOUND, "the volume of that id").await;
+    ring.event("default", "misnamed", reason::ORPHAN_FOUND, "the volume with that id").await;
     ring.event("default", "other", reason::ORPHAN_FOUND, "the instance other").await;
     ring.event(USER, "held", reason::ORPHAN_FOUND, "does not exist any more").await;
     before.retain(|name, _| !leftovers(name));

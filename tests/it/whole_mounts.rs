@@ -144,7 +144,7 @@ async fn a_directory_that_was_lost_is_called_lost_and_not_made_again() {
     let directory = format!("{HOSTPATH}/{}", uid(&ring.get_claim("c").await));
     fs::remove_dir_all(&directory).unwrap();
 
-    let texts = "its data are lost, or its disk is not mounted";
+    let texts = "its data is lost, or its disk is not mounted";
     let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
     ring.claims().patch("c", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
     ring.event(&ring.user, "c", reason::RESIZE_FAILED, texts).await;

@@ -69,11 +69,11 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
             match own.into_iter().find(|end| end.code == 0) {
                 Some(end) => match Answer::read(&end.message) {
                     Ok(answer) => Outcome::Answered(answer),
-                    Err(error) => Outcome::Failed(format!("the image ended well, but {error}")),
+                    Err(error) => Outcome::Failed(format!("the image succeeded, but {error}")),
                 },
                 // The watch of pods may lag behind the watch of Jobs.
                 None if !job.is_over => Outcome::Running,
-                None => Outcome::Failed("its pod is gone, and with it what it said".to_owned()),
+                None => Outcome::Failed("its pod is gone, and with it the answer".to_owned()),
             }
         }
     }
@@ -285,10 +285,10 @@ fn failed(
     let is_of_use = before.answered > 0 && age <= source.recipe.capacity_interval.interval * ANSWER_VALID_INTERVALS;
     let last = published.filter(|_| is_of_use).map(|p| Answer { bytes: p.bytes, largest: p.largest });
     let meanwhile = match last {
-        Some(_) => "until a run succeeds its last answer counts",
-        None => "until a run succeeds the scheduler takes it to have room",
+        Some(_) => "until a run succeeds, the last answer counts",
+        None => "until a run succeeds, the scheduler assumes that there is capacity",
     };
-    let message = format!("how much room {segment} has is not known: {why}; {meanwhile}, and it is asked again");
+    let message = format!("the capacity of {segment} is not known: {why}; {meanwhile}, and the provisioner asks again");
     let event = NewEvent { warning: true, reason: reason::CAPACITY_FAILED, message };
     let answered = if last.is_some() { before.answered } else { 0 };
     let failures = before.failures.saturating_add(1);
@@ -346,7 +346,7 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
             let configs: BTreeSet<_> =
                 o.wanted.iter().filter_map(|wanted| Some(&wanted.source.as_ref()?.recipe.config)).collect();
             let message = format!(
-                "the scheduler does not look how much room there is: the CSIDriver {} is somebody else's and does not say `storageCapacity: true`; let its owner say so, or run the provisioner under a name of its own",
+                "the scheduler does not look at capacity: the CSIDriver {} belongs to somebody else and does not say `storageCapacity: true`; ask its owner to set that, or run the provisioner under a name of its own",
                 driver.name
             );
             let event = |config: &ObjectName| {

@@ -127,7 +127,7 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
                 FindingKind::BackendNotListed,
                 FindingObject { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
                 format!("class {}: {why}", listing.class),
-                "correct what the message names, and run the doctor again".to_owned(),
+                "correct what the message names, then run the doctor again".to_owned(),
             )),
             Ok(entries) => entries
                 .iter()
@@ -157,7 +157,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
         kind,
         FindingObject { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
         format!("{location}{on}{size}, listed for class {}", listing.class),
-        "see that no other cluster uses it, then delete it on the backend by hand; the doctor never does",
+        "make sure that no other cluster uses the storage, then delete it on the backend by hand; the doctor never does",
     ))
 }
 
@@ -201,7 +201,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
                     uid: volume.uid.clone(),
                 },
                 format!(
-                    "its class {}{on} has no storage with the id {}; claim {claim} is bound to it",
+                    "its class {}{on} has no storage with the id {}; claim {claim} is bound to the volume",
                     record.class,
                     volume.id()?
                 ),

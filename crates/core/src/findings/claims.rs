@@ -65,17 +65,17 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> (String, String) {
     match volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty() && reference.uid != claim.uid) {
         Some(reference) if reference.name == claim.name => {
             let detail = format!(
-                "its volume {name} exists, and is reserved for another UID of the claim, {}, as in a backup",
+                "its volume {name} exists, but is reserved for another UID of the claim, {}, as in a backup",
                 reference.uid
             );
             (detail, format!("reserve the volume for the claim of this name: {}", reserve(name)))
         }
         Some(reference) => {
             let detail = format!("its volume {name} is reserved for another claim, {}", reference.name);
-            (detail, format!("delete the claim, or see whose volume it is: kubectl describe pv {name}"))
+            (detail, format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}"))
         }
         None => {
-            let detail = format!("its volume {name} exists, and Kubernetes has not bound the claim again yet");
+            let detail = format!("its volume {name} exists, but Kubernetes has not bound the claim again yet");
             (detail, format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name))
         }
     }
@@ -97,7 +97,7 @@ fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Op
         ClassLookup::Ours(_) if known => None,
         ClassLookup::Ours(found) => found.recipe.as_ref().err().map(|why| {
             format!(
-                "the config of its attempt, {}, is not kept any more, and class {class} has none: {why}",
+                "the config of its attempt, {}, does not exist any more, and class {class} has no config: {why}",
                 stamp.config
             )
         }),
@@ -130,5 +130,5 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)>
     let began = stamp.ts.parse::<jiff::Timestamp>().ok()?.as_second();
     let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
     (w.now.saturating_sub(began) > patience)
-        .then(|| (format!("attempt {} began long ago and does not end", stamp.attempt), began))
+        .then(|| (format!("attempt {} began long ago and has not ended", stamp.attempt), began))
 }

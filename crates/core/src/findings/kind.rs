@@ -98,28 +98,28 @@ kinds! {
     /// No claim, volume or run of this cluster has the id of this storage.
     BackendUnknown = "backend-unknown", Warning {
         meaning: "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend",
-        remedy: "See that no other cluster uses it, then delete it by hand.",
+        remedy: "Make sure that no other cluster uses the storage, then delete it by hand.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// A deletion that died left this, and no run continues it.
     BackendRubbish = "backend-rubbish", Warning {
-        meaning: "a deletion left this half-way, and no run goes on with it",
-        remedy: "See that no other cluster uses it, then delete it by hand.",
+        meaning: "a deletion left this half-way, and no run continues it",
+        remedy: "Make sure that no other cluster uses the storage, then delete it by hand.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// A list run failed, or its list was not whole.
     BackendNotListed = "backend-not-listed", Warning {
-        meaning: "nothing is known of what this backend has",
+        meaning: "nobody knows what storage this backend has",
         remedy: "Correct what the message names.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// The node of a volume is gone.
     NodeGone = "node-gone", Warning {
-        meaning: "the node is gone that this volume's storage is on",
-        remedy: "Bring it back. Else delete pod and claim, and see `node-gone` in [config](config.md#where-and-how).",
+        meaning: "the node that has this volume's storage is gone",
+        remedy: "Bring the node back. Else delete pod and claim, and see `node-gone` in [config](config.md#where-and-how).",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -139,7 +139,7 @@ kinds! {
 
     /// A volume was restored from a backup, and nobody has vouched for it.
     VolumeRestored = "volume-restored", Warning {
-        meaning: "this volume was restored from a backup, and its storage is neither deleted nor changed until an admin vouches for it",
+        meaning: "this volume was restored from a backup, and the orchestrator neither deletes nor changes its storage until an admin vouches for it",
         remedy: "`flex-provisioner vouch VOLUME`",
         emitted_by_steps: yes, confirm_after: 30,
     }
@@ -153,7 +153,7 @@ kinds! {
 
     /// A released volume has the id of another volume.
     VolumeMisnamed = "volume-misnamed", Warning {
-        meaning: "this volume bears the id of another one, whose storage would be deleted with it",
+        meaning: "this volume has the id of another volume, so its deletion would delete the storage of that one",
         remedy: "[Look up the message](#a-deletion-hangs).",
         emitted_by_steps: no, confirm_after: 30,
     }
@@ -167,29 +167,29 @@ kinds! {
 
     /// The claim has another volume, and the policy keeps this one.
     VolumeElsewhere = "volume-elsewhere", Warning {
-        meaning: "the claim that this volume was made for has another one, and nothing deletes this one",
-        remedy: "Delete it by hand, if nobody needs it.",
+        meaning: "the claim that this volume was made for has another volume, and nothing deletes this one",
+        remedy: "Delete the volume by hand, if nobody needs it.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// A class does not want this [pooled volume](operations.md#pools), or cannot be served.
     VolumeUnasked = "volume-unasked", Warning {
-        meaning: "this volume is kept ready, and no class asks for it",
+        meaning: "this volume waits in a pool, but no class asks for it",
         remedy: "Correct the config, else [see below](#volume-unasked).",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// Another instance has done nothing about this terminating or released volume for 10 minutes.
     VolumeForeign = "volume-foreign", Warning {
-        meaning: "another orchestrator must take its finalizer off this volume, and has done nothing about it for long",
-        remedy: "See that it runs.",
+        meaning: "another orchestrator must remove its finalizer from this volume, but has not done so for long",
+        remedy: "Make sure that it runs.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// The class of a claim is gone or another's, or its config is lost.
     ClaimHeld = "claim-held", Warning {
-        meaning: "what was begun for this claim cannot go on, nor be taken back",
-        remedy: "Bring them back, or delete the claim.",
+        meaning: "an attempt for this claim can neither continue nor be undone",
+        remedy: "Bring class and config back, or delete the claim.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -202,7 +202,7 @@ kinds! {
 
     /// A terminating claim stays, because what an attempt left cannot be deleted.
     ClaimUndeleted = "claim-undeleted", Warning {
-        meaning: "this claim cannot go, because what an attempt left behind cannot be deleted",
+        meaning: "this terminating claim stays, because the orchestrator cannot delete what an attempt left behind",
         remedy: "[Look up the message](#a-deletion-hangs).",
         emitted_by_steps: yes, confirm_after: 30,
     }
@@ -216,29 +216,29 @@ kinds! {
 
     /// The delete-snapshot runs of a deleted snapshot fail.
     ContentHeld = "content-held", Warning {
-        meaning: "the snapshot was deleted, and what is stored for it cannot be",
+        meaning: "the snapshot was deleted, but the stored data cannot be deleted",
         remedy: "Fix what the message names, or [let go](operations.md#letting-go-the-abandon-annotation) of the VolumeSnapshotContent.",
         emitted_by_steps: yes, confirm_after: 30,
     }
 
     /// Somebody removed the finalizers of a VolumeSnapshot, and nothing deletes its content.
     ContentWithoutSnapshot = "content-without-snapshot", Warning {
-        meaning: "the VolumeSnapshot is gone, and nothing deletes its content and what is stored for it",
-        remedy: "Delete the VolumeSnapshotContent, which also deletes what is stored.",
+        meaning: "the VolumeSnapshot is gone, and nothing deletes its content and its stored data",
+        remedy: "Delete the VolumeSnapshotContent, which also deletes the stored data.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// A claim, VolumeSnapshot or content has a finalizer of ours that nothing needs.
     FinalizerLeft = "finalizer-left", Warning {
         meaning: "this object cannot be deleted, because of a finalizer that nothing needs any more",
-        remedy: "See that an orchestrator runs, else remove it by hand.",
+        remedy: "Make sure that an orchestrator runs, else remove the finalizer by hand.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
     /// A Job is two minutes past its deadline, and Kubernetes made no pod for it.
     JobStalled = "job-stalled", Warning {
-        meaning: "a run for which Kubernetes makes no pod, and which it does not end either",
-        remedy: "The sweep and `--fix` remove it, and the run begins again.",
+        meaning: "Kubernetes neither makes a pod for this run nor ends it",
+        remedy: "The sweep and `--fix` remove it, and the run starts again.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -265,7 +265,7 @@ kinds! {
 
     /// An [admission policy](operations.md#admission-policies) is not as this version ships it, or no binding applies it.
     PolicyOutdated = "policy-outdated", Warning {
-        meaning: "an admission policy of the provisioner does not do what it was shipped for",
+        meaning: "an admission policy of the provisioner is not in force as shipped",
         remedy: "Apply the whole of `deploy/`.",
         emitted_by_steps: no, confirm_after: 30,
     }

@@ -32,7 +32,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     // The Job controller of Kubernetes 1.36 works by names. It may forget for good a Job that was created again soon
     // after a Job of the same name was deleted.
     if is_stalled(w, job) {
-        let detail = format!("{age} s after it was created it has no pod, and has not failed");
+        let detail = format!("{age} s after its creation it has no pod, and has not failed");
         return Some(finding(FindingKind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
     }
     // The reconciler of contents deletes runs for snapshots. If the content is gone, the snapshot of the run is deleted
@@ -60,7 +60,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         let batch = !job.members.is_empty();
         let detail = match &job.volume {
             Some(volume) => format!("its volume {volume} does not exist"),
-            None if batch => format!("nothing exists of the {} claims or volumes that it was for", job.runs()),
+            None if batch => format!("none of its {} claims or volumes exists", job.runs()),
             None => format!("no claim has the id {id}"),
         };
         let found = finding(FindingKind::JobWithoutOwner, detail).since(job.created);
@@ -123,7 +123,7 @@ pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),
     };
-    let state = if pod.is_over() { "has ended" } else { "may still be at work; whatever is next for it waits" };
+    let state = if pod.is_over() { "has ended" } else { "may still be at work; the next run waits for its end" };
     let mut finding = Finding::new(
         FindingKind::PodWithoutJob,
         object_ref("Pod", &pod.name, &pod.uid),

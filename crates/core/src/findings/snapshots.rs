@@ -42,12 +42,12 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
             "Delete" => finding(
                 FindingKind::ContentWithoutSnapshot,
                 detail,
-                format!("{remedy}, which deletes what is stored, too"),
+                format!("{remedy}, which deletes the stored data, too"),
             ),
             _ if content.ready => finding(
                 FindingKind::ContentRetained,
                 detail,
-                format!("if nobody needs it, delete by hand what is stored, then: {remedy}"),
+                format!("if nobody needs the snapshot, delete the stored data by hand, then: {remedy}"),
             ),
             _ => finding(FindingKind::ContentWithoutSnapshot, detail, remedy),
         });
@@ -99,7 +99,7 @@ fn leftover_finalizers(
         };
         let name = &object_ref.name.name;
         format!(
-            "see that an orchestrator runs, which takes it off; else kubectl {namespace}edit {resource} {name}, and take out {finalizer}"
+            "make sure that an orchestrator runs, which removes the finalizer; else kubectl {namespace}edit {resource} {name}, and remove {finalizer}"
         )
     };
     let found = finalizers.iter().filter_map(why).collect::<Vec<_>>().into_iter();
@@ -129,5 +129,5 @@ fn unneeded_finalizer(w: &Lookups<'_>, resource: &str, finalizer: &str) -> Optio
         };
     }
     let of_snapshot = resource == "volumesnapshot" && finalizer == names::SNAPSHOT_FINALIZER;
-    of_snapshot.then(|| "it has no content any more".into())
+    of_snapshot.then(|| "its content does not exist any more".into())
 }

@@ -260,7 +260,7 @@ fn jobs_that_kubernetes_has_forgotten() {
             forgotten(job);
             job.volume = Some(names::pv_name(UID));
         })
-        .finds(FindingKind::JobStalled, "1620 s after it was created it has no pod", true);
+        .finds(FindingKind::JobStalled, "1620 s after its creation it has no pod", true);
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).finds(
         FindingKind::JobStalled,
         "no pod",
@@ -349,14 +349,14 @@ fn volumes_that_nothing_will_delete() {
         false,
     );
     Cluster::new().claim(elsewhere).volume(gone).clean();
-    Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "took its claim off", false);
+    Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "removed its claimRef", false);
     let unadopted = |v: &mut Volume| (v.phase, v.adoption_mark, v.provenance) = ("Released".into(), None, None);
     Cluster::new().volume(unadopted).finds(FindingKind::VolumeNotAdopted, "never adopted", false);
     let unrecorded = |v: &mut Volume| (v.adoption_mark, v.provenance) = (None, None);
-    Cluster::new().bound().volume(unrecorded).finds(FindingKind::VolumeNotAdopted, "bears no record", false);
+    Cluster::new().bound().volume(unrecorded).finds(FindingKind::VolumeNotAdopted, "has no record", false);
     let restored = |v: &mut Volume| (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
-    Cluster::new().volume(restored).finds(FindingKind::VolumeRestored, "its record says what its class says", true);
-    Cluster::new().bound().volume(restored).finds(FindingKind::VolumeRestored, "its record says", true);
+    Cluster::new().volume(restored).finds(FindingKind::VolumeRestored, "its record agrees with its class", true);
+    Cluster::new().bound().volume(restored).finds(FindingKind::VolumeRestored, "its record agrees", true);
     let mut other = Cluster::with(&[("secret-env", "s")]);
     other.0.recipes.clear();
     other.volume(restored).finds(FindingKind::VolumeRestored, "secret-env", false);
@@ -368,8 +368,8 @@ fn volumes_that_nothing_will_delete() {
     };
     let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
     keeps("1Gi=1").clean();
-    keeps("2Gi=1").finds(FindingKind::VolumeUnasked, "keeps others ready by now", false);
-    Cluster::new().volume(ready).finds(FindingKind::VolumeUnasked, "keeps none ready any more", false);
+    keeps("2Gi=1").finds(FindingKind::VolumeUnasked, "keeps other volumes ready now", false);
+    Cluster::new().volume(ready).finds(FindingKind::VolumeUnasked, "has no pool any more", false);
     let anonymous = |v: &mut Volume| {
         (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
     };
@@ -394,7 +394,7 @@ fn volumes_that_nothing_will_delete() {
             gone(v);
             v.name = "pvc-x".into()
         })
-        .finds(FindingKind::VolumeMisnamed, "the volume of that id", false);
+        .finds(FindingKind::VolumeMisnamed, "the volume with that id", false);
     Cluster::new()
         .volume(|v| {
             gone(v);
@@ -522,7 +522,7 @@ fn claims_that_do_not_get_on() {
         false,
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "does not end", false);
+    Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
     // These are claims of another orchestrator, and of nobody.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();

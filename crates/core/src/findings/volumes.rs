@@ -59,7 +59,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             (None, None) => "an unknown orchestrator".to_owned(),
         };
         let remedy = format!(
-            "see that the orchestrator of {whose} runs; if it is gone for good, clean up by hand and take the finalizer {} off",
+            "make sure that the orchestrator of {whose} runs; if it is gone for good, clean up by hand and remove the finalizer {}",
             names::VOLUME_FINALIZER
         );
         let detail = format!("it belongs to {whose}, which does nothing about its deletion");
@@ -80,7 +80,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         Owner::Alive(claim) => in_use(w, volume, claim, finding),
         Owner::None if volume.is_adopted() => finding(
             FindingKind::VolumeRetained,
-            "somebody took its claim off it, and it can be bound again".into(),
+            "somebody removed its claimRef, so it can be bound again".into(),
             kept(),
         ),
         Owner::None => finding(
@@ -141,7 +141,7 @@ fn restored(
         Ok(Vouchable { untrusted_difference, .. }) if is_deleted_at_once(volume) => {
             let why = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
             let detail = format!(
-                "its claim is gone and its policy is Delete, so that its storage would be deleted at once if somebody vouched for it{why}"
+                "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once if somebody vouched for it{why}"
             );
             let remedy = format!(
                 "to keep it for a claim of the same name: {}; once it is bound: {command}; to delete its storage: {command} --also-released",
@@ -150,7 +150,7 @@ fn restored(
             finding(FindingKind::VolumeRestored, detail, remedy)
         }
         Ok(Vouchable { untrusted_difference: None, .. }) => {
-            let found = finding(FindingKind::VolumeRestored, "its record says what its class says".into(), command)?;
+            let found = finding(FindingKind::VolumeRestored, "its record agrees with its class".into(), command)?;
             Some(found.removed_by(Removal::Vouch))
         }
         Ok(Vouchable { untrusted_difference: Some(why), .. }) => {
@@ -163,7 +163,7 @@ fn restored(
             match volume.phase.as_str() {
                 "Released" | "Failed" => keep_or_let_go(volume),
                 _ => format!(
-                    "pods can use it as it is, and nothing has to be cleaned up; only when its claim is gone and nobody needs its data: {}",
+                    "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",
                     by_hand(volume)
                 ),
             },
@@ -201,16 +201,18 @@ fn unwanted_pooled_volume(
         ClassLookup::Ours(class) => match &class.recipe {
             Ok(recipe) => match &recipe.pool {
                 Some(pool) if pool.kind == kind && pool.sizes.contains_key(&size) => return None,
-                Some(_) => "its class keeps others ready by now".to_owned(),
-                None => "its class keeps none ready any more".to_owned(),
+                Some(_) => "its class keeps other volumes ready now".to_owned(),
+                None => "its class has no pool any more".to_owned(),
             },
             Err(why) => format!("its class cannot be served: {why}"),
         },
-        ClassLookup::Foreign | ClassLookup::Unknown => "its class is not served any more".to_owned(),
+        ClassLookup::Foreign | ClassLookup::Unknown => "this provisioner does not serve its class any more".to_owned(),
     };
-    let remedy =
-        format!("see why it is not deleted in the log of the orchestrator, or: kubectl delete pv {}", volume.name);
-    finding(FindingKind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
+    let remedy = format!(
+        "find out from the log of the orchestrator why the volume is not deleted, or: kubectl delete pv {}",
+        volume.name
+    );
+    finding(FindingKind::VolumeUnasked, format!("it waits in a pool, but {why}"), remedy)
 }
 
 /// Returns the finding about a volume whose claim exists.
@@ -231,7 +233,7 @@ fn in_use(
     let later = "nothing to do while its claim lives; once it is gone, clean up by hand and annotate the volume";
     if !volume.is_adopted() {
         let detail = format!(
-            "it is bound to claim {}, and bears no record that the orchestrator wrote (restored from a backup without its status?)",
+            "it is bound to claim {}, but has no record that the orchestrator wrote (restored from a backup without its status?)",
             claim.name
         );
         return finding(
@@ -268,9 +270,9 @@ type Problem = (FindingKind, String, Option<i64>);
 /// Returns the problem that prevents each delete run.
 fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     match volume.id() {
-        None => return Some((FindingKind::VolumeMisnamed, "it bears no volume id".into(), None)),
+        None => return Some((FindingKind::VolumeMisnamed, "it has no volume id".into(), None)),
         Some(id) if volume.name != names::pv_name(id) => {
-            let detail = format!("its id is {id}, and the volume of that id is {}", names::pv_name(id));
+            let detail = format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id));
             return Some((FindingKind::VolumeMisnamed, detail, None));
         }
         Some(_) => {}
@@ -286,15 +288,16 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     }
     let told =
         jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
-    let detail = "it was never adopted, and no Job of it is left that could tell how it was made";
+    let detail = "it was never adopted, and no Job is left that tells how it was made";
     (!told).then(|| (FindingKind::VolumeNotAdopted, detail.to_owned(), None))
 }
 
 /// Returns the problem of a stuck deletion.
 fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     if let Some(host) = node_is_gone(w, volume) {
-        let detail =
-            format!("its storage was on node {host}, which does not exist; the config's `node-gone` says what follows");
+        let detail = format!(
+            "its storage was on node {host}, which does not exist; the config's `node-gone` says what happens next"
+        );
         return Some((FindingKind::NodeGone, detail, None));
     }
     let failure = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

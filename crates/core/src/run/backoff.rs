@@ -37,7 +37,7 @@ pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
 }
 
 /// The event of an item that waits for a slot.
-pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); its turn comes when another run ends";
+pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it gets a slot when another run ends";
 
 /// Makes the decision of an item that waits for a slot. In a burst each waits for a moment, and needs no event for
 /// that.

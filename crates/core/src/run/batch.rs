@@ -21,7 +21,7 @@ use crate::limits;
 use crate::object::{ObjectName, hash};
 
 /// The failure of a member about which the image said nothing.
-const NO_OUTCOME_MESSAGE: &str = "the run was for several, and ended before it told how this one ended";
+const NO_OUTCOME_MESSAGE: &str = "the run was for several members, and ended before it reported this one";
 
 /// The object of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

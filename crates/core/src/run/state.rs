@@ -184,7 +184,7 @@ fn explain(reason: &str, message: &str) -> String {
         }
         "FailedCreate" => "Kubernetes does not create the provisioner's pod",
         "FailedMount" if message.contains("flex-existing-") => {
-            "the directory of the volume or snapshot is not on the node: its data are lost, or its disk is not mounted there"
+            "the directory of the volume or snapshot is not on the node: its data is lost, or its disk is not mounted there"
         }
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
         "CreateContainerConfigError"

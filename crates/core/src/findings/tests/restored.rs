@@ -25,7 +25,7 @@ fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
     };
     let patch = format!("kubectl patch pv {} {PATCH}", names::pv_name(UID));
     let claim = only(&lost().volume(former), FindingKind::ClaimLost);
-    assert!(claim.detail.contains("exists, and is reserved for another UID of the claim"), "{claim:#?}");
+    assert!(claim.detail.contains("exists, but is reserved for another UID of the claim"), "{claim:#?}");
     assert!(claim.detail.contains(OTHER) && claim.remedy.contains(&patch), "{claim:#?}");
     let volume = only(&lost().volume(former), FindingKind::VolumeRestored);
     let keep = format!("to keep it for a claim of the same name: {patch}; once it is bound: flex-provisioner vouch");
@@ -55,7 +55,7 @@ fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_nobody_needs_i
     };
     let location = "clean up by hand on node a in /srv/a, then: kubectl annotate pv";
     let bound = only(&Cluster::new().bound().volume(strange("Bound")), FindingKind::VolumeRestored);
-    assert!(bound.remedy.starts_with("pods can use it as it is, and nothing has to be cleaned up"), "{bound:#?}");
+    assert!(bound.remedy.starts_with("pods can use the volume as it is, so there is nothing to do"), "{bound:#?}");
     assert!(bound.remedy.contains("only when its claim is gone") && bound.remedy.contains(location), "{bound:#?}");
     let released = only(&Cluster::new().volume(strange("Released")), FindingKind::VolumeRestored);
     assert!(released.remedy.starts_with("to keep it for a claim of the same name: kubectl patch"), "{released:#?}");

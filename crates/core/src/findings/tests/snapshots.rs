@@ -124,7 +124,11 @@ fn finalizers_that_nothing_needs() {
     read.finds(FindingKind::FinalizerLeft, "does not exist", false);
     let terminating =
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(terminating).finds(FindingKind::FinalizerLeft, "it has no content any more", false);
+    Cluster::new().snapshot(terminating).finds(
+        FindingKind::FinalizerLeft,
+        "its content does not exist any more",
+        false,
+    );
     let in_progress = stamped(&recipe().version());
     Cluster::new()
         .claim(in_progress)
