@@ -26,7 +26,7 @@ pub async fn connect() -> anyhow::Result<(Client, String)> {
     let config = Config::infer().await.map_err(|error| {
         // kubectl ignores such entries. The client reads them before it can be configured not to.
         let what = match format!("{error:?}").contains("ParseNoProxy") {
-            true => "NO_PROXY cannot be read: write hosts, domains and networks with one comma between two of them",
+            true => "NO_PROXY cannot be read: write hosts, domains and networks, separated by single commas",
             false => "no access to a cluster: set KUBECONFIG, or run as a pod with a ServiceAccount token",
         };
         anyhow::Error::new(error).context(what)
@@ -85,7 +85,7 @@ fn proxy(
     let whole = if url.contains("://") { url.clone() } else { format!("http://{url}") };
     let parsed = whole.parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
     // The message does not contain the proxy's address, which may have a password.
-    let parsed = parsed.with_context(|| format!("{what} is no URL of a proxy; write http://HOST:PORT"))?;
+    let parsed = parsed.with_context(|| format!("{what} is not the URL of a proxy; write http://HOST:PORT"))?;
     Ok(Some(parsed))
 }
 

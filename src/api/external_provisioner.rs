@@ -44,9 +44,9 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
                 }
                 // While the API server does not answer, it accepts no writes either.
                 Some(Err(error)) => {
-                    tracing::warn!(driver, %error, "the Lease of an external provisioner cannot be looked for")
+                    tracing::warn!(driver, %error, "the Lease of an external provisioner cannot be read")
                 }
-                None => tracing::warn!(driver, "the Lease of an external provisioner was not found out in time"),
+                None => tracing::warn!(driver, "the Lease of an external provisioner was not read in time"),
             }
         }
         shared.change(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
@@ -74,5 +74,5 @@ async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_prov
 }
 
 fn forbidden(message: &str) -> String {
-    format!("Leases may not be listed; apply the rights of this version: {message}")
+    format!("the provisioner may not list Leases; apply the rights of this version: {message}")
 }

@@ -13,7 +13,7 @@ use tower::BoxError;
 
 /// The reason why a write was not sent.
 #[derive(Debug, thiserror::Error)]
-#[error("this replica does not lead any more; the write is left to the one that does")]
+#[error("this replica does not lead any more; it leaves the write to the leader")]
 struct NotLeading;
 
 /// The end of the time during which this replica may write. Clones are the same fence.

@@ -185,7 +185,7 @@ impl LeaderElector {
         if spec.holder_identity.as_deref() == Some(&self.me) {
             spec.holder_identity = Some(String::new());
             if let Err(error) = self.api.replace(&self.name, &PostParams::default(), &lease).await {
-                tracing::debug!(%error, "the Lease was not given back");
+                tracing::debug!(%error, "the Lease was not released");
             }
         }
     }

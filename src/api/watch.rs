@@ -144,7 +144,10 @@ fn follow<K, V>(
                 }
                 Ok(watcher::Event::InitDone) => {
                     if optional && namespace.is_empty() && absent > 0 {
-                        tracing::info!(kind, "the cluster has this kind now, which is served from here on");
+                        tracing::info!(
+                            kind,
+                            "the cluster has this kind now, and the provisioner serves it from now on"
+                        );
                     }
                     absent = 0;
                     apply(retain(std::mem::take(&mut listed)));
@@ -171,7 +174,7 @@ fn follow<K, V>(
                     tokio::time::sleep(until_next_look(absent)).await;
                     absent += 1;
                 }
-                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted and is resumed"),
+                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted; the provisioner resumes it"),
             }
         }
     });
@@ -211,7 +214,7 @@ fn without(kind: &str) -> Option<&'static str> {
     match kind {
         attributes::KIND => Some("claims cannot have one"),
         grant::KIND => Some("nothing is copied across namespaces"),
-        "ServiceAccount" => Some("no config is told that its account does not exist"),
+        "ServiceAccount" => Some("no verdict says that a config's account does not exist"),
         "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),
         _ => None,
     }
@@ -220,12 +223,14 @@ fn without(kind: &str) -> Option<&'static str> {
 /// Logs once which features are off, where all kinds of a feature are missing.
 fn log_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
     match (without, is_forbidden(error), kind) {
-        (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
+        (None, ..) => {
+            tracing::warn!(kind, namespace, "the namespace does not exist; the provisioner looks for it now and then")
+        }
         (Some(off), true, _) => tracing::warn!(
-            kind, %error, "this kind may not be read, so that {off}; apply the rights of this version. It is tried now and then"
+            kind, %error, "the provisioner may not read this kind, so {off}; apply the rights of this version. It tries again now and then"
         ),
         (Some(_), false, "VolumeSnapshot") => tracing::info!(
-            "snapshots are off: the cluster does not have the custom resources of {}; they are looked for every {} s, and served without a restart",
+            "snapshots are off: the cluster does not have the custom resources of {}; the provisioner looks for them every {} s, and serves them without a restart",
             api::API_VERSION,
             MAX_RECHECK_INTERVAL.as_secs()
         ),

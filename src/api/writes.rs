@@ -53,7 +53,7 @@ pub enum WriteError {
         invalid: bool,
     },
     /// An object with that name belongs to somebody else.
-    #[error("{0} exists already and is not ours; remove it")]
+    #[error("{0} exists already and belongs to somebody else; remove it")]
     Foreign(String),
     /// Any other error. The write is tried again.
     #[error("{what}: {source}")]

@@ -45,7 +45,7 @@ fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<Obj
 pub(super) fn print_unseen(configs: &[ObjectName], identity: &Identity) {
     let namespaces = identity.config_namespaces.join(", ");
     for config in configs {
-        say!("\nConfigMap {config} is ignored: configs are only read in {namespaces}");
+        say!("\nConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}");
     }
 }
 

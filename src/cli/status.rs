@@ -238,7 +238,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         }
     }
     for (class, why) in table.all_left_to_external_provisioners() {
-        say!("\nStorageClass {class} is left to another: {why}");
+        say!("\nThe provisioner leaves StorageClass {class} to another: {why}");
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
         say!("\nConfigMap {name} is accepted, but:");
@@ -292,7 +292,7 @@ type Capacities = Result<Vec<Published>, String>;
 fn print_capacities(capacities: &Capacities) {
     let told = match capacities {
         Ok(told) => told.iter().filter(|told| told.record.is_some()).collect::<Vec<_>>(),
-        Err(why) => return say!("\nHow much room the scheduler is told of is not known: {why}"),
+        Err(why) => return say!("\nThe capacity that the scheduler sees is not known: {why}"),
     };
     if !told.is_empty() {
         say!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");

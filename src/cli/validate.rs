@@ -91,10 +91,15 @@ fn check(files: &[File], identity: &Identity) -> Checked {
     checked.judge(&table, identity);
     let nothing = checked.configs.is_empty() && !checked.findings.iter().any(|finding| finding.severity == "error");
     if nothing && let Some(file) = files.first() {
-        let message = "no provisioner ConfigMap was found, so that nothing is checked; it has the labels `type: provisioner-config` and `storage-class: CLASS`";
+        let message = "no provisioner ConfigMap was found, so nothing is checked; such a ConfigMap has the labels `type: provisioner-config` and `storage-class: CLASS`";
         checked.report(&file.name, 1, "error", message);
     } else if files.is_empty() {
-        checked.report("", 0, "error", "no file was found in these directories; files of YAML end with .yaml or .yml");
+        checked.report(
+            "",
+            0,
+            "error",
+            "no file was found in these directories; names of YAML files end with .yaml or .yml",
+        );
     }
     checked.findings.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
     checked
@@ -137,7 +142,7 @@ impl Checked {
             }
         }
         if file.named && before == (self.configs.len(), self.objects.len(), self.findings.len()) {
-            let message = "has no provisioner ConfigMap and no StorageClass, so that nothing in this file is checked";
+            let message = "has no provisioner ConfigMap and no StorageClass, so nothing in this file is checked";
             self.report(&file.name, 1, "warning", message);
         }
     }
@@ -156,7 +161,7 @@ impl Checked {
         let usual = namespaces.first().cloned().unwrap_or_default();
         if config.name.namespace.is_empty() {
             let message = format!(
-                "ConfigMap {name} names no namespace, so that it gets that of kubectl's context; write `namespace: {usual}`"
+                "ConfigMap {name} names no namespace, so it gets the namespace of kubectl's context; write `namespace: {usual}`"
             );
             self.report(&file.name, lines.of(""), "warning", message);
             config.name.namespace = usual;
@@ -170,7 +175,7 @@ impl Checked {
         if let Some(at) = self.configs.iter().position(|found| found.config.name == config.name) {
             let (here, Found { file: other, lines, .. }) = (lines.of(""), self.configs.remove(at));
             let message = format!(
-                "ConfigMap {} stands in {}:{}, too, and the one that is applied last counts; give one of them another name",
+                "ConfigMap {} is in {}:{}, too, and the ConfigMap that is applied last counts; give one of them another name",
                 config.name, file.name, here
             );
             self.report(&other, lines.of(""), "warning", message);
@@ -182,12 +187,17 @@ impl Checked {
 
     fn other(&mut self, file: &File, kind: &str, line: u64) {
         if kind == "List" {
-            let message = "is a List, which is not looked into; write its items as documents of their own, with `---` between them";
+            let message = "is a List, and `validate` does not look into Lists; write its items as documents of their own, with `---` between them";
             return self.report(&file.name, line, "error", message);
         }
         let meant = ["ConfigMap", "StorageClass"].into_iter().find(|known| slips::reads_like(kind, known));
         if let Some(meant) = meant {
-            self.report(&file.name, line, "error", format!("`{kind}` is no kind of object; did you mean `{meant}`?"));
+            self.report(
+                &file.name,
+                line,
+                "error",
+                format!("`{kind}` is not a kind of object; did you mean `{meant}`?"),
+            );
         }
     }
 
@@ -199,7 +209,7 @@ impl Checked {
                 let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
                 let message = near.unwrap_or_else(|| {
                     format!(
-                        "ConfigMap {} is meant for another plugin than {} and is left alone",
+                        "ConfigMap {} is meant for another plugin than {}, so it is ignored",
                         config.name, identity.plugin
                     )
                 });

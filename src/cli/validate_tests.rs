@@ -100,12 +100,12 @@ fn files_without_a_config_do_not_pass_in_silence() {
 
 #[test]
 fn objects_that_are_passed_over_are_told() {
-    says("kind: List\nitems: []\n", "1: error: ", "is not looked into");
+    says("kind: List\nitems: []\n", "1: error: ", "does not look into Lists");
     says(&GOOD.replace("ConfigMap", "Configmap"), "1: error: ", "did you mean `ConfigMap`?");
     let near = GOOD.replace("kubernetes.io/flex-provisioner", "kubernetes.io/flex-provisoner");
     says(&near, "9: warning: plugin-name: ", "did you mean `kubernetes.io/flex-provisioner`?");
     let twice = said(&format!("{GOOD}---\n{GOOD}"));
-    assert!(twice.len() == 1 && twice[0].contains("stands in a.yaml:13, too"), "{twice:?}");
+    assert!(twice.len() == 1 && twice[0].contains("is in a.yaml:13, too"), "{twice:?}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 None if args.dry_run => say!("{name}: would be confirmed"),
                 None => {
                     writes.vouch(&volume).await?;
-                    say!("{name}: confirmed; it grows and is deleted by this record from now on");
+                    say!("{name}: confirmed; the orchestrator expands and deletes it by this record from now on");
                 }
             }
         }

@@ -47,7 +47,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
         }
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
-    tracing::warn!(batch = name, why, "batch Job refused; its claims get runs of their own");
+    tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
     context.shared.change(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
 }

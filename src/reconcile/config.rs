@@ -89,7 +89,7 @@ pub fn annotation(verdict: &Verdict) -> String {
     match (verdict.problems.is_empty(), verdict.last_good) {
         (true, _) if verdict.warnings.is_empty() => "ok".into(),
         (true, _) => format!("ok; {}", joined(&verdict.warnings)),
-        (false, true) => format!("refused, the last good version stays in use: {}", joined(&verdict.problems)),
+        (false, true) => format!("refused; the last good version stays in use: {}", joined(&verdict.problems)),
         (false, false) => format!("refused: {}", joined(&verdict.problems)),
     }
 }
@@ -100,9 +100,8 @@ fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteE
         Some(config) => config.uid.clone(),
         None => return,
     };
-    let message = format!(
-        "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
-    );
+    let message =
+        format!("the provisioner cannot store this version, so it serves no claim with it: {error}; it keeps trying");
     let event = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
     context.emit(ObjectRef { kind: "ConfigMap", name: name.clone(), uid }, event);
 }

@@ -125,7 +125,7 @@ pub fn requeue_after(
         None => {
             let delay = context.retry_after(item);
             context.metrics.errors("timeout");
-            tracing::warn!(?item, ?delay, "the API server did not answer in time; the step is repeated");
+            tracing::warn!(?item, ?delay, "the API server did not answer in time; the orchestrator repeats the step");
             Some(delay)
         }
     }

@@ -149,7 +149,7 @@ async fn start(
             ..request
         },
         Err(error) => {
-            tracing::warn!(job = %run.name, %error, "what a late run was asked cannot be read; look whether it left something behind, and remove the Job");
+            tracing::warn!(job = %run.name, %error, "the request of a late run cannot be read; check whether the run left something behind, then remove the Job");
             return Ok(Requeue::Done);
         }
     };
@@ -171,7 +171,7 @@ async fn start(
     if let Some(wait) = context.wait_for_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(wait);
     }
-    tracing::info!(job = %run.name, "late run: deleting what it may have made");
+    tracing::info!(job = %run.name, "late run: deleting what the run may have made");
     match start_delete_job(context, recipe, &request, target, None).await? {
         None => Ok(Requeue::JobCreated),
         Some(cause) => {

@@ -97,7 +97,7 @@ fn emit_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
     let Some(uid) = context.shared.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
     let sizes = recipe.pool.iter().flat_map(|pool| pool.sizes.keys()).map(|size| quantity(*size).0);
     let message = format!(
-        "the pool of class {} ({}) cannot be kept: Kubernetes refuses what the provisioner writes for it: {error}; it is tried again every {} s",
+        "the pool of class {} ({}) cannot be filled: Kubernetes refuses what the provisioner writes for it: {error}; the provisioner tries again every {} s",
         recipe.class,
         sizes.collect::<Vec<_>>().join(", "),
         REFUSED_RETRY.as_secs()

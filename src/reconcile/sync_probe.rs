@@ -39,7 +39,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
                 context.shared.index().probe_deleted(&name);
             }
             Step::GiveUpProbe => {
-                tracing::warn!("the PV controller did not take up a volume in time; is the controller manager well?")
+                tracing::warn!("the PV controller did not see a volume in time; does the controller manager run?")
             }
         }
     }

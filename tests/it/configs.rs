@@ -197,7 +197,7 @@ async fn configs_elsewhere_and_of_others_are_left_alone() {
     .await;
     let said = status(&ring, &[]);
     assert!(
-        said.contains(&format!("ConfigMap {USER}/takeover is ignored: configs are only read in {ADMIN}")),
+        said.contains(&format!("ConfigMap {USER}/takeover is ignored: the provisioner reads configs only in {ADMIN}")),
         "{said}"
     );
     assert!(!said.contains("other-plugin is ignored"), "{said}");

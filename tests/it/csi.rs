@@ -378,7 +378,7 @@ async fn a_tenant_s_lease_stops_no_class_and_is_told() {
         .output()
         .unwrap();
     let status = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert!(status.contains("StorageClass gold is left to another") && status.contains("tom holds"), "{status}");
+    assert!(status.contains("leaves StorageClass gold to another") && status.contains("tom holds"), "{status}");
     ring.delete_claim("waits").await;
     ring.delete_claim("served").await;
     scene.no_volumes().await;

@@ -74,7 +74,7 @@ async fn a_volume_is_removed_once_whatever_happens_to_it_meanwhile() {
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_ends(&job, 0, "").await;
-    let gone = "the storage is gone, and the volume with it";
+    let gone = "the storage and the volume are deleted";
     ring.logged(gone).await;
     until("nobody else holds it", || async {
         let held = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();

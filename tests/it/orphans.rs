@@ -236,7 +236,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     // And by itself: what has come meanwhile.
     ring.run().await;
     for gone in ["orphan-3", "ended-3"] {
-        ring.event(ADMIN, gone, reason::ORPHAN_REMOVED, "nothing needs it").await;
+        ring.event(ADMIN, gone, reason::ORPHAN_REMOVED, "nothing needed it").await;
     }
     let leftovers = |name: &str| name.contains("orphan-") || name.contains("ended-");
     until("they are gone, with the Job's pod", || async {

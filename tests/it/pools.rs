@@ -394,7 +394,7 @@ async fn a_pool_that_kubernetes_refuses_is_told_on_its_config() {
     .await;
     ring.config("c", "c", &ONE).await;
     let said = ring.event(ADMIN, "c", reason::POOL_FAILED, "exceeded quota").await;
-    assert!(said.contains("the pool of class c (1Gi) cannot be kept"), "{said}");
+    assert!(said.contains("the pool of class c (1Gi) cannot be filled"), "{said}");
     // Claims are served all the same.
     ring.claim("a", "c").await;
     let id = uid(&image.bound(&ring, "a").await);

@@ -380,7 +380,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let kept = names::source_finalizer(&content.snapshot_uid);
     let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
     if !snapshot.as_ref().is_some_and(wanted) || !fresh.as_ref().is_some_and(same) {
-        return Err(WriteError::Conflict(format!("what VolumeSnapshotContent {} is of", content.name)));
+        return Err(WriteError::Conflict(format!("the source of VolumeSnapshotContent {}", content.name)));
     }
     let source = context.writes.volume_source(volume).await?;
     let of =

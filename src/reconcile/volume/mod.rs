@@ -165,11 +165,7 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
             Step::DeleteVolume => {
                 context.writes.remove_volume(&volume).await?;
                 context.metrics.deleted(&volume.class);
-                tracing::info!(
-                    volume = volume.name,
-                    class = volume.class,
-                    "the storage is gone, and the volume with it"
-                );
+                tracing::info!(volume = volume.name, class = volume.class, "the storage and the volume are deleted");
                 return Ok(Requeue::Done);
             }
         }
@@ -281,7 +277,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     }
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
-        .ok_or("how it was made is not known: it was never adopted, no Job of it is left, and its class does not make and delete such volumes")?;
+        .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
