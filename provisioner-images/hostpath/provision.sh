@@ -99,12 +99,12 @@ check() {
         fail config "block devices need the whole base path: remove storage-mounts from the config"
     case $alone:$mode in
         :*) ;;
-        *:*1[0-7][0-7][0-7]) fail config "mode is \`$mode\`: by its first digit empty directories are known that are nobody's, so use another one" ;;
+        *:*1[0-7][0-7][0-7]) fail config "mode is \`$mode\`: this first digit marks empty directories that belong to nobody, so use another mode" ;;
     esac
     [ -z "$devices" ] || [ -c /dev/loop-control ] || fail config "/dev/loop-control is not in this pod:" \
         "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
     case ${OPERATION:-}$bases in
-        provision) fail no-room "node-paths names no directory for node ${POD_NODE:-?}: it is to have no volumes" ;;
+        provision) fail no-room "node-paths names no directory for node ${POD_NODE:-?}: the node gets no volumes" ;;
     esac
     for one in $bases; do
         use "$one"
@@ -181,7 +181,7 @@ copied() {
         return
     fi
     if [ -L "$1" ] || ! has "$1"; then
-        fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
+        fail retry "$1, the source of the copy, is not on node ${POD_NODE:-?}"
     fi
     # A run that saw only this directory may have left it empty, or as an unfinished copy.
     [ ! -d "$2" ] || flex-pv remove "$2" || exit
@@ -329,7 +329,7 @@ flushed() {
     [ -n "$devices" ] || return 0
     find_loops "$1/disk"
     for loop in $loops; do
-        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: what was written to $loop cannot be flushed"
+        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: the data written to $loop cannot be flushed"
     done
 }
 
@@ -372,7 +372,7 @@ provision() {
 private() {
     case $(stat -c %a "$base") in *00) return 0 ;; esac
     why=$(chmod 0700 "$base" 2>&1) ||
-        fail config "other users of node ${POD_NODE:-?} can get into $base, and that cannot be changed: $why;" \
+        fail config "other users of node ${POD_NODE:-?} can enter $base, and this run cannot change that: $why;" \
             "give the directory to the run's user, with mode 0700"
 }
 
@@ -429,7 +429,7 @@ snapshot() {
 expand() {
     find "$id" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
-        fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
+        fail never "$volume is not on node ${POD_NODE:-?}: a lost volume cannot grow"
     fi
     if [ -z "$devices" ]; then
         room_for $((SIZE_BYTES - OLD_SIZE_BYTES))

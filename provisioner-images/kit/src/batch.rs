@@ -123,7 +123,7 @@ impl MemberOutcomes {
         let written = termination_message::write(&batch::write_outcomes(&self.failed));
         self.unwritten = written.is_err();
         if let Err(error) = written {
-            eprintln!("which members have failed cannot be left as the termination message: {error}");
+            eprintln!("the failed members cannot be written as the termination message: {error}");
         }
     }
 }

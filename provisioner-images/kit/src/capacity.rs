@@ -10,5 +10,5 @@ pub fn print(bytes: u64, largest: Option<u64>) -> Result<(), Failure> {
     let answer = Answer { bytes: bytes.min(MAX_BYTES), largest: largest.map(|largest| largest.min(MAX_BYTES)) };
     eprintln!("{answer}");
     termination_message::write(&format!("{answer}\n"))
-        .map_err(|error| Failure::retry(format!("how much room there is cannot be told: {error}")))
+        .map_err(|error| Failure::retry(format!("the free space cannot be told: {error}")))
 }

@@ -76,7 +76,7 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
         Ok(source) if is_original(&source, &target).map_err(failed)? => source,
         Ok(_) | Err(Errno::NOENT) => {
             return Err(Failure::retry(format!(
-                "{}, which is to be copied, is not on node {}",
+                "{}, the source of the copy, is not on node {}",
                 from.display(),
                 node()
             )));

@@ -73,8 +73,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 /// # Errors
 /// If the signal cannot be handled.
 pub fn terminated() -> Result<Signal, Failure> {
-    signal(SignalKind::terminate())
-        .map_err(|error| Failure::retry(format!("the end of the run cannot be waited for: {error}")))
+    signal(SignalKind::terminate()).map_err(|error| Failure::retry(format!("the run cannot be waited for: {error}")))
 }
 
 /// Writes the last words of a failure and returns its exit code.

@@ -406,7 +406,7 @@ fn what_can_not_be_copied_makes_no_volume() {
     symlink("/etc", node.base().join(&link)).unwrap();
     let linked = at(&path_text(node.base().join(&link)));
     for (of, source, code, says) in [
-        (ORIGINAL, here.as_str(), 75, "which is to be copied, is not on node node-1"),
+        (ORIGINAL, here.as_str(), 75, "the source of the copy, is not on node node-1"),
         (ORIGINAL, &at("/elsewhere/x"), 65, "made with another base-path"),
         (ORIGINAL, "", 65, "made with another base-path"),
         (&link, &linked, 75, "is not on node node-1"),
@@ -555,7 +555,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "../base", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "a b", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
-        ("expand", "OLD_SIZE_BYTES", "1", 65, "what is lost cannot grow"),
+        ("expand", "OLD_SIZE_BYTES", "1", 65, "a lost volume cannot grow"),
         ("expand", "BASE_PATH", "/nonexistent", 78, "pod-template"),
         ("batch", "MODE", "0777", 65, "provision, delete, expand, list, tell its capacity and make snapshots"),
     ] {

@@ -104,8 +104,7 @@ impl Server {
 
     /// Returns the free bytes of the export's file system.
     pub async fn free(&self) -> Result<u64, Failure> {
-        let space =
-            self.mount.fsstat().await.map_err(|error| self.failure("cannot tell how much room there is", &error))?;
+        let space = self.mount.fsstat().await.map_err(|error| self.failure("cannot tell the free space", &error))?;
         Ok(space.abytes)
     }
 

@@ -100,7 +100,7 @@ fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
     assert_eq!(alone.names(), [""; 0]);
     // What is lost: the kubelet makes a directory, and it is not taken for the volume.
     let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
-    assert!(ended.code == 65 && ended.termination_message.contains("what is lost cannot grow"), "{ended:?}");
+    assert!(ended.code == 65 && ended.termination_message.contains("a lost volume cannot grow"), "{ended:?}");
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
 }
 
@@ -258,7 +258,7 @@ fn what_cannot_be_with_such_mounts_is_told() {
     let alone = Alone::new();
     let base = path_text(alone.node.base());
     for (operation, extra, code, says) in [
-        ("provision", ("MODE", "1700"), 78, "nobody's"),
+        ("provision", ("MODE", "1700"), 78, "belong to nobody"),
         ("provision", ("DEVICES", "/dev/flex-tests"), 78, "remove storage-mounts"),
         ("provision", ("SIZE_BYTES", "9000000000000000000"), 69, "bytes free on node node-1"),
     ] {
