@@ -322,8 +322,8 @@ fn a_misspelt_key_is_no_parameter() {
 fn parameters_have_room_on_a_pod() {
     let fits = "x".repeat(limits::VALUE);
     assert_eq!(problems(&[("text", &fits)]), [""; 0]);
-    refused("text", &"x".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have 65536");
-    refused("pod-template", &"#".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have 65536");
+    refused("text", &"x".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have at most 65536");
+    refused("pod-template", &"#".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have at most 65536");
     refused("text", "a\0b", "has a zero byte");
 }
 
