@@ -25,7 +25,9 @@ pub(super) fn has_never_started(context: &Context, claim: &Claim, s: &Observatio
     let remembered =
         || context.shared.index().unstarted_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);
     if never_started(job, &pods) {
-        return pods.iter().map(|pod| pod.created).chain(job.map(|job| job.created)).all(is_first);
+        // The Job controller may create the pod later.
+        let created = |pod: &&Pod| job.filter(|job| job.uid == pod.job_uid).map_or(pod.created, |job| job.created);
+        return pods.iter().map(created).chain(job.map(|job| job.created)).all(is_first);
     }
     remembered().is_some_and(is_first)
 }

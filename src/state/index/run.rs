@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use flex_contract::request::Operation;
+
 use super::{CAPACITY, Change, Index, WorkItem, batch, drop_from, within};
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
@@ -98,6 +100,7 @@ impl Index {
                 self.warning_events.remove(&job.uid);
                 own_ids(&job).for_each(|id| drop_from(&mut self.jobs_by_id, id, &name));
                 self.note_removed(&job);
+                self.note_unstarted(&job);
                 self.forget_detached(&job.uid);
                 let mut keys = job_keys(&job);
                 keys.extend(self.on_growth(&job, true));
@@ -121,6 +124,17 @@ impl Index {
         same && job.members.is_empty() && !self.expected.contains_key(&job.name.name)
     }
 
+    /// Remembers a deleted Job of one claim whose pod has not started a container.
+    fn note_unstarted(&mut self, job: &Job) {
+        if job.run_labels.operation != Operation::Provision.as_str() || !job.members.is_empty() {
+            return;
+        }
+        let id = &job.run_labels.id;
+        if self.pods_of(id).iter().any(|pod| pod.job_uid == job.uid && !pod.started) {
+            self.unstarted.on_deleted_job(id, job);
+        }
+    }
+
     /// Applies a change of a pod.
     pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<WorkItem> {
         match change {
@@ -128,7 +142,8 @@ impl Index {
             Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
-                self.unstarted.see(&pod);
+                let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
+                self.unstarted.see(&pod, job.map(Arc::as_ref));
                 for id in ids_of_pod(&pod) {
                     self.pods_by_id.entry(id.clone()).or_default().insert(pod.name.clone());
                 }

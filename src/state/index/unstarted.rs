@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Index;
-use crate::run::view::Pod;
+use crate::run::view::{Job, Pod};
 
 /// The observed pods of a claim's last run.
 #[derive(Debug)]
@@ -11,47 +11,62 @@ struct PodHistory {
     job: String,
     job_uid: String,
     unstarted: bool,
-    /// The time of the pod's creation, in seconds since 1970.
+    /// The time of the Job's creation, in seconds since 1970; that of the pod if the Job is not known.
     created: i64,
 }
 
 /// The observations, by the volume ids of the claims. Normal runs are not among them.
 #[derive(Debug, Default)]
-pub(super) struct UnstartedRuns(HashMap<String, PodHistory>);
+pub(super) struct UnstartedRuns {
+    pods: HashMap<String, PodHistory>,
+    /// Jobs that were deleted before a container had started: the UID, and the time of the creation. The proof arrives with
+    /// the end of the pod, which is later.
+    deleted_jobs: HashMap<String, (String, i64)>,
+}
 
 impl UnstartedRuns {
-    /// Records a change of a pod. A container that has run, or may have run, counts for good.
-    pub(super) fn see(&mut self, pod: &Pod) {
+    /// Records that a Job is gone whose pod has not started.
+    pub(super) fn on_deleted_job(&mut self, id: &str, job: &Job) {
+        self.deleted_jobs.insert(id.to_owned(), (job.uid.clone(), job.created));
+    }
+
+    /// Records a change of a pod, of a Job that is in the cache or not. A container that has run, or may have run, counts
+    /// for good.
+    pub(super) fn see(&mut self, pod: &Pod, job: Option<&Job>) {
         if pod.run_labels.operation != "provision" || !pod.members.is_empty() {
             return;
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_started);
-        match self.0.get_mut(&pod.run_labels.id).filter(|observed| observed.job == pod.job) {
+        let gone = self.deleted_jobs.get(&pod.run_labels.id).filter(|(uid, _)| *uid == pod.job_uid);
+        let known = job.filter(|job| job.uid == pod.job_uid).map(|job| job.created);
+        let created = known.or(gone.map(|(_, created)| *created)).unwrap_or(pod.created);
+        match self.pods.get_mut(&pod.run_labels.id).filter(|observed| observed.job == pod.job) {
             Some(observed) => observed.unstarted &= !may_have_run && observed.job_uid == pod.job_uid,
             None if pod.never_started => {
                 let observed = PodHistory {
                     job: pod.job.clone(),
                     job_uid: pod.job_uid.clone(),
                     unstarted: !may_have_run,
-                    created: pod.created,
+                    created,
                 };
-                self.0.insert(pod.run_labels.id.clone(), observed);
+                self.pods.insert(pod.run_labels.id.clone(), observed);
             }
             None => {}
         }
     }
 
     pub(super) fn forget(&mut self, id: &str) {
-        self.0.remove(id);
+        self.pods.remove(id);
+        self.deleted_jobs.remove(id);
     }
 }
 
 impl Index {
-    /// Returns the creation time of a run's pod, in seconds since 1970. Returns `None` unless its pods have ended and
+    /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
     /// none of its containers has run.
     pub fn unstarted_since(&self, id: &str, job: &str) -> Option<i64> {
         self.unstarted
-            .0
+            .pods
             .get(id)
             .filter(|observed| observed.unstarted && observed.job == job)
             .map(|observed| observed.created)
@@ -70,8 +85,8 @@ mod tests {
 
     fn idle(pods: &[Pod]) -> bool {
         let mut idle = UnstartedRuns::default();
-        pods.iter().for_each(|pod| idle.see(pod));
-        idle.0.get("id").is_some_and(|observed| observed.unstarted)
+        pods.iter().for_each(|pod| idle.see(pod, None));
+        idle.pods.get("id").is_some_and(|observed| observed.unstarted)
     }
 
     #[test]
@@ -84,5 +99,25 @@ mod tests {
         assert!(!idle(&[never(), ran]));
         assert!(!idle(&[never(), ended]));
         assert!(!idle(&[never(), Pod { job_uid: "b".into(), ..never() }]), "another Job had the name before");
+    }
+
+    /// The Job controller may be slow. The time that counts is that of the Job, also when the Job is gone before its pod.
+    #[test]
+    fn the_age_of_a_run_is_that_of_its_job() {
+        let late = Pod { never_started: true, phase: "Failed".into(), created: 109, ..pod("a") };
+        let job = Job { uid: "a".into(), created: 100, ..Job::default() };
+        let created = |before: Option<&Job>, with: Option<&Job>| {
+            let mut unstarted = UnstartedRuns::default();
+            before.into_iter().for_each(|job| unstarted.on_deleted_job("id", job));
+            unstarted.see(&late, with);
+            unstarted.pods["id"].created
+        };
+        assert_eq!((created(None, Some(&job)), created(Some(&job), None)), (100, 100));
+        let other = Job { uid: "b".into(), ..job };
+        assert_eq!((created(None, Some(&other)), created(Some(&other), None), created(None, None)), (109, 109, 109));
+        let mut unstarted = UnstartedRuns::default();
+        unstarted.on_deleted_job("id", &other);
+        unstarted.forget("id");
+        assert!(unstarted.deleted_jobs.is_empty());
     }
 }
