@@ -257,7 +257,7 @@ async fn everything(ring: &mut Ring) {
     let jobs = ring.api::<Job>(ADMIN);
     jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
     ring.run().await;
-    ring.event(USER, "b", reason::PROVISIONING_FAILED, "is not ours").await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "belongs to somebody else").await;
     let background = DeleteParams::background();
     jobs.delete(&name, &background).await.unwrap();
     ring.bound("b").await;
