@@ -11,6 +11,8 @@ use super::job::CONTAINER;
 
 /// The directory in the image's container below which the directories that must exist are mounted a second time.
 const EXISTING: &str = "/run/flex-provisioner/existing";
+/// The beginning of the names of their volumes. The kubelet names the volume in the event about a missing directory.
+pub(super) const EXISTING_VOLUME: &str = "flex-existing-";
 
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(super) struct Directory {
     state: State,
 }
 
-/// What the orchestrator knows of a directory before the run.
+/// The state of a directory before the run, as far as the orchestrator knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// The directory may be missing. The kubelet makes it then.
@@ -105,7 +107,8 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
     // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place.
     // The mount by `subPath` is still what the image works on: it follows no link out of the storage.
     for (number, path) in existing.into_iter().enumerate() {
-        let name = format!("flex-existing-{number}");
+        let name = format!("{EXISTING_VOLUME}{number}");
+        volumes.retain(|volume| volume.name != name);
         let on_node = HostPathVolumeSource { path, type_: Some("Directory".into()) };
         volumes.push(Volume { name: name.clone(), host_path: Some(on_node), ..Volume::default() });
         let mount_path = format!("{EXISTING}/{number}");
@@ -264,7 +267,7 @@ mod tests {
         change(&mut request);
         let spec = job(recipe, &request, &run_target(None)).spec.unwrap().template.spec.unwrap();
         let volumes = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.host_path.zip(Some(volume.name)));
-        let existing = volumes.filter(|(_, name)| name.starts_with("flex-existing-"));
+        let existing = volumes.filter(|(_, name)| name.starts_with(EXISTING_VOLUME));
         let paths: Vec<String> = existing
             .map(|(on_node, name)| {
                 assert_eq!(on_node.type_.as_deref(), Some("Directory"));

@@ -2,6 +2,7 @@
 
 use flex_contract::exit::{self, Failure};
 
+use super::mounts::EXISTING_VOLUME;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
@@ -183,7 +184,7 @@ fn explain(reason: &str, message: &str) -> String {
             "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
         }
         "FailedCreate" => "Kubernetes does not create the provisioner's pod",
-        "FailedMount" if message.contains("flex-existing-") => {
+        "FailedMount" if message.contains(EXISTING_VOLUME) => {
             "the directory of the volume or snapshot is not on the node: its data is lost, or its disk is not mounted there"
         }
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
