@@ -7,12 +7,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// What is known of a metric.
+/// A metric, with its documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricSpec {
-    /// Its name, without the suffix of counters.
+    /// The name, without the suffix of counters.
     pub name: &'static str,
-    /// What it counts: lines of Markdown.
+    /// The meaning, as lines of Markdown.
     pub doc: &'static [&'static str],
     /// Its type.
     pub kind: MetricKind,
@@ -105,7 +105,7 @@ macro_rules! labels {
 /// Declares [`Metrics`](super::Metrics): a field for each metric, with its comment as help.
 macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $vis:vis $field:ident: $type:ty = $name:literal $(, made by $made:expr)?;)*) => {
-        /// What is counted.
+        /// The metrics of the orchestrator.
         #[derive(Clone)]
         pub struct Metrics {
             registry: Arc<Registry>,

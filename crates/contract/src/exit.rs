@@ -21,15 +21,15 @@ pub enum Failure {
 pub struct ExitCode {
     /// The number.
     pub code: i32,
-    /// Its name in `sysexits.h`.
+    /// The name in `sysexits.h`.
     pub name: &'static str,
-    /// What the orchestrator does about a run that ends with it.
+    /// The reaction of the orchestrator to a run that ends with the code.
     pub failure: Failure,
-    /// What it says, in the words of events; empty for a success.
+    /// The words for the code in events; empty for a success.
     pub words: &'static str,
-    /// What it says: lines of Markdown.
+    /// The meaning, as lines of Markdown.
     pub doc: &'static [&'static str],
-    /// What follows, as Markdown.
+    /// The consequence, as Markdown.
     pub follows: &'static str,
 }
 

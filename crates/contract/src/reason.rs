@@ -9,15 +9,15 @@ use std::fmt;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Reason {
-    /// As it stands in the event.
+    /// The text in the event.
     pub name: &'static str,
-    /// Of which type its events are.
+    /// The type of the events with this reason.
     pub level: Level,
-    /// On which objects they are.
+    /// The kinds of objects that have such events.
     pub on: &'static [Object],
-    /// What it means: lines of Markdown.
+    /// The meaning, as lines of Markdown.
     pub doc: &'static [&'static str],
-    /// What its reader does, as Markdown.
+    /// The remedy for the reader of the event, as Markdown.
     pub remedy: &'static str,
 }
 
@@ -28,7 +28,7 @@ pub enum Level {
     Normal,
     /// Always `Warning`.
     Warning,
-    /// `Normal` or `Warning`: the message says what is so.
+    /// `Normal` or `Warning`, by the event.
     Either,
 }
 

@@ -6,36 +6,36 @@
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Variable {
-    /// Its name in the environment.
+    /// The name in the environment.
     pub name: &'static str,
-    /// The part of the documentation that lists it.
+    /// The part of the documentation that lists the variable.
     pub group: Group,
-    /// By which way the pod gets it.
+    /// The way by which the pod gets the variable.
     pub source: Source,
-    /// Its value: lines of Markdown.
+    /// The value, as lines of Markdown.
     pub doc: &'static [&'static str],
 }
 
 /// The parts of the documentation that list variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What to do.
+    /// The operation of the run.
     Operation,
     /// The claim that the run is for.
     Claim,
     /// The volume.
     Volume,
-    /// What a new volume is a copy of, and snapshots.
+    /// The source of a copy, and snapshots.
     DataSource,
     /// VolumeAttributesClasses.
     Attributes,
-    /// Where the run is, and where the volume may be.
+    /// The place of the run, and the places of the volume.
     Place,
-    /// What the config says.
+    /// The values of the config.
     Config,
 }
 
-/// By which way a pod gets a variable.
+/// The way by which a pod gets a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// It is a [`Property`](crate::request::Property) of the request, and stands as a file, too.

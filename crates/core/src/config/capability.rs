@@ -5,9 +5,9 @@
 /// Something that an image can do in addition to provision and delete.
 #[derive(Clone, Copy, Debug)]
 pub struct Capability {
-    /// As it stands in a config.
+    /// The name in a config.
     pub name: &'static str,
-    /// What it is for: lines of Markdown.
+    /// The purpose, as lines of Markdown.
     pub doc: &'static [&'static str],
 }
 

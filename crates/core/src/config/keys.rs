@@ -13,15 +13,15 @@ pub use table::*;
 /// One key of a provisioner config.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// As it stands in a ConfigMap.
+    /// The name in a ConfigMap.
     pub name: &'static str,
-    /// The part of the documentation that lists it.
+    /// The part of the documentation that lists the key.
     pub group: Group,
-    /// What it does: lines of Markdown.
+    /// The effect, as lines of Markdown.
     pub doc: &'static [&'static str],
-    /// Which values it takes, as Markdown.
+    /// The possible values, as Markdown.
     pub value: &'static str,
-    /// What holds without it, as Markdown; in code font if it is a value that could be written.
+    /// The effect of a missing key, as Markdown. A value that an admin could write is in code font.
     pub default: &'static str,
     /// A value that a config could have.
     pub example: &'static str,
@@ -29,11 +29,11 @@ pub struct KeySpec {
     pub errors: &'static [(&'static str, &'static str)],
     /// The anchor of the section of `docs/config.md` that says more; empty for none.
     pub section: &'static str,
-    /// A change of it makes other volumes, so that the pooled ones are replaced.
+    /// A changed value makes other volumes, so that the pooled ones are replaced.
     pub affects_volume: bool,
-    /// Later runs of a volume take it from the class as it is now, and not from the volume's record.
+    /// Later runs of a volume take the value from the class as it is now, and not from the volume's record.
     pub follows_class: bool,
-    /// A StorageClass may set it over its config.
+    /// A StorageClass may set the key, and wins over its config.
     pub class_may_set: bool,
     /// With another value, the image may reach another backend.
     pub leads_to_backend: bool,
@@ -42,19 +42,19 @@ pub struct KeySpec {
 /// The parts of the documentation that list keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Which program runs, and with what.
+    /// The program of runs, and its input.
     Program,
-    /// On which nodes it runs, and as whom.
+    /// The nodes and the user of runs.
     Placement,
-    /// Which claims a class serves, and what its volumes may be.
+    /// The claims that a class serves, and its volumes.
     Volumes,
-    /// When runs begin, and how many.
+    /// The number and the times of runs.
     Pace,
     /// Volumes that are made before claims ask for them.
     Pools,
 }
 
-/// What people write into a config though it is a field of a StorageClass.
+/// Fields of a StorageClass that people write into a config by mistake.
 pub const STORAGE_CLASS_FIELDS: &[&str] = &[
     "volume-binding-mode",
     "volumeBindingMode",
@@ -64,12 +64,12 @@ pub const STORAGE_CLASS_FIELDS: &[&str] = &[
     "allowedTopologies",
 ];
 
-/// The key of this name; none for a parameter.
+/// Returns the key with this name, or `None` for a parameter.
 pub fn find(name: &str) -> Option<&'static KeySpec> {
     ALL.iter().copied().find(|key| key.name == name)
 }
 
-/// Whether a name means something to the orchestrator; every other name is a parameter.
+/// Checks whether a name is that of a key. Every other name is a parameter.
 pub fn is_key(name: &str) -> bool {
     find(name).is_some()
 }

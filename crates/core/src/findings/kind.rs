@@ -15,7 +15,7 @@ pub struct FindingSpec {
     pub doc: &'static [&'static str],
     /// Its meaning, in the words of doctor and event.
     pub meaning: &'static str,
-    /// What an admin does, as Markdown. Each finding has a remedy of its own as well, with the names of its objects.
+    /// The remedy for an admin, as Markdown. Each finding also has a remedy with the names of its objects.
     pub remedy: &'static str,
     /// A step of the orchestrator already emits an event about it on the object.
     pub emitted_by_steps: bool,
