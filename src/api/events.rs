@@ -15,11 +15,8 @@ use tokio::sync::mpsc;
 
 use super::discard_reply::DiscardReply;
 use crate::clock::Clock;
-use crate::model::claim::Claim;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::volume::Volume;
-use crate::object::{ObjectName, hash};
+use crate::model::object_ref::ObjectRef;
+use crate::object::hash;
 use crate::text;
 
 /// The time within which the same text on the same object is not repeated.
@@ -35,46 +32,6 @@ const WRITERS: usize = 8;
 const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delays between tries to write one event, in seconds: two and a half minutes in all.
 const RETRY_DELAYS: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
-
-/// The object of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectRef {
-    /// The kind of the object.
-    pub kind: &'static str,
-    /// The name of the object; the namespace is empty for volumes.
-    pub name: ObjectName,
-    /// The UID of the object.
-    pub uid: String,
-}
-
-impl ObjectRef {
-    /// Names a claim as the object of an event.
-    pub fn claim(claim: &Claim) -> Self {
-        Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
-    }
-
-    /// Names a volume as the object of an event.
-    pub fn volume(volume: &Volume) -> Self {
-        Self { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
-    }
-
-    /// Names a VolumeSnapshot as the object of an event.
-    pub fn snapshot(snapshot: &Snapshot) -> Self {
-        Self { kind: "VolumeSnapshot", name: snapshot.name.clone(), uid: snapshot.uid.clone() }
-    }
-
-    /// Names the object of an event about a content. It is the VolumeSnapshot, where the user looks, or the content
-    /// itself if it is bound to none.
-    pub fn content(content: &Content) -> Self {
-        match content.snapshot_uid.is_empty() {
-            false => Self { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: content.snapshot_uid.clone() },
-            true => {
-                let name = ObjectName::new("", &content.name);
-                Self { kind: "VolumeSnapshotContent", name, uid: content.uid.clone() }
-            }
-        }
-    }
-}
 
 /// Prepares a message: cuts it to the API's limit, and escapes everything on which a terminal would act.
 pub fn event_note(message: &str) -> String {
@@ -340,7 +297,7 @@ mod tests {
     }
 
     fn claim() -> ObjectRef {
-        ObjectRef { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
+        ObjectRef { kind: "PersistentVolumeClaim", name: crate::object::ObjectName::new("team", "c"), uid: "u".into() }
     }
 
     #[tokio::test]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
@@ -10,6 +9,7 @@ use crate::capacity::run::capacity;
 use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
 use crate::decision::NewEvent;
+use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::view;

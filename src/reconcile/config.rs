@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use flex_contract::names::reason;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
 use crate::decision::NewEvent;
+use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::{REVISION_TTL, WorkItem};

@@ -7,13 +7,14 @@ use std::time::Duration;
 use flex_contract::exit::Failure;
 use flex_contract::request::Operation;
 
-use crate::api::events::{EventRecorder, ObjectRef};
+use crate::api::events::EventRecorder;
 use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Identity};
 use crate::config::record::hash_of;
 use crate::metrics::Metrics;
+use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use flex_contract::names::reason;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::{WriteError, Writes};
 use crate::decision::NewEvent;
 use crate::findings::{Finding, Removal, Severity, find};
@@ -52,7 +51,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             };
             let message = format!("{}; {why}", finding.detail);
             let event = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };
-            context.emit(object_ref(finding), event);
+            context.emit(finding.object.clone(), event);
         }
     }
     // If another claim has the name now, the run is not found by the name of its claim.
@@ -76,10 +75,6 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     })
 }
 
-fn object_ref(finding: &Finding) -> ObjectRef {
-    ObjectRef { kind: finding.object.kind, name: finding.object.name.clone(), uid: finding.object.uid.clone() }
-}
-
 fn emit_finding(context: &Context, finding: &Finding) {
     let Finding { kind, severity, object, detail, remedy, .. } = finding;
     if kind.is_told() || object.uid.is_empty() {
@@ -88,7 +83,7 @@ fn emit_finding(context: &Context, finding: &Finding) {
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
     let event = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
-    context.emit(object_ref(finding), event);
+    context.emit(finding.object.clone(), event);
 }
 
 /// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read

@@ -25,8 +25,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 pub use self::context::{Context, Requeue};
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
+use crate::model::object_ref::ObjectRef;
 use crate::state::index::{CACHE_LAG_MAX, EXPECTATION_TIMEOUT, WorkItem};
 
 /// The number of items that are reconciled at one time.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
+use crate::model::object_ref::ObjectRef;
 use crate::pool::Step;
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::EXPECTATION_TIMEOUT;

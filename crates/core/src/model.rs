@@ -8,6 +8,7 @@ pub mod grant;
 pub mod manifest;
 pub mod metadata;
 pub mod modification;
+pub mod object_ref;
 pub mod resize;
 pub mod snapshot;
 pub mod volume;

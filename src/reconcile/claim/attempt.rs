@@ -6,7 +6,6 @@ use flex_contract::request::Operation;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, delete_name, observed, provision_name, scope, serving};
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
@@ -14,6 +13,7 @@ use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::claim::volume_id;
+use crate::model::object_ref::ObjectRef;
 use crate::reconcile::context::{Context, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;

@@ -6,12 +6,12 @@ use flex_contract::names::reason;
 
 use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, serving};
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::request::{ClaimRef, Operation};
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::ClassLookup;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
+use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;

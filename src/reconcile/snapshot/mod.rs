@@ -5,9 +5,9 @@ pub(super) mod content;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
+use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;
 use crate::model::snapshot::Snapshot;

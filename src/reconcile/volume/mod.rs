@@ -11,13 +11,13 @@ use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
 use self::runs::{Confirmed, StepOutcome};
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
 use crate::config::{Placement, Recipe, joined};
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::node::NodeState;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
-use crate::api::events::ObjectRef;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::node::NodeStates;
 use crate::object::ObjectName;

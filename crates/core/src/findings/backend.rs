@@ -6,10 +6,11 @@ use std::sync::Arc;
 use flex_contract::listing::{Entry, State};
 use flex_contract::names;
 
-use super::{ClusterObservation, Finding, FindingKind, FindingObject, sort};
+use super::{ClusterObservation, Finding, FindingKind, sort};
 use crate::claim::nodes::can_accept_run;
 use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
@@ -116,7 +117,7 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
 /// Compares lists with the cluster, as it was before the first run and after the last.
 pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
-    let mut findings: BTreeMap<(FindingKind, FindingObject), Finding> = BTreeMap::new();
+    let mut findings: BTreeMap<(FindingKind, ObjectRef), Finding> = BTreeMap::new();
     let mut add = |finding: Finding| {
         findings.entry((finding.kind, finding.object.clone())).or_insert(finding);
     };
@@ -125,7 +126,7 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
         match &listing.entries {
             Err(why) => add(Finding::new(
                 FindingKind::BackendNotListed,
-                FindingObject { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
+                ObjectRef { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
                 format!("class {}: {why}", listing.class),
                 "correct what the message names, then run the doctor again".to_owned(),
             )),
@@ -155,7 +156,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     let location = if location.is_empty() { id } else { location };
     Some(Finding::new(
         kind,
-        FindingObject { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
+        ObjectRef { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
         format!("{location}{on}{size}, listed for class {}", listing.class),
         "make sure that no other cluster uses the storage, then delete it on the backend by hand; the doctor never does",
     ))
@@ -195,7 +196,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
             let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
             Some(Finding::new(
                 FindingKind::BackendMissing,
-                FindingObject {
+                ObjectRef {
                     kind: "PersistentVolume",
                     name: ObjectName::new("", &volume.name),
                     uid: volume.uid.clone(),

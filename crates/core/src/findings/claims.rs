@@ -2,16 +2,17 @@
 
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, FindingObject, Lookups, STUCK_AFTER, without_protection};
+use super::{Finding, FindingKind, Lookups, STUCK_AFTER, without_protection};
 use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::volume::vouch::reserve;
 
 /// Returns the finding about a claim, if any.
 pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
-    let object = FindingObject { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
+    let object = ObjectRef::claim(claim);
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     let class = claim.class.as_deref().unwrap_or_default();
     let lookup = w.s.classes.lookup(class);

@@ -15,13 +15,13 @@ mod volumes;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 
 use flex_contract::names;
 
 use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
@@ -35,27 +35,6 @@ pub use self::tracker::{FindingTracker, TrackedFinding};
 pub const MIN_AGE: i64 = 20;
 /// The duration after which work in progress counts as stuck, in seconds.
 pub const STUCK_AFTER: i64 = 600;
-
-/// The object of a finding.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-pub struct FindingObject {
-    /// The kind in the API; `Backend` for storage that is no object.
-    pub kind: &'static str,
-    /// The name of the object. For a backend the namespace is the node, if the node has storage of its own.
-    #[serde(flatten)]
-    pub name: ObjectName,
-    /// The UID of the object, if it has one.
-    pub uid: String,
-}
-
-impl fmt::Display for FindingObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name.name),
-            _ => write!(f, "{} {}", self.kind, self.name),
-        }
-    }
-}
 
 /// A safe way to fix a finding. It deletes an object of the orchestrator that nothing can need any more, or repairs
 /// without harm.
@@ -96,7 +75,7 @@ pub struct Finding {
     /// The severity of the finding.
     pub severity: Severity,
     /// The object of the finding.
-    pub object: FindingObject,
+    pub object: ObjectRef,
     /// The time since when, in seconds since 1970, where it is known.
     pub since: Option<i64>,
     /// The problem.
@@ -108,7 +87,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(kind: FindingKind, object: FindingObject, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn new(kind: FindingKind, object: ObjectRef, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (detail, remedy) = (detail.into(), remedy.into());
         Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
     }
@@ -122,7 +101,7 @@ impl Finding {
         let remedy = format!("kubectl -n {} get pods,lease", lease.namespace);
         Finding::new(
             FindingKind::NoLeader,
-            FindingObject { kind: "Lease", name: lease, uid: String::new() },
+            ObjectRef { kind: "Lease", name: lease, uid: String::new() },
             detail,
             remedy,
         )
@@ -138,7 +117,7 @@ impl Finding {
         );
         Finding::new(
             FindingKind::AccountMissing,
-            FindingObject { kind: "ConfigMap", name: config, uid: String::new() },
+            ObjectRef { kind: "ConfigMap", name: config, uid: String::new() },
             detail,
             remedy,
         )
@@ -152,7 +131,7 @@ impl Finding {
             PolicyState::Unbound | PolicyState::Differs(_) => FindingKind::PolicyOutdated,
         };
         let object =
-            FindingObject { kind: policy.kind.policy(), name: ObjectName::new("", policy.name), uid: String::new() };
+            ObjectRef { kind: policy.kind.policy(), name: ObjectName::new("", policy.name), uid: String::new() };
         Some(Finding::new(kind, object, format!("it is {}: {}", state.describe(), policy.without), INSTALL))
     }
 

@@ -1,7 +1,8 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, Removal, STUCK_AFTER};
+use super::{Finding, FindingKind, Lookups, MIN_AGE, Removal, STUCK_AFTER};
 use crate::config::record::{hash_of, revision_name};
+use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::batch::Member;
 use crate::run::view::{Job, Pod};
@@ -13,8 +14,8 @@ const STALLED_AFTER: i64 = 120;
 /// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
 const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
-fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> FindingObject {
-    FindingObject { kind, name: name.clone(), uid: uid.to_owned() }
+fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> ObjectRef {
+    ObjectRef { kind, name: name.clone(), uid: uid.to_owned() }
 }
 
 /// Returns the finding about a Job that nobody needs.

@@ -5,17 +5,13 @@ use std::borrow::Cow;
 use flex_contract::names;
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, STUCK_AFTER, without_protection};
+use super::{Finding, FindingKind, Lookups, MIN_AGE, STUCK_AFTER, without_protection};
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 
 const CONTENT: &str = "volumesnapshotcontent";
-
-fn object_ref(content: &Content) -> FindingObject {
-    let name = crate::object::ObjectName::new("", &content.name);
-    FindingObject { kind: "VolumeSnapshotContent", name, uid: content.uid.clone() }
-}
 
 /// Returns the finding about a content, if any.
 pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
@@ -24,7 +20,8 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     if content.driver != identity.provisioner || !instance || w.now - content.created < MIN_AGE || content.abandoned {
         return None;
     }
-    let finding = |kind, detail: String, remedy: String| Finding::new(kind, object_ref(content), detail, remedy);
+    let finding =
+        |kind, detail: String, remedy: String| Finding::new(kind, ObjectRef::content_itself(content), detail, remedy);
     let failed = |operation| content.last_failure.as_ref().filter(|failure| failure.operation == operation);
     if content.deleting {
         let failure = failed(Operation::DeleteSnapshot)?;
@@ -64,33 +61,25 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let of_claims = w.s.claims.iter().flat_map(|claim| {
-        let object_ref =
-            FindingObject { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
+        let object_ref = ObjectRef::claim(claim);
         leftover_finalizers(w, object_ref, "pvc", &claim.finalizers)
     });
     let of_contents =
-        w.s.contents
-            .iter()
-            .flat_map(|content| leftover_finalizers(w, object_ref(content), CONTENT, &content.finalizers));
+        w.s.contents.iter().flat_map(|content| {
+            leftover_finalizers(w, ObjectRef::content_itself(content), CONTENT, &content.finalizers)
+        });
     let of_snapshots = w.s.snapshots.iter().flat_map(|snapshot| {
-        let name = snapshot.name.clone();
-        let object_ref = FindingObject { kind: "VolumeSnapshot", name, uid: snapshot.uid.clone() };
         let none = snapshot.content().is_none_or(|name| !w.contents.contains_key(name.as_str()));
         // While the VolumeSnapshot exists, its content may be created next.
         let held = snapshot.deleting && snapshot.has_finalizer() && none;
         let of: &[String] = if held { &snapshot.finalizers } else { &[] };
-        leftover_finalizers(w, object_ref, "volumesnapshot", of)
+        leftover_finalizers(w, ObjectRef::snapshot(snapshot), "volumesnapshot", of)
     });
     of_claims.chain(of_contents).chain(of_snapshots).collect()
 }
 
 /// Finds the orchestrator's finalizers on an object that nothing needs.
-fn leftover_finalizers(
-    w: &Lookups<'_>,
-    object_ref: FindingObject,
-    resource: &str,
-    finalizers: &[String],
-) -> Vec<Finding> {
+fn leftover_finalizers(w: &Lookups<'_>, object_ref: ObjectRef, resource: &str, finalizers: &[String]) -> Vec<Finding> {
     let why = |finalizer: &String| Some((finalizer.clone(), unneeded_finalizer(w, resource, finalizer)?));
     let remedy = |finalizer: &str| {
         let namespace = match object_ref.name.namespace.as_str() {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Finding, FindingKind, FindingObject};
+use super::{Finding, FindingKind};
+use crate::model::object_ref::ObjectRef;
 
 /// One finding over several searches.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ struct FirstSeen {
 /// The findings of earlier searches.
 #[derive(Debug, Default)]
 pub struct FindingTracker {
-    first_seen: BTreeMap<(FindingKind, FindingObject), FirstSeen>,
+    first_seen: BTreeMap<(FindingKind, ObjectRef), FirstSeen>,
 }
 
 impl FindingTracker {

@@ -3,15 +3,15 @@
 use flex_contract::names;
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, FindingObject, Lookups, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
+use super::{Finding, FindingKind, Lookups, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use crate::config::classes::ClassLookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
 use crate::model::affinity::only_host;
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
@@ -48,8 +48,7 @@ fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
 
 /// Returns the finding about a volume, if any.
 pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
-    let object =
-        FindingObject { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+    let object = ObjectRef::volume(volume);
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.belongs_to(&w.s.identity) {
         let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
