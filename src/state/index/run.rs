@@ -142,7 +142,9 @@ impl Index {
             Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
-                let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
+                // Most pods start, and nobody asks for the age of their Jobs.
+                let name = pod.never_started.then(|| ObjectName::new(&pod.name.namespace, &pod.job));
+                let job = name.and_then(|name| self.jobs.get(&name));
                 self.unstarted.see(&pod, job.map(Arc::as_ref));
                 for id in ids_of_pod(&pod) {
                     self.pods_by_id.entry(id.clone()).or_default().insert(pod.name.clone());
