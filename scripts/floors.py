@@ -11,6 +11,7 @@ from pathlib import Path
 FLOORS = {
     "crates/core/src": """
         decision limits text
+        rules
         object
         config
         attributes node pool sync_probe

@@ -16,6 +16,7 @@ pub mod node;
 pub mod object;
 pub mod policies;
 pub mod pool;
+pub mod rules;
 pub mod run;
 pub mod snapshot;
 pub mod sync_probe;

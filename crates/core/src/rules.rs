@@ -1,0 +1,84 @@
+//! The form of a decision table: rules with names, and what they decide.
+//!
+//! Each table is an enum whose variants are its rules, in their order. The first rule that holds applies. Logs, metrics,
+//! tests, the simulation and `docs/internals/rules.md` name rules by these variants.
+
+use std::fmt::Debug;
+
+use flex_contract::reason::Reason;
+
+use crate::decision::NewEvent;
+
+/// The rules of one decision table.
+pub trait Rule: Copy + Debug + Eq + 'static {
+    /// The steps of the table. The default step does nothing.
+    type Step: Debug + Default + PartialEq;
+
+    /// The word for the objects of the table, as the metric names them, such as `claim`.
+    const OBJECT: &'static str;
+
+    /// Returns all rules in the order of the table.
+    fn all() -> Vec<Self>;
+
+    /// Returns the name of the rule, as logs and metrics show it.
+    fn name(self) -> &'static str;
+
+    /// Returns the documentation of the rule: when it holds, and what it does.
+    fn documentation(self) -> &'static str;
+
+    /// Decides a step.
+    fn step(self, step: Self::Step) -> Decision<Self> {
+        Decision { rule: self, step, event: None, requeue_at: None }
+    }
+
+    /// Decides to do nothing. The next event brings a new decision.
+    fn nothing(self) -> Decision<Self> {
+        self.step(Self::Step::default())
+    }
+
+    /// Decides to do nothing but emit a warning.
+    fn wait(self, reason: &'static Reason, message: impl Into<String>) -> Decision<Self> {
+        self.nothing().with_warning(reason, message)
+    }
+}
+
+/// A decision about an object: the rule that applies, its step, an event, and the time of the next decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision<R: Rule> {
+    /// The rule that applies.
+    pub rule: R,
+    /// The next step.
+    pub step: R::Step,
+    /// The event to emit, if any.
+    pub event: Option<NewEvent>,
+    /// The time of the next decision if nothing happens, in seconds since 1970.
+    pub requeue_at: Option<i64>,
+}
+
+impl<R: Rule> Decision<R> {
+    /// Adds a warning.
+    pub fn with_warning(self, reason: &'static Reason, message: impl Into<String>) -> Self {
+        self.with(NewEvent { warning: true, reason, message: message.into() })
+    }
+
+    /// Adds an event that is no warning.
+    pub fn with_event(self, reason: &'static Reason, message: impl Into<String>) -> Self {
+        self.with(NewEvent { warning: false, reason, message: message.into() })
+    }
+
+    fn with(mut self, event: NewEvent) -> Self {
+        self.event = Some(event);
+        self
+    }
+
+    /// Sets the time of the next decision.
+    pub fn requeue_at(mut self, at: i64) -> Self {
+        self.requeue_at = Some(at);
+        self
+    }
+
+    /// Checks whether the decision has neither a step nor an event.
+    pub fn is_idle(&self) -> bool {
+        self.step == R::Step::default() && self.event.is_none()
+    }
+}
