@@ -74,7 +74,7 @@ advisories() {
 unused_dependencies() {
     cargo machete --version >/dev/null 2>&1 || {
         say "lint: building cargo-machete"
-        CARGO_BUILD_TARGET='' cargo install cargo-machete --locked --quiet
+        env -u CARGO_BUILD_TARGET cargo install cargo-machete --locked --quiet
     } || return
     cargo machete .
 }
