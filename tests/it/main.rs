@@ -18,6 +18,7 @@ mod backup;
 mod batches;
 mod binding;
 mod capacity;
+mod check;
 mod cinder;
 mod clones;
 mod configs;
@@ -37,6 +38,7 @@ mod snapshots;
 mod stamps;
 mod swaps;
 mod theft;
+mod uninstall;
 
 mod whole;
 mod whole_batches;
