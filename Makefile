@@ -1,4 +1,5 @@
 # From nothing to a result, on Debian 12 with Rust and Go, as root. What else is needed is installed.
+# `images` needs no Go.
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
@@ -34,9 +35,8 @@ bench: ## how long one claim takes on a fresh cluster, how fast many are bound, 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests
 	@scripts/lint.sh
 
-images: ## all images, offline, into build/images
-	@scripts/setup.sh
-	@bash -c '. scripts/lib.sh; build' images
+images: ## all images, into build/images, with their sizes and digests: no Kubernetes, no registry
+	@scripts/images.sh
 
 cluster-up: ## a cluster with the orchestrator; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
