@@ -17,4 +17,4 @@ while read -r name _; do
     digest=$(digest_of "$archive")
     printf '%-26s %8s  %s\n' "$name:$version" "$size" "$digest"
 done < <(provisioner-images/images.sh --list)
-say "the archives are in build/images"
+say "the archives are in build/images; \`make push REGISTRY=…\` brings them to a registry"
