@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what installs the orchestrator from a registry: install.yaml, quickstart.yaml with a first class, and the configs and
-# examples with the names of their images there. Needs no kubectl, no compiler and no network.
+# Writes what installs the orchestrator from a registry: install.yaml, quickstart.yaml with a first class, claim.yaml with a
+# claim of this class, and the configs and examples with the names of their images there. Needs no kubectl, no compiler and no network.
 #
 #   manifests.sh --registry HOST/PATH [--version TAG] [--out DIR] [--kubernetes VERSION] [--pull-secret NAME]
 #
@@ -15,8 +15,7 @@ source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/registry.sh
 source scripts/registry.sh
 
-usage='make manifests REGISTRY=registry.example.org/team [VERSION=…] [KUBERNETES=…] [PULL_SECRET=…]'
-read_options "$@"
+read_options 'make manifests REGISTRY=registry.example.org/team [VERSION=…] [KUBERNETES=…] [PULL_SECRET=…]' "$@"
 ours=$(scripts/version.sh)
 namespace=$(sed -n 's/^namespace: //p' deploy/kustomize/kustomization.yaml)
 minor=${kubernetes#v}
@@ -74,6 +73,13 @@ YAML
     objects "$namespace" "$work/class.yaml" "$work/storageclass.yaml"
 }
 
+# A claim of that class, and a pod that writes into it.
+first_claim() {
+    sed -e 's/: hostpath$/: flex-local/' -e 's/hostpath-/flex-local-/' -e '/^#/d' examples/hostpath/claim.yaml >"$work/claim.yaml"
+    sed -e 's/: hostpath-/: flex-local-/' -e '/^#/d' examples/hostpath/writer.yaml >"$work/writer.yaml"
+    objects '' "$work/claim.yaml" "$work/writer.yaml"
+}
+
 head_of() { # FILE CONTENTS...
     local file=$1 line
     shift
@@ -82,8 +88,9 @@ head_of() { # FILE CONTENTS...
     for line in "$@"; do echo "# $line"; done
     echo '#'
     echo "# Install and upgrade:  kubectl apply -f $file"
-    echo '# Remove: delete the claims of its classes first and wait until their volumes are gone, then'
+    echo "# Remove: delete the claims of its classes, and wait until \`kubectl get pv\` shows none of their volumes. Then"
     echo "#                       kubectl delete --ignore-not-found -f $file"
+    echo '#                       kubectl delete --ignore-not-found csidriver flex-provisioner.io'
 }
 
 # Each file of a directory by itself. Claims and pods stay without a namespace: they belong to users.
@@ -113,11 +120,15 @@ if [[ $mutating == yes ]]; then policies='the admission policies'; fi
     orchestrator
     first_class
 } >"$work/files/quickstart.yaml"
+{
+    echo '# A claim of the class flex-local, and a pod that writes into its volume.'
+    first_claim
+} >"$work/files/claim.yaml"
 files_of configmaps
 files_of examples
 if left=$(grep -rn 'localhost/flex-provisioner' "$work/files"); then
     fail "these images are none of provisioner-images/: ${left//"$work/files/"/}" "is their version $ours? scripts/version.sh --check tells"
 fi
 cp -R "$work/files/." "$out/"
-say "wrote install.yaml, quickstart.yaml, configmaps/ and examples/ into ${out#"$root/"}"
-say "the orchestrator and a first class, flex-local: kubectl apply -f ${out#"$root/"}/quickstart.yaml"
+say "wrote install.yaml, quickstart.yaml, claim.yaml, configmaps/ and examples/ into $out"
+say "the orchestrator and a first class, flex-local: kubectl apply -f $out/quickstart.yaml"

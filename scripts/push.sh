@@ -13,8 +13,7 @@ source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/registry.sh
 source scripts/registry.sh
 
-usage='make push REGISTRY=registry.example.org/team [VERSION=…] [INSECURE=1] [KUBERNETES=…] [PULL_SECRET=…]'
-read_options "$@"
+read_options 'make push REGISTRY=registry.example.org/team [VERSION=…] [INSECURE=1] [KUBERNETES=…] [PULL_SECRET=…]' "$@"
 if [[ -n $compile ]]; then scripts/images.sh; fi
 scripts/setup.sh --push
 

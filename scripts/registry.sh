@@ -1,9 +1,11 @@
-# shellcheck shell=bash
-# Options that push.sh and manifests.sh share. Source it after lib.sh, and call `read_options "$@"`.
+# shellcheck shell=bash disable=SC2034
+# Options that push.sh and manifests.sh share. Source it after lib.sh, and call `read_options USAGE "$@"`.
 
-registry='' version='' out=$root/build/install kubernetes='' pull_secret='' insecure='' compile=yes
+registry='' version='' out=build/install kubernetes='' pull_secret='' insecure='' compile=yes
 
-read_options() { # ARGUMENT...
+read_options() { # USAGE ARGUMENT...
+    local usage=$1
+    shift
     while (($#)); do
         case $1 in
             --registry | --version | --out | --kubernetes | --pull-secret)
@@ -25,12 +27,12 @@ read_options() { # ARGUMENT...
     done
     version=${version:-$(scripts/version.sh)}
     kubernetes=${kubernetes:-1.36}
-    check_options
+    check_options "$usage"
 }
 
 # A name that a registry would refuse is refused before anything is built.
-check_options() {
-    local host='[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?' word='[a-z0-9]+([._-]+[a-z0-9]+)*'
+check_options() { # USAGE
+    local usage=$1 host='[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?' word='[a-z0-9]+([._-]+[a-z0-9]+)*'
     [[ -n $registry ]] || fail "no registry is given" "usage: $usage" \
         "REGISTRY is a host with a path, such as registry.example.org/team: each image gets a name below it"
     [[ $registry =~ ^$host(/$word)*$ ]] ||
