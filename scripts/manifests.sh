@@ -27,7 +27,9 @@ if ((minor < 36)); then mutating=no; fi
 # By tag, and by the digest of what was pushed.
 reference() { # NAME
     local tagged=$registry/$1:$version pushed=''
-    [[ ! -f $out/images.txt ]] || pushed=$(grep -F -m 1 "$tagged@" "$out/images.txt") || pushed=''
+    if [[ -f $out/images.txt ]]; then
+        pushed=$(awk -v start="$tagged@" 'index($0, start) == 1 { print; exit }' "$out/images.txt")
+    fi
     echo "${pushed:-$tagged}"
 }
 

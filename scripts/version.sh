@@ -13,7 +13,7 @@ readonly version
 
 readonly chart=deploy/helm/flex-provisioner/Chart.yaml
 # Images of ours with a version of three parts. Those of the cluster of the tests have a version of one part.
-readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*'
+readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]*[0-9A-Za-z])?'
 
 # Files that name an image of ours. Decisions and seeds of the fuzzers keep the version of their day.
 naming() {

@@ -109,7 +109,11 @@ fn what_was_pushed_is_named_by_its_digest_and_nothing_else_is() {
 
 #[test]
 fn the_orchestrator_accepts_the_class_of_quickstart() {
-    let folder = written(&["--pull-secret", "registry-login"]);
+    let folder = tempfile::tempdir().unwrap();
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    fs::write(folder.path().join("images.txt"), format!("{REGISTRY}/hostpath:{VERSION}@{digest}\n")).unwrap();
+    write(&folder, &["--pull-secret", "registry-login"]);
+    assert!(read(&folder, "quickstart.yaml").contains(&digest));
     let output = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
         .arg("validate")
         .arg(folder.path().join("quickstart.yaml"))
