@@ -1,7 +1,6 @@
 //! The installation on a cluster of its own, as an admin makes it: images in a real registry, the files that `make push`
 //! writes, an upgrade and the removal.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -14,7 +13,7 @@ use kube::api::PostParams;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-use crate::deployed::{clean, directory, kubectl, log_of, root, volumes_in};
+use crate::deployed::{HOSTPATH, clean, directory, kubectl, log_of, root, volumes_in};
 use crate::orchestrator::{OWN, Ring, uid};
 use crate::registry::Registry;
 
@@ -54,7 +53,7 @@ async fn story(name: String) {
     let lap = |what: &str| println!("{:>6} ms {what}", began.elapsed().as_millis());
     files.push(&registry, env!("CARGO_PKG_VERSION"));
     lap("the images are in the registry");
-    let quickstart = files.quickstart(|text| text);
+    let quickstart = files.edited("quickstart.yaml", |text| text);
     kubectl(ring.cluster(), &["apply", "-f", &quickstart]);
     lap("quickstart.yaml is applied");
     kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &files.path("claim.yaml")]);
@@ -70,22 +69,49 @@ async fn story(name: String) {
     clean(&ring).await;
     assert_eq!(volumes_in(&directory("install")), before, "the directories are really gone");
     lap("the claims and their directories are gone");
-    kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=240s", "-f", &quickstart]);
-    kubectl(ring.cluster(), &["delete", "--ignore-not-found", "csidriver", "flex-provisioner.io"]);
-    lap("quickstart.yaml is deleted");
-    let left: BTreeSet<String> = kubectl(ring.cluster(), &["get", EVERYWHERE, "-o", "name"])
-        .lines()
-        .filter(|name| name.contains("flex"))
-        .map(str::to_owned)
-        .collect();
-    assert_eq!(left, BTreeSet::new(), "the removal leaves nothing");
+    remove(&ring, &[&quickstart]);
+    lap("quickstart.yaml is deleted, and nothing is left");
+
+    from_parts(&ring, &files).await;
+    assert_eq!(volumes_in(&directory("install")), before, "the directory of the other class is gone");
+    lap("install.yaml with a config has made a volume, and nothing is left");
     fs::remove_dir_all(directory("install")).unwrap();
+}
+
+/// Installs the orchestrator alone, with a class of the configs and examples that were written beside.
+async fn from_parts(ring: &Ring, files: &Files) {
+    let install = files.path("install.yaml");
+    let config = files.edited("configmaps/hostpath.yaml", |text| text);
+    let class = files.path("examples/hostpath/storageclass.yaml");
+    for file in [&install, &config, &class] {
+        kubectl(ring.cluster(), &["apply", "-f", file]);
+    }
+    for file in ["claim", "writer"] {
+        let file = files.path(&format!("examples/hostpath/{file}.yaml"));
+        kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &file]);
+    }
+    let claim = ring.bound("hostpath-example").await;
+    log_of(ring, "hostpath-writer").await;
+    assert!(volumes_in(&directory("install")).contains(&uid(&claim)));
+    clean(ring).await;
+    remove(ring, &[&class, &config, &install]);
+}
+
+/// Deletes the objects of files as docs/install.md says, and looks for what is left of them.
+fn remove(ring: &Ring, files: &[&str]) {
+    for file in files {
+        kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=240s", "-f", file]);
+    }
+    kubectl(ring.cluster(), &["delete", "--ignore-not-found", "csidriver", "flex-provisioner.io"]);
+    let all = kubectl(ring.cluster(), &["get", EVERYWHERE, "-o", "name"]);
+    let left: Vec<&str> = all.lines().filter(|name| name.contains("flex") || name.contains("hostpath")).collect();
+    assert_eq!(left, Vec::<&str>::new(), "the removal leaves nothing");
 }
 
 /// Applies images of another version and a class with another setting, beside a volume of before.
 async fn upgrade(ring: &Ring, registry: &Registry, files: &Files) {
     files.push(registry, concat!(env!("CARGO_PKG_VERSION"), "-next"));
-    let changed = files.quickstart(|text| {
+    let changed = files.edited("quickstart.yaml", |text| {
         let changed = text.replace(r#"mode: "0777""#, r#"mode: "0775""#);
         assert_ne!(text, changed, "the class has the setting");
         changed
@@ -133,10 +159,13 @@ impl Files {
         assert!(output.status.success(), "push.sh: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Writes quickstart.yaml with a change. The class has a directory for this test, because clusters share the machine.
-    fn quickstart(&self, change: impl Fn(String) -> String) -> String {
-        let path = self.path("quickstart.yaml");
-        let text = fs::read_to_string(&path).unwrap().replace(SHIPPED, &directory("install"));
+    /// Changes a file. Its class gets a directory for this test, because clusters share the machine.
+    fn edited(&self, name: &str, change: impl Fn(String) -> String) -> String {
+        let path = self.path(name);
+        let mut text = fs::read_to_string(&path).unwrap();
+        for shipped in [SHIPPED, HOSTPATH] {
+            text = text.replace(shipped, &directory("install"));
+        }
         fs::write(&path, change(text)).unwrap();
         path
     }
