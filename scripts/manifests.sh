@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Writes what installs the orchestrator from a registry: install.yaml, quickstart.yaml with a first class, claim.yaml with a
-# claim of this class, and the configs and examples with the names of their images there. Needs no kubectl, no compiler and no network.
+# Writes what installs the orchestrator from a registry: install.yaml, quickstart.yaml with a first class, claim.yaml
+# with a claim of this class, and the configs and examples with the names of their images there. Needs no kubectl, no
+# compiler and no network.
 #
 #   manifests.sh --registry HOST/PATH [--version TAG] [--out DIR] [--kubernetes VERSION] [--pull-secret NAME]
 #
@@ -15,7 +16,8 @@ source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/registry.sh
 source scripts/registry.sh
 
-read_options 'make manifests REGISTRY=registry.example.org/team [VERSION=…] [KUBERNETES=…] [PULL_SECRET=…]' "$@"
+usage='make manifests REGISTRY=registry.example.org/team [VERSION=…] [KUBERNETES=…] [PULL_SECRET=…]'
+read_options "$usage" "$@"
 ours=$(scripts/version.sh)
 namespace=$(sed -n 's/^namespace: //p' deploy/kustomize/kustomization.yaml)
 minor=${kubernetes#v}
@@ -56,9 +58,9 @@ orchestrator() {
 
 # The class of configmaps/hostpath.yaml by a name and a directory of its own, so that both can be in one cluster.
 first_class() {
-    sed -E -e '1,/^apiVersion/{/^#/d}' -e 's/^( *[a-z-]+: )hostpath$/\1flex-local/' -e 's#/var/lib/flex-hostpath#/var/lib/flex-local#g' \
-        -e 's/hostpath-(provisioner|keeper)/flex-local-\1/g' -e 's/(flex-provisioner-image-)hostpath/\1flex-local/' \
-        configmaps/hostpath.yaml >"$work/class.yaml"
+    sed -E -e '1,/^apiVersion/{/^#/d}' -e 's#/var/lib/flex-hostpath#/var/lib/flex-local#g' \
+        -e 's/^( *[a-z-]+: )hostpath$/\1flex-local/' -e 's/hostpath-(provisioner|keeper)/flex-local-\1/g' \
+        -e 's/(flex-provisioner-image-)hostpath/\1flex-local/' configmaps/hostpath.yaml >"$work/class.yaml"
     cat >"$work/storageclass.yaml" <<'YAML'
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -77,7 +79,8 @@ YAML
 
 # A claim of that class, and a pod that writes into it.
 first_claim() {
-    sed -e 's/: hostpath$/: flex-local/' -e 's/hostpath-/flex-local-/' -e '/^#/d' examples/hostpath/claim.yaml >"$work/claim.yaml"
+    sed -e 's/: hostpath$/: flex-local/' -e 's/hostpath-/flex-local-/' -e '/^#/d' \
+        examples/hostpath/claim.yaml >"$work/claim.yaml"
     sed -e 's/: hostpath-/: flex-local-/' -e '/^#/d' examples/hostpath/writer.yaml >"$work/writer.yaml"
     objects '' "$work/claim.yaml" "$work/writer.yaml"
 }
@@ -90,7 +93,7 @@ head_of() { # FILE CONTENTS...
     for line in "$@"; do echo "# $line"; done
     echo '#'
     echo "# Install and upgrade:  kubectl apply -f $file"
-    echo "# Remove: delete the claims of its classes, and wait until \`kubectl get pv\` shows none of their volumes. Then"
+    echo '# Remove: delete the claims of its classes, wait until their volumes are gone (kubectl get pv), and then'
     echo "#                       kubectl delete --ignore-not-found -f $file"
     echo '#                       kubectl delete --ignore-not-found csidriver flex-provisioner.io'
 }
@@ -111,14 +114,15 @@ replacements >"$work/replacements"
 policies='the validating admission policies'
 if [[ $mutating == yes ]]; then policies='the admission policies'; fi
 {
-    head_of install.yaml "It installs the namespace $namespace, the orchestrator with its account and rights, and $policies." \
-        'A class needs a provisioner config besides: see configmaps/.'
+    head_of install.yaml "It installs the namespace $namespace, the orchestrator with its account and rights, and" \
+        "$policies. A class needs a provisioner config besides: see configmaps/."
     orchestrator
 } >"$work/files/install.yaml"
 {
-    head_of quickstart.yaml "It installs all of install.yaml: the namespace $namespace, the orchestrator with its account and rights, and" \
-        "$policies. Besides, the class flex-local: its config, account and binding, the StorageClass, and a" \
-        'DaemonSet. Its volumes are directories below /var/lib/flex-local on the nodes.'
+    head_of quickstart.yaml "It installs all of install.yaml: the namespace $namespace, the orchestrator with its" \
+        "account and rights, and $policies." \
+        'It also installs the class flex-local: config, account, binding, StorageClass and a DaemonSet.' \
+        'The volumes of this class are directories below /var/lib/flex-local on the nodes.'
     orchestrator
     first_class
 } >"$work/files/quickstart.yaml"
@@ -129,7 +133,8 @@ if [[ $mutating == yes ]]; then policies='the admission policies'; fi
 files_of configmaps
 files_of examples
 if left=$(grep -rn 'localhost/flex-provisioner' "$work/files"); then
-    fail "these images are none of provisioner-images/: ${left//"$work/files/"/}" "is their version $ours? scripts/version.sh --check tells"
+    fail "these images are none of provisioner-images/: ${left//"$work/files/"/}" \
+        "if their version is not $ours: run scripts/version.sh --write"
 fi
 cp -R "$work/files/." "$out/"
 say "wrote install.yaml, quickstart.yaml, claim.yaml, configmaps/ and examples/ into $out"

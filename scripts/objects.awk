@@ -1,6 +1,6 @@
 # Prints the objects of YAML files as `kubectl apply -f` needs them.
 #
-#   namespace      each object that has a namespace and names none gets this one, as kustomize does; if there is none, none
+#   namespace      the one for objects that have a namespace and name none, as kustomize sets it; none if it is empty
 #   mutating       `no` leaves out MutatingAdmissionPolicies, which Kubernetes before 1.36 does not serve
 #   pull_secret    the Secret by which pods pull images, if there is one
 #
@@ -27,14 +27,19 @@ function show(    i, inside) {
     for (i = 1; i <= count; i++) {
         print lines[i]
         if (lines[i] ~ /^[a-z]/) inside = lines[i]
-        if (lines[i] ~ /^  name: / && inside == "metadata:" && namespace != "" && !named && is_namespaced()) print "  namespace: " namespace
+        if (lines[i] ~ /^  name: / && inside == "metadata:" && lacks_namespace()) print "  namespace: " namespace
         if (pull_secret != "") pulls(lines[i], inside)
     }
 }
 
-function is_namespaced() { return kind !~ /^(Namespace|StorageClass|ClusterRole|ClusterRoleBinding|.*AdmissionPolicy|.*AdmissionPolicyBinding)$/ }
+function lacks_namespace() {
+    if (namespace == "" || named) return 0
+    return kind !~ /^(Namespace|StorageClass|ClusterRole|ClusterRoleBinding|.*AdmissionPolicy|.*AdmissionPolicyBinding)$/
+}
 
 function pulls(line, inside) {
-    if (kind ~ /^(Deployment|DaemonSet)$/ && line == "    spec:") print "      imagePullSecrets: [{name: " pull_secret "}]"
+    if (kind ~ /^(Deployment|DaemonSet)$/ && line == "    spec:") {
+        print "      imagePullSecrets: [{name: " pull_secret "}]"
+    }
     if (kind == "ConfigMap" && inside == "data:" && line ~ /^  image: /) print "  image-pull-secrets: " pull_secret
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings the images to a registry, and writes the manifests that name them there by digest. Builds what has changed first.
-# Run again, it sends only what the registry does not have.
+# Brings the images to a registry, and writes the manifests that name them there by digest. Builds what has changed
+# first. Run again, it sends only what the registry does not have.
 #
 #   push.sh --registry HOST/PATH [--version TAG] [--insecure] [--no-build] [--out DIR] [options of manifests.sh]
 #
@@ -13,13 +13,15 @@ source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/registry.sh
 source scripts/registry.sh
 
-read_options 'make push REGISTRY=registry.example.org/team [VERSION=…] [INSECURE=1] [KUBERNETES=…] [PULL_SECRET=…]' "$@"
+usage='make push REGISTRY=registry.example.org/team [VERSION=…] [INSECURE=1] [KUBERNETES=…] [PULL_SECRET=…]'
+read_options "$usage" "$@"
 if [[ -n $compile ]]; then scripts/images.sh; fi
 scripts/setup.sh --push
 
 mapfile -t names < <(provisioner-images/images.sh --list | cut -d' ' -f1)
 for name in "${names[@]}"; do
-    [[ -f build/images/$name.tar ]] || fail "build/images/$name.tar is missing" "run \`make images\`, or bring the archives here"
+    [[ -f build/images/$name.tar ]] ||
+        fail "build/images/$name.tar is missing" "run \`make images\`, or bring the archives here"
 done
 
 # The archives are our own, so that the machine's policy on strangers' images has no say.

@@ -36,12 +36,16 @@ check_options() { # USAGE
     [[ -n $registry ]] || fail "no registry is given" "usage: $usage" \
         "REGISTRY is a host with a path, such as registry.example.org/team: each image gets a name below it"
     [[ $registry =~ ^$host(/$word)*$ ]] ||
-        fail "REGISTRY is $registry" "it is a host with a path in small letters, such as registry.example.org/team, without https://"
+        fail "REGISTRY is $registry" \
+            "it is a host with a path in small letters, such as registry.example.org/team, without https://"
     # Container runtimes take a first word without dot and port for a path on Docker Hub.
     [[ ${registry%%/*} == *[.:]* || ${registry%%/*} == localhost ]] ||
-        fail "REGISTRY is $registry, which begins with no host" "name the host too, such as registry.example.org/$registry"
+        fail "REGISTRY is $registry, which begins with no host" \
+            "name the host too, such as registry.example.org/$registry"
     [[ $version =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] ||
         fail "VERSION is $version" "it is the tag of the images: letters, digits and _.-, 128 of them at most"
-    [[ $kubernetes =~ ^v?1\.[0-9]+ ]] || fail "KUBERNETES is $kubernetes" "it is the version of the cluster, such as 1.35"
-    [[ $pull_secret =~ ^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$ ]] || fail "PULL_SECRET is $pull_secret" "it is the name of a Secret"
+    [[ $kubernetes =~ ^v?1\.[0-9]+ ]] ||
+        fail "KUBERNETES is $kubernetes" "it is the version of the cluster, such as 1.35"
+    [[ $pull_secret =~ ^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$ ]] ||
+        fail "PULL_SECRET is $pull_secret" "it is the name of a Secret"
 }

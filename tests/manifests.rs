@@ -1,5 +1,5 @@
-//! Tests of the files that `make manifests` writes: what they name, what they leave out, and that the orchestrator accepts
-//! their configs.
+//! Tests of the files that `make manifests` writes: the images and namespaces in them, and that the orchestrator
+//! accepts their configs.
 
 use std::collections::BTreeSet;
 use std::fs;

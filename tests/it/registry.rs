@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// How long the registry may take to come up.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running registry. It speaks plain HTTP, keeps its images in a temporary directory, and ends when the value is dropped.
+/// A running registry, with its images in a temporary directory. It speaks plain HTTP, and ends when the value is
+/// dropped.
 pub struct Registry {
     process: Child,
     folder: tempfile::TempDir,
@@ -73,7 +74,16 @@ impl Drop for Registry {
 
 fn configuration(host: &str, images: &str) -> String {
     format!(
-        "version: 0.1\nlog:\n  level: warn\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: \
-         {images}\nhttp:\n  addr: {host}\n"
+        r#"version: 0.1
+log:
+  level: warn
+  accesslog:
+    disabled: true
+storage:
+  filesystem:
+    rootdirectory: {images}
+http:
+  addr: {host}
+"#
     )
 }

@@ -1,5 +1,5 @@
-//! The installation on a cluster of its own, as an admin makes it: images in a real registry, the files that `make push`
-//! writes, an upgrade and the removal.
+//! The installation on a cluster of its own, as an admin makes it: images in a real registry, the files that
+//! `make push` writes, an upgrade and the removal.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,8 @@ const CLASS: &str = "flex-local";
 const SHIPPED: &str = "/var/lib/flex-local";
 /// The kinds of what stands outside of namespaces.
 const EVERYWHERE: &str = "namespaces,clusterroles,clusterrolebindings,storageclasses,csidrivers,persistentvolumes,\
-    validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings";
+    validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,\
+    mutatingadmissionpolicybindings";
 
 #[tokio::test]
 async fn two_commands_make_a_class_and_its_removal_leaves_nothing() {
