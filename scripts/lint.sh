@@ -165,6 +165,18 @@ kustomize_elsewhere() {
         { say "an overlay with another namespace loses subjects"; return 1; }
 }
 
+# `make manifests` renders without kubectl what kustomize renders, and quickstart.yaml can be read too.
+install_files() {
+    local registry=registry.example/team
+    scripts/manifests.sh --registry "$registry" --out "$work/install" || return
+    sed "s#localhost/flex-provisioner/#$registry/#" "$work/kustomize.yaml" >"$work/expected.yaml"
+    printf 'resources: [install.yaml]\nsortOptions: {order: legacy}\n' >"$work/install/kustomization.yaml"
+    normal "$work/install" >"$work/install.yaml" || return
+    diff -u --label deploy/kustomize --label install.yaml "$work/expected.yaml" "$work/install.yaml" >&2 || return
+    printf 'resources: [quickstart.yaml]\n' >"$work/install/kustomization.yaml"
+    normal "$work/install" >"$work/quickstart.yaml" && grep -q 'name: flex-local' "$work/quickstart.yaml"
+}
+
 # A helm that was built by `go install` takes the cluster for an old one unless told.
 template() { # ARGUMENTS...
     "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
@@ -219,7 +231,7 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{command-line,config,contract,operations,troubleshooting}.md; do
+    for file in README.md docs/{command-line,config,contract,install,operations,troubleshooting}.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
         done < <(grep -oE "$test_name" "$file" | sort -u)
@@ -267,6 +279,7 @@ deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
+check "one version of this project" scripts/version.sh --check
 check "arrows between modules" scripts/floors.py
 check "shellcheck" shell
 check "gofmt" go_format
@@ -282,6 +295,7 @@ if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
     check "kustomize with another namespace" kustomize_elsewhere
+    check "the files of make manifests" install_files
     if helm=$(scripts/helm.sh); then
         readonly helm
         check "helm lint" chart_lint

@@ -4,6 +4,7 @@
 //!   orchestrator's real binary, and no nodes: the test plays kubelet and image.
 //! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`]: the third ring. The
 //!   whole cluster with pods, and the orchestrator deployed in it.
+//! - [`whole_install`], [`registry`]: the installation from a registry, on a whole cluster of its own.
 //!
 //! A test waits for what it expects, with a wide time limit. Times are printed, not asserted.
 
@@ -11,6 +12,7 @@ mod deployed;
 mod kubelet;
 mod orchestrator;
 mod processes;
+mod registry;
 mod wait;
 
 mod attributes;
@@ -43,6 +45,7 @@ mod uninstall;
 mod whole;
 mod whole_batches;
 mod whole_csi;
+mod whole_install;
 mod whole_kinds;
 mod whole_mounts;
 mod whole_pools;
