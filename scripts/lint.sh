@@ -225,6 +225,7 @@ chart_presets() {
     for preset in "$chart"/files/presets/*.yaml; do
         preset=$(basename "$preset" .yaml)
         grep -qx "    preset: $preset" "$values" || { say "$values has no class of the preset $preset; write one"; return 1; }
+        grep -q "^| \`$preset\` |" docs/helm.md || { say "docs/helm.md does not list the preset $preset"; return 1; }
     done
     template --values "$values" >"$work/presets/all.yaml" || return
     printf 'resources: [all.yaml]\n' >"$work/presets/kustomization.yaml"
@@ -232,15 +233,23 @@ chart_presets() {
     validate "$work/presets.yaml"
 }
 
-# Two flags make a whole class.
+# Two flags make a whole class, with no kind that the cluster is known to lack.
 chart_class() {
     local kind
-    template --set classes.local.preset=hostpath --set classes.local.default=true --show-only templates/classes.yaml >"$work/class.yaml" ||
-        return
+    local class=(--set classes.local.preset=hostpath --set classes.local.default=true --show-only templates/classes.yaml)
+    local cluster=(--api-versions apiregistration.k8s.io/v1)
+    template "${class[@]}" >"$work/class.yaml" || return
     for kind in ConfigMap ServiceAccount ClusterRoleBinding StorageClass VolumeSnapshotClass; do
         grep -qx "kind: $kind" "$work/class.yaml" || { say "two flags for a class make no $kind"; return 1; }
     done
-    validate "$work/class.yaml"
+    validate "$work/class.yaml" || return
+    template "${class[@]}" "${cluster[@]}" >"$work/class.yaml" || return
+    ! grep -x 'kind: VolumeSnapshotClass' "$work/class.yaml" >&2 ||
+        { say "a cluster without VolumeSnapshotClasses gets one"; return 1; }
+    template "${class[@]}" "${cluster[@]}" --api-versions snapshot.storage.k8s.io/v1/VolumeSnapshotClass >"$work/class.yaml" ||
+        return
+    grep -qx 'kind: VolumeSnapshotClass' "$work/class.yaml" ||
+        { say "a cluster with VolumeSnapshotClasses gets none"; return 1; }
 }
 
 # Wrong values get an answer that says what to do.

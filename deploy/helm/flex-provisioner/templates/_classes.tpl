@@ -192,8 +192,9 @@ Each mistake is one sentence: where, what, and what to do.
 {{- if $parameters }}{{ $_ := set $storageClass "parameters" $parameters }}{{ end }}
 {{- end }}
 {{- $snapshots := $class.snapshotClass }}
-{{- /* The kind is a custom resource. A real cluster has namespaces to look up, `helm template` has none. */}}
-{{- $isKnown := or (not (lookup "v1" "Namespace" "" "kube-system")) (.root.Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1/VolumeSnapshotClass") }}
+{{- /* The kind is a custom resource. Each cluster serves apiregistration.k8s.io, which `helm template` does not list by itself. */}}
+{{- $served := .root.Capabilities.APIVersions }}
+{{- $isKnown := or (not ($served.Has "apiregistration.k8s.io/v1")) ($served.Has "snapshot.storage.k8s.io/v1/VolumeSnapshotClass") ($served.Has "snapshot.storage.k8s.io/v1") }}
 {{- $can := has "snapshot" (splitList "," (get .data "capabilities" | default "" | nospace)) }}
 {{- $wanted = $snapshots.create | toString | eq "" | ternary (and .preset.snapshotClass $can $isKnown) ($snapshots.create | toString | eq "true") }}
 {{- $snapshotClass := dict }}
