@@ -1,6 +1,7 @@
 {{/*
 A class, from a dict with `root`, `name` and `class`, as JSON: `namespace`, `account`, `image`, `secret` (its name), `data` of
-the config, `storageClass` and `snapshotClass` (empty for none) and `objects`, the others of its preset.
+the config, `storageClass` and `snapshotClass` (empty for none), `lacksKind` where the cluster lacks the kind of the latter,
+and `objects`, the others of its preset.
 
 Each mistake is one sentence: where, what, and what to do.
 */}}
@@ -204,5 +205,6 @@ Each mistake is one sentence: where, what, and what to do.
 {{- $snapshotClass = dict "driver" $provisioner "deletionPolicy" $snapshots.deletionPolicy "metadata" (dict "name" .name "annotations" $annotations "labels" $snapshots.labels) }}
 {{- with $snapshots.parameters }}{{ $_ := set $snapshotClass "parameters" . }}{{ end }}
 {{- end }}
-{{- dict "storageClass" $storageClass "snapshotClass" $snapshotClass | toJson }}
+{{- $lacksKind := and (eq (toString $snapshots.create) "") .preset.snapshotClass $can (not $isKnown) }}
+{{- dict "storageClass" $storageClass "snapshotClass" $snapshotClass "lacksKind" $lacksKind | toJson }}
 {{- end }}
