@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,6 +34,9 @@ bench: ## how long one claim takes on a fresh cluster, how fast many are bound, 
 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests
 	@scripts/lint.sh
+
+chart: ## the parts of the Helm chart that follow from configmaps/, deploy/ and the comments of its values.yaml
+	@scripts/chart.py
 
 images: ## all images, into build/images, with their sizes and digests: no Kubernetes, no registry
 	@scripts/images.sh
