@@ -18,9 +18,6 @@ use crate::trouble::{Kind, Trouble};
 /// waiting pod uses resources of its node.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// GiB, the unit of Cinder, in bytes.
-pub const GIB: u64 = 1 << 30;
-
 /// One run of the image.
 pub struct Run {
     /// The client of Cinder.
