@@ -1,6 +1,7 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
 use flex_contract::exit::{self, Failure};
+use flex_contract::names::CONTAINER;
 
 use super::mounts::EXISTING_VOLUME;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
@@ -71,7 +72,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     let pods_ended = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
     let end = pod.and_then(|pod| pod.terminated.as_ref());
-    if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
+    if job.complete || end.is_some_and(|end| end.container == CONTAINER && end.code == 0) {
         return RunState::Succeeded;
     }
     let texts = |text: &str| termination_message(text);
@@ -80,7 +81,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
         let ended_before = |end: &&super::view::ContainerEnd| {
-            end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
+            end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
         if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
             let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
@@ -104,7 +105,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         }
     }
     if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
-        && (end.container == super::job::CONTAINER || pod.phase == "Failed")
+        && (end.container == CONTAINER || pod.phase == "Failed")
         && (!pod.deleting || job.failed.is_some() || pod.is_over())
     {
         return failed_container(end, pods_ended);
@@ -133,8 +134,7 @@ pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
 
 fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunState {
     let said = termination_message(&end.message);
-    let whose =
-        if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
+    let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
         reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
