@@ -8,8 +8,9 @@ use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
+use super::files::{expand, read, shown};
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
 use crate::config::external_provisioner::ExternalProvisioners;
