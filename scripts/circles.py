@@ -5,7 +5,8 @@ paths through a module in scope, and `use` lists. Re-exports are followed to the
 that only declares its children and re-exports their items does not use them. Tests are left out: all that stands
 under `#[cfg(test)]`, and the files that only such a line declares.
 
-Calls of methods name no path, so that the arrow to the file of the `impl` block is not seen.
+Where a type has `impl` blocks in several files, `self.method()` and `Self::method()` in them are uses, too. Other calls
+of methods name no path and are not seen.
 """
 
 import re
@@ -110,7 +111,7 @@ class Module:
     def __init__(self, file, parent, folder):
         self.file, self.parent, self.folder = file, parent, folder
         self.items, self.children, self.scope, self.public, self.globs = set(), {}, {}, set(), []
-        self.paths, self.words = [], set()
+        self.paths, self.words, self.blocks = [], set(), []
 
     def root(self):
         return self.parent.root() if self.parent else self
@@ -125,16 +126,18 @@ class Module:
                 is_public = True
                 at = end_of_group(tokens, at + 1) if after == "(" else at + 1
                 continue
-            if token == "use" and tokens[at - 1] != "::":
-                end = end_of_item(tokens, at)
-                for path, name in leaves(tokens[at + 1 : end - 1]):
+            if token == "use" and after != "<":
+                end = tokens.index(";", at)
+                for path, name in leaves(tokens[at + 1 : end]):
                     if name == "*":
                         self.globs.append(path[:-1])
                     else:
                         self.scope.setdefault(name, path)
                         self.public |= {name} if is_public else set()
-                at, is_public = end, False
+                at, is_public = end + 1, False
                 continue
+            if token == "impl" and depth == 0:
+                self.block(tokens, at)
             if token == "mod" and depth == 0 and tokens[at + 2 : at + 3] in ([";"], ["{"]):
                 at, is_public = self.child(tokens, at + 1), False
                 continue
@@ -163,6 +166,22 @@ class Module:
         self.paths.append(tuple(path))
         return at
 
+    def block(self, tokens, at):
+        """Notes the `impl` block that begins here: its type, the methods in it, and those that it calls on the type."""
+        start = tokens.index("{", at)
+        body = tokens[start : end_of_group(tokens, start)]
+        head = " ".join(tokens[at + 1 : start]).split(" where ")[0]
+        head = re.sub(r"[&']|dyn |mut ", "", head.rsplit(" for ", 1)[-1])
+        while re.search(r"<[^<>]*>", head):
+            head = re.sub(r"<[^<>]*>", "", head)
+        path = tuple(re.findall(r"\w+", head))
+        declared = {body[n + 1] for n, token in enumerate(body[:-1]) if token == "fn"}
+        owners = {("self", "."), ("Self", "::")}
+        calls = zip(body, body[1:], body[2:], body[3:])
+        called = {name for owner, dot, name, after in calls if (owner, dot) in owners and after in ("(", "::")}
+        if path:
+            self.blocks.append((path, declared, called))
+
     def child(self, tokens, at):
         """Reads the child module that is declared here, and returns the place behind it."""
         name = tokens[at]
@@ -183,14 +202,13 @@ class Module:
         here, path = self, list(path)
         if path[0] == "crate":
             here, path = self.root(), path[1:]
-        elif path[0] == "self":
-            path = path[1:]
-        elif path[0] == "super":
-            while path and path[0] == "super":
-                here, path = here.parent or here, path[1:]
+        elif path[0] in ("self", "super"):
+            while path and path[0] in ("self", "super"):
+                here = here.parent or here if path[0] == "super" else here
+                path = path[1:]
         elif path[0] not in self.scope and path[0] not in self.children:
             return None
-        for n, name in enumerate(path):
+        for name in path:
             if name in here.children:
                 here = here.children[name]
                 continue
@@ -209,7 +227,8 @@ class Module:
             return None
         seen = seen | {(self, name)}
         if name in self.scope:
-            return self.find(self.scope[name], seen) if self.scope[name][0] != name else None
+            path = self.scope[name]
+            return self.find(path, seen) if path[0] != name or name in self.children else None
         for glob in self.globs:
             target = self.find(glob, seen)
             if isinstance(target, Module):
@@ -220,7 +239,8 @@ class Module:
                     return target.named(name, seen) or (target, name)
         if not self.parent and name in self.items_of_macros:
             return self.items_of_macros[name], name
-        return (self, name) if name in self.words else (self, None)
+        # A macro of this module may declare the item, too.
+        return self, name if name in self.words else None
 
     def uses(self):
         """The homes of all that the module uses."""
@@ -232,10 +252,13 @@ class Module:
         for target in map(self.find, self.globs):
             if isinstance(target, Module):
                 for word in self.words - self.items - set(self.scope) - set(self.children):
-                    if word in target.items or word in target.scope:
+                    # A macro may declare a constant, such as a list of all.
+                    if word in target.items or word in target.scope or word.isupper() and word in target.words:
                         yield target.named(word)
-        for child in self.children.values():
-            yield from ((child.file, home) for home in child.uses()) if child.file == self.file else ()
+
+    def home(self, path):
+        """The home of a type that the module has in scope, or declares."""
+        return self.named(path[0]) if len(path) == 1 else self.find(path)
 
 
 def modules(top):
@@ -251,12 +274,21 @@ def arrows(root):
     top = Module(file, None, root)
     top.items_of_macros = {}
     top.read(without_tests(tokens_of(file.read_text())))
-    graph = {}
+    graph, methods = {}, {}
+    for module in modules(top):
+        for path, declared, _ in module.blocks:
+            for name in declared:
+                methods.setdefault((module.home(path), name), set()).add(module.file)
     for module in modules(top):
         used = graph.setdefault(module.file, {})
         for home in module.uses():
             if isinstance(home, tuple) and home[0].file != module.file and home[1]:
                 used.setdefault(home[0].file, set()).add(home[1])
+        for path, _, called in module.blocks:
+            for name in called:
+                files = methods.get((module.home(path), name), ())
+                if len(files) == 1 and module.file not in files:
+                    used.setdefault(next(iter(files)), set()).add(f"{path[-1]}::{name}")
     return graph
 
 

@@ -267,7 +267,8 @@ deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
-check "arrows between modules" scripts/floors.py
+check "arrows between modules and files" scripts/floors.py
+check "planted circles between files" scripts/floors.py --self-test
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet

@@ -7,7 +7,7 @@ use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use serde_json::{Value, json};
 
-use crate::api::{Cinder, Volume};
+use crate::api::{Cinder, Snapshot, Volume};
 use crate::cluster::Cluster;
 use crate::names;
 use crate::parameters::Parameters;
@@ -75,6 +75,18 @@ impl Run {
             ))
             .into()),
             (Some(_), false) => Err(Failure::never(format!("Cinder has several volumes of the id {id}")).into()),
+        }
+    }
+
+    /// Finds a snapshot of this image by its snapshot id, or one that somebody made by Cinder's id.
+    pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
+        if !names::is_id(id) {
+            return Ok(None);
+        }
+        let named = self.cinder.snapshots_named(&names::snapshot(id)).await?;
+        match named.into_iter().next() {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.cinder.snapshot(id).await,
         }
     }
 

@@ -68,18 +68,6 @@ impl Run {
         }
     }
 
-    /// Finds a snapshot of this image by its snapshot id, or one that somebody made by Cinder's id.
-    pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
-        if !names::is_id(id) {
-            return Ok(None);
-        }
-        let named = self.cinder.snapshots_named(&names::snapshot(id)).await?;
-        match named.into_iter().next() {
-            Some(snapshot) => Ok(Some(snapshot)),
-            None => self.cinder.snapshot(id).await,
-        }
-    }
-
     fn snapshot_id(&self) -> Result<String, Failure> {
         let id = self.request.snapshot.as_ref().map(|snapshot| snapshot.id.clone()).unwrap_or_default();
         match names::is_id(&id) {
