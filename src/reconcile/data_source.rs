@@ -8,7 +8,7 @@ use flex_contract::request::{CloneSource, Snapshot as Told};
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::config::classes::{ClassLookup, Identity};
-use crate::config::input::replaced_driver;
+use crate::config::input;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::data_source::SourceUser;
@@ -110,7 +110,7 @@ pub(super) struct SourceSnapshotObservation {
 fn replaced_driver(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    replaced_driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+    input::replaced_driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
 }
 
 impl SourceSnapshotObservation {

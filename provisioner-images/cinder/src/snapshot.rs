@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use flex_image_kit::Failure;
 use serde_json::json;
 
-use crate::api::Snapshot;
 use crate::names;
 use crate::run::{Outcome, Pace, Run};
 use crate::trouble::{Kind, Trouble};

@@ -1,6 +1,6 @@
 //! The address of Cinder and the login: read in one of three formats, then checked. All problems are reported at once.
 
-mod access;
+pub mod access;
 mod check;
 mod env;
 mod file;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use flex_image_kit::Failure;
 
-pub use access::{Access, Cloud, Credential, Domain, Identity, Keystone, Named, Secret};
+pub use access::{Access, Cloud, Credential, Domain, Identity, Keystone, Named};
 use raw::Raw;
 pub use url::with_version;
 
