@@ -1,7 +1,7 @@
 //! One run of an image.
 //!
 //! - [`job`] builds the Job: its name, and its pod with the admin's [`template`] under it.
-//! - [`state`] derives the state of a run from its Job and pods.
+//! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
 //! - [`batch`] is one run for several claims or volumes, its [`member`]s, and [`collect`] decides when it begins.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`orphaned_runs`] cleans up after runs whose claim is gone.
@@ -19,5 +19,6 @@ pub mod orphaned_runs;
 mod pod;
 pub mod request;
 pub mod state;
+pub mod stuck;
 pub mod template;
 pub mod view;

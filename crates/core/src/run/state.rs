@@ -3,7 +3,7 @@
 use flex_contract::exit::{self, Failure};
 use flex_contract::names::CONTAINER;
 
-use super::mounts::EXISTING_VOLUME;
+use super::stuck::StuckReason;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
@@ -173,30 +173,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Opti
 
 /// Returns the message of Kubernetes, with advice where there is any.
 fn explain(reason: &str, message: &str) -> String {
-    let hint = match reason {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-            "the image cannot be pulled; look at `image`, `image-pull-policy` and `image-pull-secrets` of the provisioner config"
-        }
-        "Unschedulable" => {
-            "the provisioner's pod fits on no node; look at `node-selector`, `tolerations` and `resources` of the provisioner config"
-        }
-        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
-            "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
-        }
-        "FailedCreate" => "Kubernetes does not create the provisioner's pod",
-        "FailedMount" if message.contains(EXISTING_VOLUME) => {
-            "the directory of the volume or snapshot is not on the node: its data is lost, or its disk is not mounted there"
-        }
-        "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
-        "CreateContainerConfigError"
-            if ["runAsNonRoot", "non-root policy"].iter().any(|texts| message.contains(texts)) =>
-        {
-            "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
-        }
-        "CreateContainerConfigError" => "the provisioner's container cannot be set up",
-        _ => "the provisioner's pod does not start",
-    };
-    format!("{hint}: {reason}: {message}")
+    format!("{}: {reason}: {message}", StuckReason::of(reason, message).hint())
 }
 
 /// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
