@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::node::Node;
 use crate::orchestrator::{Ring, USER, phase};
 use crate::proxy::Proxy;
-use crate::wait::{seen, until, within};
+use crate::wait::{unexpected, until, within};
 
 /// Claims of a burst.
 const BURST: usize = 50;
@@ -105,7 +105,7 @@ async fn bursts(binding: &str) {
         }
         let bound = within(Duration::from_secs(180), format!("all are bound, {delay:?} late"), || async {
             let latencies = story.lock().unwrap().latencies(began);
-            if latencies.len() == BURST { Ok(latencies) } else { seen(latencies.len()) }
+            if latencies.len() == BURST { Ok(latencies) } else { unexpected(latencies.len()) }
         });
         let bound = bound.await;
         let of = |part: f64| bound[(part * (BURST - 1) as f64) as usize];
@@ -125,7 +125,7 @@ async fn bursts(binding: &str) {
         };
         match claims.iter().find(held) {
             None => Ok(()),
-            Some(claim) => seen((claim.name_any(), claim.finalizers().to_vec())),
+            Some(claim) => unexpected((claim.name_any(), claim.finalizers().to_vec())),
         }
     })
     .await;

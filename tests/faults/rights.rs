@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FAILS, Node};
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
-use crate::wait::{GUARD, seen, until, within};
+use crate::wait::{GUARD, unexpected, until, within};
 
 /// A config namespace that is not there any more, and with it the Role in it.
 const GONE: &str = "gone";
@@ -266,7 +266,7 @@ async fn everything(ring: &mut Ring) {
         let events =
             ring.api::<k8s_openapi::api::core::v1::Event>(USER).list(&list).await.map_err(|e| e.to_string())?;
         let counts: Vec<_> = events.iter().map(|event| event.count).collect();
-        if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { seen(counts) }
+        if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { unexpected(counts) }
     });
     told_again.await;
 }
@@ -299,7 +299,7 @@ async fn volumes_that_are_kept_ready(ring: &Ring) {
             let requests = ring.api::<PersistentVolumeClaim>(OWN).list(&labelled).await;
             let requests = requests.map_err(|error| error.to_string())?.items;
             let names: Vec<_> = ready.iter().map(|volume| volume.name_any()).collect();
-            if names.len() == count && requests.is_empty() { Ok(names) } else { seen((names, requests.len())) }
+            if names.len() == count && requests.is_empty() { Ok(names) } else { unexpected((names, requests.len())) }
         })
         .await
     };
@@ -333,7 +333,7 @@ async fn snapshots_of_a_claim(ring: &Ring) {
     ring.claim("s", "s").await;
     until("the snapshot is ready", || async {
         let status = snapshots.get("s").await.map_err(|error| error.to_string())?.status;
-        if status.as_ref().is_some_and(|s| s.ready_to_use == Some(true)) { Ok(()) } else { seen(status) }
+        if status.as_ref().is_some_and(|s| s.ready_to_use == Some(true)) { Ok(()) } else { unexpected(status) }
     })
     .await;
     let from = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
@@ -343,7 +343,7 @@ async fn snapshots_of_a_claim(ring: &Ring) {
     until("the snapshot is gone", || async {
         match snapshots.get_opt("s").await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(snapshot) => seen(snapshot.metadata),
+            Some(snapshot) => unexpected(snapshot.metadata),
         }
     })
     .await;
@@ -377,7 +377,7 @@ async fn the_provisioner_of_a_driver(ring: &Ring) {
     until("it is told", || async {
         let config = ring.api::<ConfigMap>(ADMIN).get("d").await.map_err(|error| error.to_string())?;
         let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();
-        if verdict.contains("sidecar holds the Lease") { Ok(()) } else { seen(verdict) }
+        if verdict.contains("sidecar holds the Lease") { Ok(()) } else { unexpected(verdict) }
     })
     .await;
 }
@@ -394,14 +394,14 @@ async fn room_that_is_told(ring: &Ring) {
         let record = |one: &CSIStorageCapacity| one.annotations().get(names::CAPACITY).cloned();
         let records: Vec<_> = all.iter().filter_map(record).collect();
         let again = records.iter().any(|record| !record.contains("\"attempt\":1,"));
-        if again && driver.is_some() { Ok(()) } else { seen((records, driver)) }
+        if again && driver.is_some() { Ok(()) } else { unexpected((records, driver)) }
     })
     .await;
     ring.config("k", "k", &[("placement", "any"), ("capabilities", "-"), ("capacity-interval", "-")]).await;
     until("all of it is gone", || async {
         let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let driver = drivers.get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
-        if all.is_empty() && driver.is_none() { Ok(()) } else { seen((all, driver)) }
+        if all.is_empty() && driver.is_none() { Ok(()) } else { unexpected((all, driver)) }
     })
     .await;
 }
@@ -421,7 +421,7 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
         until(format!("the version of {zone} is the newest"), || async {
             match of(zone).await {
                 Some(revision) if revision.revision > after => Ok(revision),
-                other => seen(other.map(|revision| revision.revision)),
+                other => unexpected(other.map(|revision| revision.revision)),
             }
         })
         .await
@@ -438,7 +438,7 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
     within(2 * GUARD, "the old version is dropped", || async {
         match revisions.get_opt(&name).await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(revision) => seen(revision.metadata.creation_timestamp),
+            Some(revision) => unexpected(revision.metadata.creation_timestamp),
         }
     })
     .await;
@@ -462,7 +462,7 @@ async fn a_pod_that_is_left_over(ring: &Ring) {
     until("the pod is removed", || async {
         match pods.get_opt("left").await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(pod) => seen((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
+            Some(pod) => unexpected((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
         }
     })
     .await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, merge, phase, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 fn changed(volume: &PersistentVolume, change: Value) -> PersistentVolume {
     let mut value = serde_json::to_value(volume).unwrap();
@@ -38,7 +38,7 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
             if volume.status.as_ref().unwrap().phase.as_deref() == Some("Bound") {
                 Ok(volume)
             } else {
-                seen(volume.status)
+                unexpected(volume.status)
             }
         })
         .await;
@@ -47,31 +47,32 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         assert_eq!(provenance["class"], "c");
         assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
         assert!(held(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
-        // The PV controller agrees, and goes on agreeing.
+        // The PV controller agrees, and keeps agreeing.
         stays("the claim stays Bound", WHILE, || async {
             let claim = ring.get_claim("a").await;
             if phase(&claim) == "Bound" { Ok(()) } else { Err(phase(&claim)) }
         })
         .await;
-        // The pod is left to end; then its Job goes.
+        // The pod ends by itself; then its Job is deleted.
         assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 1);
         ring.pod_ends(&job, 0, "").await;
         until("the Job is gone", || async {
             let remaining = ring.jobs(ADMIN, "provision", &uid(&claim)).await.len();
-            if remaining == 0 { Ok(()) } else { seen(remaining) }
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_plain_script_s_volume_is_bound_too() {
+async fn the_volume_of_a_plain_script_is_bound_too() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
     ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    // What kubectl would create from a few lines of YAML: no claimRef, no finalizer, none of our annotations but one.
+    // What kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
+    // annotations.
     let volume = json!({
         "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UUID: uid(&claim) } },
         "spec": {
@@ -88,7 +89,7 @@ async fn a_plain_script_s_volume_is_bound_too() {
 }
 
 #[tokio::test]
-async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
+async fn a_mismatched_volume_gets_an_event_and_is_never_bound() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("volume-sources", "nfs,local:/data")]).await;
     let node = json!({ "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }] } } });
@@ -114,7 +115,7 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
         assert_eq!(phase(&ring.get_claim(case).await), "Pending", "{case}");
         ring.event(USER, case, reason::PROVISIONING_FAILED, "does not fit").await;
     }
-    stays("none is bound", WHILE, || async {
+    stays("no claim is bound", WHILE, || async {
         let claims = ring.claims().list(&Default::default()).await.unwrap();
         match claims.iter().find(|claim| phase(claim) != "Pending") {
             None => Ok(()),
@@ -125,7 +126,7 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
 }
 
 #[tokio::test]
-async fn a_volume_of_an_unknown_claim_goes_as_its_class_deletes() {
+async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;

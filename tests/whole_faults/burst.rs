@@ -11,10 +11,10 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use crate::deployed::{allow, clean, directory, local_class, volumes_in};
+use crate::deployed::{clean, directory, grant_provision, local_class, volumes_in};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring, phase};
-use crate::wait::{seen, within};
+use crate::wait::{unexpected, within};
 
 /// So many claims, one after another.
 const CLAIMS: usize = 30;
@@ -66,7 +66,7 @@ async fn slow_class(ring: &Ring, class: &str, runs: Runs) {
     let args = json!(["-c", script]).to_string();
     let mut more = vec![("command", command.as_str()), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")];
     if runs == Runs::Shared {
-        allow(ring, "hostpath-provisioner", class);
+        grant_provision(ring, "hostpath-provisioner", class);
         more.extend([("batch-size", "10"), ("batch-window", "2s")]);
     }
     local_class(ring, class, &more).await;
@@ -96,7 +96,7 @@ where
         } else {
             let state =
                 |claim: &PersistentVolumeClaim| (claim.name_any(), phase(claim), claim.metadata.annotations.clone());
-            seen(claims.iter().filter(|claim| phase(claim) != "Bound").map(state).collect::<Vec<_>>())
+            unexpected(claims.iter().filter(|claim| phase(claim) != "Bound").map(state).collect::<Vec<_>>())
         }
     })
     .await;
@@ -119,7 +119,7 @@ where
     within(LIMIT, "there is one volume for each claim, and no other", || async {
         let there: BTreeSet<String> = volumes_of(ring).await?.into_iter().collect();
         let kept: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();
-        if there == named && kept == stored { Ok(()) } else { seen((&there - &named, &kept - &stored)) }
+        if there == named && kept == stored { Ok(()) } else { unexpected((&there - &named, &kept - &stored)) }
     })
     .await;
 
@@ -136,7 +136,7 @@ where
         leftovers.extend(ring.api::<Job>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
         leftovers.extend(ring.api::<Pod>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
         leftovers.extend(volumes_in(&on_node).difference(&before).cloned());
-        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
     println!(
@@ -183,7 +183,7 @@ async fn create_and_delete(ring: &Ring, seed: u64) -> BTreeSet<String> {
             match ring.claims().delete(&name, &DeleteParams::default()).await {
                 Ok(_) => Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                Err(error) => seen(error),
+                Err(error) => unexpected(error),
             }
         })
         .await;
@@ -203,7 +203,7 @@ async fn create(ring: &Ring, name: &str) {
             Ok(_) => Ok(()),
             // The answer to an earlier try was lost.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => seen(error),
+            Err(error) => unexpected(error),
         }
     })
     .await;

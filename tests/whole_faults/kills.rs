@@ -12,7 +12,7 @@ use crate::deployed::{kill, orchestrator_pid};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring};
 use crate::processes::{of_script, sandbox_of};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// For how long something is killed again and again: longer than the claims come.
 const WHILE: Duration = Duration::from_secs(25);
@@ -32,7 +32,7 @@ async fn orchestrator(ring: &Ring) -> (i32, i32) {
             |pod: &Pod| pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
         match (pods.as_slice(), orchestrator_pid()) {
             ([pod], Some(pid)) => Ok((pid, containers(pod).iter().map(|container| container.restart_count).sum())),
-            (pods, pid) => seen((pods.len(), pid)),
+            (pods, pid) => unexpected((pods.len(), pid)),
         }
     })
     .await

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::deployed::{drop_claim, script_class};
 use crate::orchestrator::{OWN, Ring, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// What the README promises.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -252,7 +252,7 @@ where
     until(format!("{says} is in force"), || async {
         match api.create(&dry, &object).await {
             Err(kube::Error::Api(status)) if status.message.contains(says) => Ok(()),
-            other => seen(other.map(drop)),
+            other => unexpected(other.map(drop)),
         }
     })
     .await;
@@ -357,7 +357,7 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
         let class = |volume: &PersistentVolume| volume.spec.as_ref()?.storage_class_name.clone();
         let leftovers = |volume: &&PersistentVolume| class(volume).is_some_and(|class| mine.contains(&class.as_str()));
         match volumes.iter().find(leftovers) {
-            Some(volume) => seen((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
+            Some(volume) => unexpected((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
             None => Ok(()),
         }
     })
