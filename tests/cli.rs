@@ -67,9 +67,9 @@ fn the_slips_of_the_first_example_are_reported_with_their_lines() {
         )
     };
     let expected = [
-        said(12, "service-token", "23092390532lksf90kwelklfw"),
-        said(13, "use-nfs-server", "10.10.2.4"),
-        said(14, "zone", "west"),
+        message(12, "service-token", "23092390532lksf90kwelklfw"),
+        message(13, "use-nfs-server", "10.10.2.4"),
+        message(14, "zone", "west"),
         "0 provisioner configs checked: 3 errors, 0 warnings\n".to_owned(),
     ];
     assert_eq!((answer.out, answer.err.as_str(), answer.code), (expected.concat(), "", Some(1)));

@@ -29,10 +29,12 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         println!("{binding}: volume created → claim Bound after {:?}", began.elapsed());
         assert_eq!(bound.spec.as_ref().unwrap().volume_name.as_deref(), Some(names::pv_name(&uid(&claim)).as_str()));
         assert_eq!(bound.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
-        let held =
+        let has_finalizer =
             |finalizers: Option<Vec<String>>, name: &str| finalizers.unwrap_or_default().contains(&name.to_owned());
-        ring.claim_when("a", "owes nothing", |claim| !held(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER))
-            .await;
+        ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
+            !has_finalizer(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER)
+        })
+        .await;
         let volume = until("the volume is Bound", || async {
             let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
             if volume.status.as_ref().unwrap().phase.as_deref() == Some("Bound") {
@@ -46,7 +48,7 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         let provenance: Value = serde_json::from_str(&annotations[names::PROVENANCE]).unwrap();
         assert_eq!(provenance["class"], "c");
         assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
-        assert!(held(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
+        assert!(has_finalizer(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
         // The PV controller agrees, and keeps agreeing.
         stays("the claim stays Bound", WHILE, || async {
             let claim = ring.get_claim("a").await;

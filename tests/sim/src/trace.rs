@@ -1,4 +1,4 @@
-//! The trace of a history: events are always counted, and written down only if somebody reads them.
+//! The trace of a history: events are always counted, and written down only for a reader.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,18 +7,18 @@ use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// What one history left.
+/// The trace of one history.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Lines are kept.
+    /// Whether lines are kept.
     pub on: bool,
     /// The lines.
     pub lines: Vec<String>,
-    /// How often what happened.
+    /// How often each event happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Steps that the orchestrator decided for, as `claim Stamp`.
+    /// The steps that the orchestrator decided on, as `claim Stamp`.
     pub steps: BTreeSet<String>,
-    /// When, for the lines.
+    /// The time of the next lines.
     pub millis: u64,
 }
 
@@ -31,27 +31,27 @@ pub fn begin(on: bool) {
     TRACE.with(|trace| *trace.borrow_mut() = Trace { on, ..Trace::default() });
 }
 
-/// Ends it.
+/// Ends the trace.
 pub fn end() -> Trace {
     TRACE.with(|trace| std::mem::take(&mut *trace.borrow_mut()))
 }
 
-/// Lines are kept.
+/// Returns whether lines are kept.
 pub fn is_on() -> bool {
     TRACE.with(|trace| trace.borrow().on)
 }
 
-/// The time of what follows.
+/// Sets the time of the following lines.
 pub fn at(millis: u64) {
     TRACE.with(|trace| trace.borrow_mut().millis = millis);
 }
 
-/// Something happened.
+/// Counts an event.
 pub fn count(what: &'static str) {
     TRACE.with(|trace| *trace.borrow_mut().counts.entry(what).or_default() += 1);
 }
 
-/// A line, if lines are kept.
+/// Writes a line, if lines are kept.
 pub fn line(text: impl FnOnce() -> String) {
     if is_on() {
         let text = text();
@@ -63,14 +63,14 @@ pub fn line(text: impl FnOnce() -> String) {
     }
 }
 
-/// Writes down what the orchestrator says. One for the whole process; each thread has its own trace.
+/// Writes down the orchestrator's log. There is one for the whole process; each thread has its own trace.
 #[derive(Debug)]
 pub struct Listener;
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let ours = metadata.target().starts_with("flex_provisioner");
-        ours && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
+        let by_orchestrator = metadata.target().starts_with("flex_provisioner");
+        by_orchestrator && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
     }
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing::subscriber::Interest {
@@ -91,14 +91,14 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
-        event.record(&mut said);
-        if !said.step.is_empty() {
-            let step = format!("{} {}", said.kind, said.step);
+        let mut fields = Fields { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
+        event.record(&mut fields);
+        if !fields.step.is_empty() {
+            let step = format!("{} {}", fields.kind, fields.step);
             TRACE.with(|trace| trace.borrow_mut().steps.insert(step));
         }
-        if said.on {
-            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), said.text));
+        if fields.on {
+            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), fields.text));
         }
     }
 }
@@ -107,14 +107,14 @@ fn is_decision(metadata: &Metadata<'_>) -> bool {
     metadata.fields().field("step").is_some()
 }
 
-struct Said {
+struct Fields {
     on: bool,
     text: String,
     step: String,
     kind: &'static str,
 }
 
-impl Visit for Said {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "step" => {
@@ -135,14 +135,14 @@ impl Visit for Said {
     }
 }
 
-/// What a step is called: the name of its variant, and of the one within for those of a volume's size.
+/// Returns the name of a step: that of its variant, and that of the inner variant for the steps of a volume's size.
 pub fn first_words(step: &dyn fmt::Debug) -> String {
     let mut word = Word(String::new());
     let _ = write!(word, "{step:?}");
     word.0
 }
 
-/// The first word of what is written; the rest is not even formatted.
+/// The first word of a formatted value; the rest is not even formatted.
 struct Word(String);
 
 impl Write for Word {
