@@ -14,7 +14,7 @@ use crate::process::run;
 use crate::setup::PAUSE_IMAGE;
 use crate::state::State;
 
-/// Where packages put the CNI plugins; Debian's way first.
+/// The directories where packages install the CNI plugins; Debian's first.
 const CNI_DIRS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
 /// Starts containerd.
@@ -23,14 +23,14 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     let registry = state.root.join("registry");
     let cni = state.root.join("cni");
     network.write_cni(&cni, &state.root.join("cni-addresses"), &state.name)?;
-    // Pulls fail at once instead of waiting for name servers that no test may depend on.
+    // Pulls fail at once; they would otherwise wait for name servers, on which no test may depend.
     fs::create_dir_all(registry.join("_default"))?;
     write(
         &registry.join("_default/hosts.toml"),
         "server = \"http://127.0.0.1:1\"\n[host.\"http://127.0.0.1:1\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
     )?;
     fs::create_dir_all(&root)?;
-    // Overlays cannot be stacked: in a container the slower way is the one that works.
+    // Overlays cannot be stacked: inside a container only the slower driver works.
     let stacked = statfs(&root).is_ok_and(|found| found.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
     let snapshotter = if stacked { "native" } else { "overlayfs" };
     let plugins = CNI_DIRS.into_iter().find(|dir| Path::new(dir).join("bridge").exists()).unwrap_or(CNI_DIRS[0]);
@@ -74,7 +74,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
 }
 
-/// Brings the images of an archive to the node.
+/// Imports the images of an archive to the node.
 pub(crate) fn import_image(state: &State, archive: &Path) -> Result<()> {
     fs::metadata(archive).with_context(|| format!("read the image archive {}", archive.display()))?;
     let (socket, archive) = (state.containerd_socket(), archive.display().to_string());
@@ -173,7 +173,7 @@ pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
         "--proxy-mode=nftables".into(),
         // Answers between pods on the one bridge do not pass the node's rules, unless the machine filters bridges.
         "--masquerade-all=true".into(),
-        // Settings of the whole machine, which a namespace may not change.
+        // These settings concern the whole machine, and a namespace may not change them.
         "--conntrack-max-per-core=0".into(),
         "--conntrack-tcp-timeout-established=0s".into(),
         "--conntrack-tcp-timeout-close-wait=0s".into(),

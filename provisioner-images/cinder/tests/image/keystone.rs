@@ -88,16 +88,16 @@ fn a_token_that_is_no_longer_good_is_renewed() {
     let endpoint = format!("cinder-endpoint=http://127.0.0.1:{}/v3\n", proxy.port());
     run.secret_file("cloud/cloud.conf", &conf(keystone, &endpoint));
     // Its first call is held back until the token is no longer good.
-    proxy.hold(Some(1));
+    proxy.hold_answer(Some(1));
     let mut process = run.begin("provision");
     let held = loop {
-        match proxy.is_held(Duration::from_millis(50)) {
+        match proxy.held_answer(Duration::from_millis(50)) {
             Some(held) => break held,
             None => assert!(process.try_wait().unwrap().is_none(), "{}", run.termination_message()),
         }
     };
     keystone.revoke(proxy.calls()[0].token.as_deref().unwrap());
-    proxy.hold(None);
+    proxy.hold_answer(None);
     drop(held);
     let status = process.wait().unwrap();
     assert!(status.success(), "{}", run.termination_message());

@@ -10,9 +10,9 @@ use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 /// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
 fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
-    proxy.hold(Some(number));
-    let killed = killed_when(run.begin(operation), || proxy.is_held(Duration::from_millis(20)));
-    proxy.hold(None);
+    proxy.hold_answer(Some(number));
+    let killed = killed_when(run.begin(operation), || proxy.held_answer(Duration::from_millis(20)));
+    proxy.hold_answer(None);
     killed
 }
 

@@ -28,7 +28,7 @@ fn a_volume_grows_with_the_secret_that_stands_on_it() {
         [(Code::OutOfRange, 65), (Code::FailedPrecondition, 75), (Code::InvalidArgument, 65), (Code::NotFound, 75)]
     {
         stage.driver.acts("ControllerExpandVolume", [Act::Fail(code)]);
-        grow.run("expand").failed(exit, "as it was told");
+        grow.run("expand").failed(exit, "as scripted");
     }
     stage.driver.acts("ControllerExpandVolume", [Act::Lose(Code::Aborted)]);
     grow.run("expand").well();

@@ -28,7 +28,7 @@ fn a_volume_that_no_persistent_volume_tells_of_is_found_by_its_name() {
     // What cannot be known is not taken for nothing.
     for (code, exit) in [(Code::Internal, 75), (Code::NotFound, 75), (Code::PermissionDenied, 77)] {
         stage.driver.acts("CreateVolume", [Act::Fail(code)]);
-        run.run("delete").failed(exit, "as it was told");
+        run.run("delete").failed(exit, "as scripted");
     }
     run.clone().with("SIZE_BYTES", "5").provision().well();
     stage.api.remove_volume(ONE);

@@ -226,7 +226,7 @@ fn each_code_has_its_exit_code_and_leaves_no_volume() {
         (Code::DataLoss, 75),
     ] {
         stage.driver.acts("CreateVolume", [Act::Fail(code)]);
-        run.provision().failed(exit, "as it was told to CreateVolume");
+        run.provision().failed(exit, "as scripted for CreateVolume");
         assert_eq!(stage.driver.volumes().len(), 0, "{code:?}");
     }
     // What may be under way is asked for again by the same run, and made once.

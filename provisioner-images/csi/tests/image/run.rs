@@ -175,8 +175,8 @@ impl Batch<'_> {
 
 /// Begins a run and kills it when the driver has done the call of this number; false if it ended before.
 pub fn killed_at(driver: &Driver, begin: impl FnOnce() -> Child, number: usize) -> bool {
-    driver.hold(Some(number));
-    let killed = killed_when(begin(), || driver.is_held(Duration::from_millis(20)).then_some(()));
-    driver.hold(None);
+    driver.hold_answer(Some(number));
+    let killed = killed_when(begin(), || driver.holds_answer(Duration::from_millis(20)).then_some(()));
+    driver.hold_answer(None);
     killed
 }
