@@ -158,7 +158,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation, batch: None });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
-    let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
+    let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
     let nodes = tried.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());

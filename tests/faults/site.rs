@@ -182,7 +182,7 @@ impl<'w> Site<'w> {
         self.until("the capacity is published", || async {
             let driver = drivers.get_opt(&provisioner(&self.name)).await.map_err(|error| error.to_string())?;
             let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-            let bytes_told: Vec<_> = all.iter().filter_map(|one| Some(one.capacity.as_ref()?.0.clone())).collect();
+            let published: Vec<_> = all.iter().filter_map(|one| Some(one.capacity.as_ref()?.0.clone())).collect();
             let scheduler_checks = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
             let expected = bytes.map(|bytes| bytes.to_string()).into_iter().collect::<Vec<_>>();
             match scheduler_checks == bytes.is_some() && published == expected {

@@ -200,10 +200,10 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     kubectl(ring.cluster(), &["-n", &ring.user, "annotate", "pod", "grows", "example.com/look=again"]);
     let message = log_of(&ring, "grows").await;
     println!("a pod saw its file system grow after {:?}", asked.elapsed());
-    let said: Vec<_> = message.split_whitespace().collect();
-    let kib = |n: usize| message[n].parse::<u64>().unwrap();
-    assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{message:?}");
-    assert_eq!(message[2], "kept");
+    let words: Vec<_> = message.split_whitespace().collect();
+    let kib = |n: usize| words[n].parse::<u64>().unwrap();
+    assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{words:?}");
+    assert_eq!(words[2], "kept");
     let grown = names::pv_name(&uid(&ring.get_claim("grows").await));
     ring.has_size("grows", &grown, "600Mi").await;
     let of_driver = ring.volumes().get(&grown).await.unwrap().metadata.annotations.unwrap();

@@ -188,7 +188,7 @@ async fn a_copied_claim_is_created_without_the_stamp() {
     // Its class is served by no provisioner, so that it stays as it was created.
     let copy = ring.claim_with("copy", "nobody", marks.clone()).await;
     let leftovers = copy.metadata.annotations.unwrap();
-    let ours: Vec<_> = leftovers.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
+    let own_keys: Vec<_> = leftovers.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
     assert_eq!(own_keys, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
     assert_eq!(leftovers["team"], "green");
     let finalizers = copy.metadata.finalizers.unwrap();
