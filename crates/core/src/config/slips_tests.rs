@@ -5,7 +5,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_key_that_was_nearly_written_is_asked_for() {
+fn a_misspelt_key_gets_a_suggestion() {
     for (written, meant) in [
         ("timout", "timeout"),
         ("timeouts", "timeout"),
@@ -22,15 +22,15 @@ fn a_key_that_was_nearly_written_is_asked_for() {
         ("pools", "pool"),
     ] {
         assert_eq!(near_key(written), Some(meant), "{written}");
-        let said = in_data(&map(&[(written, "x")]));
-        assert!(said.len() == 1 && said[0].message.contains(&format!("did you mean `{meant}`?")), "{said:?}");
+        let found = in_data(&map(&[(written, "x")]));
+        assert!(found.len() == 1 && found[0].message.contains(&format!("did you mean `{meant}`?")), "{found:?}");
     }
 }
 
 #[test]
-fn a_plugin_name_that_was_nearly_written_is_asked_for() {
+fn a_misspelt_plugin_name_gets_a_suggestion() {
     let ours = names::DEFAULT_PLUGIN;
-    let said = |name: &str| near_plugin(&map(&[("plugin-name", name)]), ours).map(|problem| problem.to_string());
+    let output = |name: &str| near_plugin(&map(&[("plugin-name", name)]), ours).map(|problem| problem.to_string());
     for near in [
         "kubernetes.io/flex-provisoner",
         "kubernetes.io/flex_provisioner",
@@ -40,16 +40,16 @@ fn a_plugin_name_that_was_nearly_written_is_asked_for() {
         "flex-provisioner",
         "flex-provisoner",
     ] {
-        let message = said(near).unwrap_or_default();
+        let message = output(near).unwrap_or_default();
         assert!(message.contains(near) && message.ends_with(&format!("did you mean `{ours}`?")), "{near}: {message}");
     }
     for other in [ours, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
-        assert_eq!(said(other), None, "{other}");
+        assert_eq!(output(other), None, "{other}");
     }
 }
 
 #[test]
-fn a_parameter_of_its_own_name_is_left_alone() {
+fn a_parameter_with_a_name_of_its_own_gets_no_suggestion() {
     for name in [
         "server",
         "export",
@@ -80,7 +80,7 @@ fn a_parameter_of_its_own_name_is_left_alone() {
 }
 
 #[test]
-fn no_key_is_near_itself_or_a_slip_for_another() {
+fn no_key_is_taken_for_a_misspelt_one() {
     for key in keys::ALL.iter().map(|key| key.name) {
         assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
     }
@@ -91,13 +91,13 @@ fn no_key_is_near_itself_or_a_slip_for_another() {
 }
 
 #[test]
-fn separators_and_case_are_an_error_and_not_told_twice() {
+fn separators_and_case_are_an_error_and_reported_once() {
     assert_eq!(in_data(&map(&[("nodeSelector", "a"), ("time_out", "x"), ("timeout", "5m")])), []);
 }
 
 #[test]
-fn the_label_of_the_class_is_known_by_other_spellings() {
-    let said = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
+fn other_spellings_of_the_class_label_are_found() {
+    let message = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
         let (labels, annotations) = (Some(map(labels)), Some(map(annotations)));
         let found = in_labels(&ObjectMeta { labels, annotations, ..ObjectMeta::default() });
         found.iter().map(Problem::to_string).collect::<Vec<_>>()
@@ -105,26 +105,30 @@ fn the_label_of_the_class_is_known_by_other_spellings() {
     for label in
         ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
     {
-        let messages = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
+        let messages = message(&[("type", "provisioner-config"), (label, "silver")], &[]);
         let texts = format!("its label `{label}` has no effect; the label that names the class is `storage-class`");
         assert_eq!(messages, [texts]);
     }
     for label in ["app", "team", "storage", "class", "type"] {
-        assert_eq!(said(&[(label, "silver")], &[]), [""; 0], "{label}");
+        assert_eq!(message(&[(label, "silver")], &[]), [""; 0], "{label}");
     }
-    assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
-    let messages = said(&[], &[("storage-class", "silver"), ("team", "a")]);
+    assert_eq!(
+        message(&[("storage-class", "silver"), ("storageclass", "gold")], &[]),
+        [""; 0],
+        "one right label is enough"
+    );
+    let messages = message(&[], &[("storage-class", "silver"), ("team", "a")]);
     assert!(messages.len() == 1 && messages[0].starts_with("its annotation `storage-class`"), "{messages:?}");
-    let messages = said(&[("storage-class", "")], &[]);
+    let messages = message(&[("storage-class", "")], &[]);
     assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
     for class in ["Silver", "my_class"] {
-        let messages = said(&[("storage-class", class)], &[]);
+        let messages = message(&[("storage-class", class)], &[]);
         assert!(messages.len() == 1 && messages[0].contains("names an impossible class"), "{messages:?}");
     }
 }
 
 #[test]
-fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
+fn white_space_around_a_parameter_is_reported_and_lines_of_text_are_not() {
     for (value, says) in [
         ("a\r", "carriage return"),
         ("a\r\nb\r\n", "carriage return"),
@@ -135,19 +139,19 @@ fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
         (" a", "begins with white space"),
         ("a\nb ", "ends with white space"),
     ] {
-        let said = in_data(&map(&[("server", value)]));
-        assert!(said.len() == 1 && said[0].message.contains(says), "{value:?}: {said:?}");
-        assert_eq!(said[0].key, "server");
+        let found = in_data(&map(&[("server", value)]));
+        assert!(found.len() == 1 && found[0].message.contains(says), "{value:?}: {found:?}");
+        assert_eq!(found[0].key, "server");
     }
     for value in ["", "a", "a b", "a\nb\n", "  a\nb", "a\nb\n\n"] {
         assert_eq!(in_data(&map(&[("server", value)])), [], "{value:?}");
     }
     assert_eq!(in_data(&map(&[("timeout", " 5m\n"), ("image", "x\r")])), [], "the values of keys are trimmed");
-    assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the one that the image gets");
+    assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the value that the image gets");
 }
 
 #[test]
-fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
+fn a_secret_in_a_parameter_is_reported_and_a_reference_to_one_is_not() {
     for name in [
         "password",
         "passwd",
@@ -165,9 +169,9 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
         "luksPassphrase",
         "s3SecretKey",
     ] {
-        let said = in_data(&map(&[(name, "x")]));
-        assert!(said.len() == 1 && said[0].message.contains("`secret-env`"), "{name}: {said:?}");
-        assert_eq!((said[0].key.as_str(), secret(name, "")), (name, None));
+        let found = in_data(&map(&[(name, "x")]));
+        assert!(found.len() == 1 && found[0].message.contains("`secret-env`"), "{name}: {found:?}");
+        assert_eq!((found[0].key.as_str(), secret(name, "")), (name, None));
     }
     for name in [
         "secret-namespace",
@@ -194,10 +198,10 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
 }
 
 #[test]
-fn an_image_without_any_access_to_the_api_is_told() {
+fn an_image_without_any_access_to_the_api_is_reported() {
     for data in [&[("image", "x")][..], &[("service-account-name", " ")]] {
-        let said = without_account(&map(data)).unwrap();
-        assert!(said.key == "service-account-name" && said.message.starts_with("is missing"), "{said:?}");
+        let found = without_account(&map(data)).unwrap();
+        assert!(found.key == "service-account-name" && found.message.starts_with("is missing"), "{found:?}");
     }
     for key in ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"] {
         assert_eq!(without_account(&map(&[(key, "x")])), None, "{key}");
@@ -205,7 +209,7 @@ fn an_image_without_any_access_to_the_api_is_told() {
 }
 
 #[test]
-fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
+fn a_config_without_its_label_is_found_and_foreign_config_maps_are_left_alone() {
     let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
         let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
         let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };

@@ -240,7 +240,7 @@ fn a_healthy_cluster_has_no_findings() {
 }
 
 #[test]
-fn what_is_young_is_under_way() {
+fn young_objects_are_in_progress() {
     Cluster::new().job("provision", |job| job.created = NOW - 10).clean();
     Cluster::new().pod(|pod| pod.created = NOW - 10).clean();
     Cluster::new().volume(|v| (v.created, v.adoption_mark) = (NOW - 10, None)).clean();
@@ -250,7 +250,7 @@ fn what_is_young_is_under_way() {
 }
 
 #[test]
-fn jobs_that_kubernetes_has_forgotten() {
+fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     // The Job was created 27 minutes ago with a deadline of 20 s. The Job controller made no pod, and did not end the
     // Job.
     let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
@@ -283,7 +283,7 @@ fn jobs_that_kubernetes_has_forgotten() {
 }
 
 #[test]
-fn jobs_that_nobody_needs() {
+fn jobs_without_a_purpose_are_orphans() {
     Cluster::new().job("provision", |_| ()).finds(FindingKind::JobWithoutOwner, UID, true);
     Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
         FindingKind::JobWithoutOwner,
@@ -322,7 +322,7 @@ fn jobs_that_nobody_needs() {
 }
 
 #[test]
-fn pods_without_their_job() {
+fn pods_without_their_job_are_orphans() {
     Cluster::new().pod(|_| ()).finds(FindingKind::PodWithoutJob, "a claim that is gone", true);
     Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(
         FindingKind::PodWithoutJob,
@@ -335,7 +335,7 @@ fn pods_without_their_job() {
 }
 
 #[test]
-fn volumes_that_nothing_will_delete() {
+fn volumes_that_nothing_will_delete_are_findings() {
     let retained = |v: &mut Volume| {
         gone(v);
         v.reclaim_policy = "Retain".into();
@@ -407,7 +407,7 @@ fn volumes_that_nothing_will_delete() {
 }
 
 #[test]
-fn deletions_that_do_not_get_on() {
+fn deletions_without_progress_are_findings() {
     let failed = |v: &mut Volume| {
         gone(v);
         v.last_failure = crate::run::failure::LastFailure::read(&failure("delete"));
@@ -418,7 +418,7 @@ fn deletions_that_do_not_get_on() {
 }
 
 #[test]
-fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
+fn a_volume_that_another_orchestrator_neglects_is_a_finding() {
     let leftovers =
         |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
     let found = |volume: &dyn Fn(&mut Volume)| {
@@ -448,7 +448,7 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
 }
 
 #[test]
-fn when_a_volume_began_to_leave() {
+fn the_age_of_a_deletion_follows_from_the_volume() {
     let leaving = |metadata: Value, status: Value| {
         let mut metadata = metadata;
         metadata["creationTimestamp"] = json!(at(NOW - 5000));
@@ -459,13 +459,17 @@ fn when_a_volume_began_to_leave() {
     let deleted = json!({ "deletionTimestamp": at(NOW - 50) });
     assert_eq!(leaving(json!({}), phase("Bound")), None);
     assert_eq!(leaving(json!({}), phase("Released")), Some(NOW - 70));
-    assert_eq!(leaving(json!({}), json!({ "phase": "Failed" })), Some(NOW - 5000), "it was so before that was noted");
+    assert_eq!(
+        leaving(json!({}), json!({ "phase": "Failed" })),
+        Some(NOW - 5000),
+        "the volume failed before the time was recorded"
+    );
     assert_eq!(leaving(deleted.clone(), phase("Bound")), Some(NOW - 50));
     assert_eq!(leaving(deleted, phase("Released")), Some(NOW - 70));
 }
 
 #[test]
-fn a_volume_on_a_node_that_is_gone() {
+fn a_volume_on_a_deleted_node_is_a_finding() {
     let on = |host: &str| {
         let text = format!(
             "nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [{host}]}}]}}]",
@@ -486,7 +490,7 @@ fn a_volume_on_a_node_that_is_gone() {
 }
 
 #[test]
-fn claims_that_do_not_get_on() {
+fn claims_without_progress_are_findings() {
     let with = |mut base: Value, more: Value| {
         merge(&mut base, more);
         base
@@ -523,20 +527,20 @@ fn claims_that_do_not_get_on() {
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
     Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
-    // These are claims of another orchestrator, and of nobody.
+    // These claims belong to another orchestrator, and to none.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();
 }
 
 #[test]
-fn revisions_that_nothing_refers_to() {
+fn revisions_without_a_reference_are_orphans() {
     let mut cluster = Cluster::new();
     cluster.0.unused = vec!["0123".into()];
     cluster.finds(FindingKind::RevisionUnused, "no class", true);
 }
 
 #[test]
-fn what_is_seen_once_is_no_finding_yet() {
+fn an_object_found_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();
     let mut sightings = FindingTracker::default();
@@ -549,8 +553,8 @@ fn what_is_seen_once_is_no_finding_yet() {
     assert_eq!(look(findings(), 31), Some((true, true)));
     assert_eq!(look(findings(), 600), Some((true, false)));
     assert_eq!(look(vec![], 700), None);
-    assert_eq!(look(findings(), 800), Some((false, false)), "it went and came back");
+    assert_eq!(look(findings(), 800), Some((false, false)), "the finding disappeared and came back");
     let mut hasty = FindingTracker::default();
-    assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first look");
+    assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first check");
     assert!(hasty.track(findings(), secs(0), secs(0))[0].confirmed);
 }

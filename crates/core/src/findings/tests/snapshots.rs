@@ -43,7 +43,7 @@ fn not_ready() -> Value {
 }
 
 #[test]
-fn snapshots_that_are_well_are_no_findings() {
+fn healthy_snapshots_are_no_findings() {
     let held = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
     Cluster::new().snapshot(held.clone()).content(held.clone()).clean();
     Cluster::new().snapshot(held.clone()).clean();
@@ -55,7 +55,7 @@ fn snapshots_that_are_well_are_no_findings() {
         .kept_claim("source", &names::source_finalizer(SNAPSHOT))
         .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
         .clean();
-    // The contents belong to somebody else, are too young, or are not bound yet.
+    // The contents belong to another orchestrator, are too young, or are not bound yet.
     Cluster::new().content(json!({ "spec": { "driver": "other.example" } })).clean();
     Cluster::new().content(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).clean();
     Cluster::new().content(json!({ "metadata": { "creationTimestamp": at(NOW - 3) } })).clean();
@@ -63,7 +63,7 @@ fn snapshots_that_are_well_are_no_findings() {
 }
 
 #[test]
-fn contents_whose_snapshot_is_gone() {
+fn contents_without_a_snapshot_are_findings() {
     let says = "its VolumeSnapshot team/monday does not exist";
     Cluster::new().content(json!({})).finds(FindingKind::ContentWithoutSnapshot, says, false);
     let another = json!({ "metadata": { "uid": "another" } });
@@ -76,7 +76,7 @@ fn contents_whose_snapshot_is_gone() {
 }
 
 #[test]
-fn snapshots_that_cannot_be_made_or_deleted() {
+fn snapshots_that_cannot_be_made_or_deleted_are_findings() {
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
     let mut stuck = failed("snapshot");
     merge(&mut stuck, json!({ "status": { "readyToUse": false, "error": { "message": "the array is on fire" } } }));
@@ -95,7 +95,7 @@ fn snapshots_that_cannot_be_made_or_deleted() {
 }
 
 #[test]
-fn runs_whose_content_is_gone() {
+fn runs_without_a_content_are_orphans() {
     let of = |job: &mut Job| (job.content, job.is_over) = (Some("snapcontent-gone".into()), true);
     let says = "its VolumeSnapshotContent snapcontent-gone does not exist";
     Cluster::new().job("delete-snapshot", of).finds(FindingKind::JobWithoutOwner, says, false);
@@ -108,7 +108,7 @@ fn runs_whose_content_is_gone() {
 }
 
 #[test]
-fn finalizers_that_nothing_needs() {
+fn unneeded_finalizers_are_findings() {
     let source = names::source_finalizer(SNAPSHOT);
     let gone = Cluster::new().kept_claim("source", &source);
     gone.finds(FindingKind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
@@ -143,11 +143,15 @@ fn finalizers_that_nothing_needs() {
 }
 
 #[test]
-fn policies_that_do_not_act_say_what_is_off() {
+fn findings_about_policies_name_the_missing_protection() {
     let found = |state: PolicyState| Finding::of_policy(&POLICIES[0], &state);
     assert!(found(PolicyState::Installed).is_none() && found(PolicyState::Limited).is_none());
     let missing = found(PolicyState::Missing).unwrap();
-    assert_eq!((missing.kind, missing.severity), (FindingKind::PolicyMissing, Severity::Info), "all works without it");
+    assert_eq!(
+        (missing.kind, missing.severity),
+        (FindingKind::PolicyMissing, Severity::Info),
+        "everything works without the policy"
+    );
     assert!(missing.detail.contains("not installed: who created a claim is not known"), "{}", missing.detail);
     let outdated = found(PolicyState::Differs("spec.mutations".into())).unwrap();
     assert_eq!((outdated.kind, outdated.severity), (FindingKind::PolicyOutdated, Severity::Warning));
