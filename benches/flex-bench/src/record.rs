@@ -60,18 +60,22 @@ impl Record {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Returns the object's name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
+    /// Returns the object's UID.
     pub fn uid(&self) -> &str {
         self.text("/metadata/uid")
     }
 
+    /// Returns the value of an annotation; empty if there is none.
     pub fn annotation(&self, key: &str) -> &str {
         self.object["metadata"]["annotations"][key].as_str().unwrap_or_default()
     }
 
+    /// Returns the value of a label; empty if there is none.
     pub fn label(&self, key: &str) -> &str {
         self.object["metadata"]["labels"][key].as_str().unwrap_or_default()
     }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_asked_for_in_two_ways_and_needs_the_admin_s_word() {
+    fn a_clone_is_requested_in_two_ways_and_needs_the_admin_s_permission() {
         let smart = Parameters { smartclone: true, ..Parameters::default() };
         let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
         let plain = Parameters::default();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_claim_of_the_class_is_copied() {
+    fn only_a_bound_claim_of_the_class_is_cloned() {
         let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
             "metadata": { "name": "data", "uid": "u" }, "spec": { "volumeName": "pvc-u" },
         }))

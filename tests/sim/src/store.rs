@@ -116,6 +116,7 @@ pub fn label<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["labels"][key].as_str().unwrap_or_default()
 }
 
+/// Returns the UID of an object.
 pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
@@ -125,6 +126,7 @@ pub fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// Lists the finalizers of an object.
 pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
@@ -141,6 +143,7 @@ pub fn drop_finalizer(object: &mut Value, name: &str) {
     }
 }
 
+/// Returns namespace and name of an object.
 pub fn name_of(object: &Value) -> ObjectName {
     ObjectName::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
@@ -160,6 +163,7 @@ fn without_pod_spec(job: &mut Value) -> Value {
 }
 
 impl Store {
+    /// Makes an empty store.
     pub fn new(time: SimTime) -> Self {
         Store {
             objects: Default::default(),
@@ -172,6 +176,7 @@ impl Store {
         }
     }
 
+    /// Returns an object.
     pub fn get(&self, kind: Kind, name: &ObjectName) -> Option<&Rc<Value>> {
         self.objects[kind as usize].get(name)
     }
@@ -191,6 +196,7 @@ impl Store {
         &self.log[kind as usize]
     }
 
+    /// Makes a new UID.
     pub fn new_uid(&mut self, prefix: &str) -> String {
         self.uids += 1;
         format!("{prefix}{:04}", self.uids)

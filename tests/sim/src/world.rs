@@ -32,6 +32,7 @@ pub type StorageKey = (String, String);
 /// The rest of the cluster.
 #[derive(Debug, Default)]
 pub struct World {
+    /// The existing storage.
     pub backend: BTreeSet<StorageKey>,
     /// The stored snapshots, and whether they are complete.
     pub snapshots: BTreeMap<StorageKey, bool>,

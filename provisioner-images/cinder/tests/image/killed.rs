@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::run::{ONE, Printed, Run, TWO, cinder};
 
-/// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
+/// Begins a run and kills it when Cinder has answered the call of this number. Returns false if the run ended before.
 fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
     proxy.hold_answer(Some(number));
     let killed = killed_when(run.begin(operation), || proxy.held_answer(Duration::from_millis(20)));
@@ -16,8 +16,8 @@ fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
     killed
 }
 
-/// Kills an operation after each of its calls in turn, the first before each time being `before`, and looks at what the next
-/// whole run makes of it. How many calls there are, the operation itself says by ending.
+/// Kills an operation after each of its calls in turn, with `before` run before each time, and checks the result of the
+/// next complete run. The number of calls follows from the operation's end.
 fn after_each_call(operation: &str, proxy: &Proxy, run: &Run, before: impl Fn(), after: impl Fn(usize)) -> usize {
     for number in 1.. {
         before();
@@ -57,7 +57,7 @@ fn provision_and_delete_can_die_after_any_call() {
         assert_eq!(project.volumes(), Vec::<Value>::new(), "call {number}");
     });
     println!("killed after {provisions} calls of a provision run and {deletes} of a delete run");
-    // Three that change something, and a look before each that does not follow on another look.
+    // Three calls that change something, and a read before each that does not follow another read.
     assert!(provisions >= 6 && deletes >= 5, "{provisions} {deletes}");
 }
 
@@ -108,7 +108,7 @@ fn copies_and_expansions_can_die_after_any_call() {
         || {},
         |number| {
             assert_eq!(project.volumes().len(), 2, "call {number}");
-            assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the original is reserved again");
+            assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the source is reserved again");
             copy.delete().well();
         },
     );
