@@ -204,9 +204,9 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
 }
 
 fn check_event(decision: &Decision) {
-    if let Some(tell) = &decision.event {
-        assert!(!tell.message.is_empty() && tell.reason.allows(tell.warning), "the event is not allowed: {decision:?}");
-        check_request_size(&event_note(&tell.message), 1024);
+    if let Some(note) = &decision.event {
+        assert!(!note.message.is_empty() && note.reason.allows(note.warning), "the event is not allowed: {decision:?}");
+        check_request_size(&event_note(&note.message), 1024);
     }
 }
 

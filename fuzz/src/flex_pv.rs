@@ -125,8 +125,8 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     ] {
         assert_eq!(annotations.get(name), Some(value), "{name}");
     }
-    let held = metadata.finalizers.as_deref() == Some(&[names::VOLUME_FINALIZER.to_owned()]);
-    assert_eq!(held, request.reclaim_policy == "Delete", "{:?}", metadata.finalizers);
+    let has_finalizer = metadata.finalizers.as_deref() == Some(&[names::VOLUME_FINALIZER.to_owned()]);
+    assert_eq!(has_finalizer, request.reclaim_policy == "Delete", "{:?}", metadata.finalizers);
     assert_eq!(spec.claim_ref, Some(placeholder(&request)));
     assert_eq!(spec.persistent_volume_reclaim_policy.as_ref(), Some(&request.reclaim_policy));
     assert_eq!(spec.storage_class_name.as_ref(), Some(&request.storage_class));

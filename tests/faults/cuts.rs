@@ -82,7 +82,6 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
 /// life, they are also the points before all other writes, and all points of events and renewals. By the record, they
 /// are also the points of a write that changed nothing, and the point before a write that arrived in the state that an
 /// earlier write had left.
-/// an earlier one had left it.
 fn faults(scenario: Scenario, binding: &str, written: &Written, effect: &Effect) -> Vec<Fault> {
     let all = std::env::var_os(ALL).is_some();
     let is_aside = matches!(written.write.kind.resource.as_str(), "events" | "leases");

@@ -450,16 +450,16 @@ async fn orphaned_pod(ring: &Ring) {
         names::LABEL_CLAIM_UUID: "00000000-0000-4000-8000-000000000000", "job-name": "provision-gone-1",
     });
     let pod = json!({
-        "metadata": { "name": "left", "labels": labels },
+        "metadata": { "name": "orphaned", "labels": labels },
         "spec": { "restartPolicy": "Never", "containers": [{ "name": "provisioner", "image": "example/image" }] },
     });
     let pods = ring.api::<Pod>(ADMIN);
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
-    let pod = pods.patch_status("left", &PatchParams::default(), &ended).await.unwrap();
-    age(ring, &format!("/registry/pods/{ADMIN}/left"), &pod).await;
+    let pod = pods.patch_status("orphaned", &PatchParams::default(), &ended).await.unwrap();
+    age(ring, &format!("/registry/pods/{ADMIN}/orphaned"), &pod).await;
     until("the pod is deleted", || async {
-        match pods.get_opt("left").await.map_err(|error| error.to_string())? {
+        match pods.get_opt("orphaned").await.map_err(|error| error.to_string())? {
             None => Ok(()),
             Some(pod) => unexpected((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
         }

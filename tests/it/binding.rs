@@ -73,7 +73,7 @@ async fn the_volume_of_a_plain_script_is_bound_too() {
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
     ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    // What kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
+    // The volume that kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
     // annotations.
     let volume = json!({
         "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UUID: uid(&claim) } },

@@ -427,11 +427,11 @@ async fn a_claim_deleted_while_its_volume_is_made_leaves_no_volume() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     scene.config(&[("capabilities", "clone")]).await;
-    ring.claim("original", "csi").await;
-    ring.bound("original").await;
+    ring.claim("source", "csi").await;
+    ring.bound("source").await;
     scene.driver.acts("CreateVolume", vec![Act::Lose(Code::Internal); 100]);
     ring.claim("plain", "csi").await;
-    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "original" } } });
+    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } });
     ring.claim_with("copy", "csi", source).await;
     until("all volumes are made", || async {
         let volumes = scene.driver.volumes();
@@ -446,7 +446,7 @@ async fn a_claim_deleted_while_its_volume_is_made_leaves_no_volume() {
     ring.claim_gone("plain").await;
     ring.claim_gone("copy").await;
     assert_eq!(scene.driver.volumes().len(), 1, "the volume of the source");
-    ring.delete_claim("original").await;
+    ring.delete_claim("source").await;
     scene.no_volumes().await;
     until("no PersistentVolume is left", || async {
         let remaining =

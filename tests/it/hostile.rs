@@ -140,7 +140,7 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
     .await;
 }
 
-/// What `flex-provisioner status` prints.
+/// Returns what `flex-provisioner status` prints.
 pub fn status(ring: &Ring, more: &[&str]) -> String {
     let output = std::process::Command::new(program())
         .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])

@@ -124,11 +124,11 @@ async fn leftovers_of_attempts_on_other_nodes_are_deleted() {
     let name = volume.metadata.name.clone().unwrap();
 
     // While the claim is in use, delete runs clean the nodes that do not have its volume.
-    for (node, left) in [("n1", "n2,n3"), ("n2", "n3")] {
+    for (node, remaining) in [("n1", "n2,n3"), ("n2", "n3")] {
         let job = ring.job_on("delete", &id, node).await;
         assert_eq!(request(&job).volume_source, "", "the request does not name the volume");
         ring.pod_ends(&job, 0, "").await;
-        ring.noted(&name, left).await;
+        ring.noted(&name, remaining).await;
     }
     ring.delete_claim("a").await;
     let job = ring.job_on("delete", &id, "n3").await;

@@ -402,7 +402,7 @@ impl Ring {
         let pods = pods.list(&all).await.unwrap().items.into_iter().map(|pod| ("Pod", pod.metadata));
         let lines = jobs.chain(pods).map(|(kind, of)| {
             let deleted = of.deletion_timestamp.map(|at| at.0);
-            format!("{kind} {} deleted {deleted:?}, held by {:?}", of.name.unwrap_or_default(), of.finalizers)
+            format!("{kind} {} deleted {deleted:?}, finalizers {:?}", of.name.unwrap_or_default(), of.finalizers)
         });
         lines.collect()
     }

@@ -83,7 +83,7 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
         // The kubelet turns two dollar signs into one.
         command.envs(variable.value.as_ref().map(|value| (&variable.name, value.replace("$$", "$"))));
     }
-    // Of the files only this one is needed.
+    // The image needs only this file.
     let template = &job.spec.as_ref().unwrap().template;
     let list = template.spec.as_ref().and_then(|spec| list(spec, template.metadata.as_ref()?)).map(|list| {
         let file = tempfile::NamedTempFile::new().unwrap();

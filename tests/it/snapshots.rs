@@ -133,7 +133,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     }
     let class = ring.snapshots().get("nameless").await.unwrap().spec.volume_snapshot_class_name;
     assert_eq!(class.as_deref(), Some("default"));
-    // What a claim may be made from.
+    // Claims that cannot be made from the snapshot.
     let mut block = from("early", "1Gi");
     block["spec"]["volumeMode"] = json!("Block");
     let cases = [

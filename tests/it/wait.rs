@@ -21,7 +21,9 @@ pub async fn within<T, F: Future<Output = Result<T, String>>>(
     loop {
         match check().await {
             Ok(found) => return found,
-            Err(observed) if began.elapsed() > guard => panic!("{what}: not within {guard:?}; last seen: {observed}"),
+            Err(observed) if began.elapsed() > guard => {
+                panic!("{what}: not within {guard:?}; last observed: {observed}")
+            }
             Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
         }
     }

@@ -199,7 +199,7 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     // changes.
     kubectl(ring.cluster(), &["-n", &ring.user, "annotate", "pod", "grows", "example.com/look=again"]);
     let message = log_of(&ring, "grows").await;
-    println!("a pod saw its file system grow after {:?}", asked.elapsed());
+    println!("the file system of a pod grew after {:?}", asked.elapsed());
     let words: Vec<_> = message.split_whitespace().collect();
     let kib = |n: usize| words[n].parse::<u64>().unwrap();
     assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{words:?}");

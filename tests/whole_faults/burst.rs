@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 #[derive(Debug)]
 pub struct Log {
     began: Instant,
-    /// What was done.
+    /// The disturbances so far.
     pub done: Vec<String>,
 }
 

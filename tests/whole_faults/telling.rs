@@ -66,9 +66,9 @@ fn kind(
     Kind { name, script, more: more.to_vec(), known, says }
 }
 
-const ADMIT_NO_PODS: &str = "told-admission";
-const ADMIT_NO_JOBS: &str = "told-job-admission";
-const NO_QUOTA: &str = "told-quota";
+const ADMIT_NO_PODS: &str = "no-pods";
+const ADMIT_NO_JOBS: &str = "no-jobs";
+const NO_QUOTA: &str = "no-quota";
 
 fn kinds() -> Vec<Kind> {
     use Known::{Claim, Event, Job, Pod, Refusal, Volume};
@@ -296,7 +296,7 @@ async fn no_obstacles(ring: &Ring) {
 
 #[tokio::test]
 async fn every_kind_of_failure_reaches_the_claim_soon_after_kubernetes_reports_it() {
-    let (_turn, ring) = alone("told").await;
+    let (_turn, ring) = alone("failures").await;
     obstacles(&ring).await;
     let record = Record::default();
     record.follow(ring.api::<Pod>(OWN));

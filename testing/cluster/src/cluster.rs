@@ -135,7 +135,7 @@ impl Cluster {
         let mut config = readiness::admin_config(&self.facts).await?;
         let who = [("impersonate-user", user)].into_iter();
         for (name, value) in who.chain(groups.iter().map(|group| ("impersonate-group", *group))) {
-            let value = value.parse().with_context(|| format!("{value:?} cannot stand in a header"))?;
+            let value = value.parse().with_context(|| format!("{value:?} cannot be in a header"))?;
             config.headers.push((name.parse().context("a header's name")?, value));
         }
         Ok(Client::try_from(config)?)

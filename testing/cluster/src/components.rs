@@ -132,7 +132,6 @@ pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()
 
 /// The controllers that make and bind claims, those for Jobs, and the ones on which these rest. Most others watch pods
 /// and more objects, and have nothing to do in a test without a kubelet.
-/// nothing to do in a test without a kubelet.
 pub(crate) const FEW_CONTROLLERS: [&str; 21] = [
     "clusterrole-aggregation-controller",
     "ephemeral-volume-controller",

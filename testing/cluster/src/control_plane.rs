@@ -41,7 +41,6 @@ impl ControlPlane {
 
     /// Switches fairness between clients off, for tests with few clients: weighing each request takes a ninth of the
     /// API server's time.
-    /// server's.
     pub fn unweighed(self) -> Self {
         self.api_server_flag("--enable-priority-and-fairness=false")
     }

@@ -130,7 +130,9 @@ impl Image {
                 }
                 match check().await {
                     Ok(found) => return found,
-                    Err(last) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {last}"),
+                    Err(last) if began.elapsed() > GUARD => {
+                        panic!("{what}: not within {GUARD:?}; last observed: {last}")
+                    }
                     Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
                 }
             }

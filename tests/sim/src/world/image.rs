@@ -327,7 +327,11 @@ impl World {
             Act::Exit(code) if container.batch => {
                 line(|| format!("image: member {} of {name} ends with {code}", process.member));
                 if code != 0 {
-                    container.failed.push(MemberFailure { member: process.member, code, message: "last words".into() });
+                    container.failed.push(MemberFailure {
+                        member: process.member,
+                        code,
+                        message: "the termination message".into(),
+                    });
                 }
                 if container.processes.is_empty() {
                     end_pod(store, name, 0, &batch::write_outcomes(&container.failed));
@@ -337,7 +341,7 @@ impl World {
                 return true;
             }
             Act::Exit(code) => {
-                end_pod(store, name, code, "last words");
+                end_pod(store, name, code, "the termination message");
                 return true;
             }
             Act::Hang => {

@@ -252,12 +252,12 @@ impl Story<'_> {
         let (event, message) = self
             .recorder
             .until(LIMIT, &what, |records| {
-                let told = first(records, Kind::Event, |r| {
+                let record = first(records, Kind::Event, |r| {
                     r.text("/involvedObject/uid") == uid
                         && r.text("/reason") == reason::PROVISIONING_FAILED.name
                         && r.text("/message").contains(texts)
                 })?;
-                Some((told.at, told.text("/message").to_owned()))
+                Some((record.at, record.text("/message").to_owned()))
             })
             .await?;
         let exit = self
