@@ -22,7 +22,7 @@ fn run(args: &[&str]) -> Answer {
         .env_clear()
         .output()
         .expect("the program can be started");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Answer { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 

@@ -188,7 +188,7 @@ fn renders(recipe: &Recipe) {
         },
     });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
-        serde_json::from_value(claim).expect("it is a claim");
+        serde_json::from_value(claim).expect("the value is a claim");
     let node = "node-1".to_owned();
     let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);

@@ -148,8 +148,8 @@ fn the_shipped_configs_and_examples_have_no_findings() {
     let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
     assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
     // The first config contains its token.
-    let (told, findings): (Vec<_>, Vec<_>) =
+    let (messages, findings): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
-    assert_eq!((told.len(), told[0].file.as_str()), (1, "configmaps/silver.yaml"));
+    assert_eq!((messages.len(), messages[0].file.as_str()), (1, "configmaps/silver.yaml"));
     assert_eq!(findings, []);
 }

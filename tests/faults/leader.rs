@@ -178,7 +178,7 @@ async fn two_leaders_at_once_do_no_harm() {
     );
     signal(&one, "-STOP");
     let done = site.storage().len();
-    assert!(done < CLAIMS, "all were made before it was stopped");
+    assert!(done < CLAIMS, "all volumes were made before the leader was stopped");
     site.led_by("two").await;
     // It resumes just after the other has become leader, and believes that it still leads.
     signal(&one, "-CONT");

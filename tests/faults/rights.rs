@@ -64,7 +64,10 @@ impl Right {
 
 fn documents(yaml: &str) -> Vec<Value> {
     let texts = yaml.split("\n---").map(|text| text.trim_start_matches("---"));
-    texts.map(|text| serde_saphyr::from_str::<Value>(text).expect("it is YAML")).filter(|one| !one.is_null()).collect()
+    texts
+        .map(|text| serde_saphyr::from_str::<Value>(text).expect("a manifest is YAML"))
+        .filter(|one| !one.is_null())
+        .collect()
 }
 
 /// Returns the permissions of the orchestrator. A Role without a namespace counts in `namespaces`.

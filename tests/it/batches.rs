@@ -192,7 +192,7 @@ async fn few_jobs_provision_and_delete_a_burst_of_claims() {
     ring.kill().await;
     let all = ListParams::default();
     ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
-    until("all are released", || async {
+    until("all volumes are released", || async {
         let volumes = ring.volumes().list(&all).await.unwrap().items;
         let phase = |volume: &PersistentVolume| volume.status.clone().unwrap_or_default().phase.unwrap_or_default();
         let others: Vec<_> = volumes.iter().map(phase).filter(|phase| phase != "Released").collect();

@@ -299,7 +299,7 @@ async fn a_clone_from_another_namespace_waits_for_a_grant() {
     // The event does not reveal whether the claim exists.
     ring.claim_with("guess", "c", of("nothing")).await;
     ring.event(&ring.user, "guess", reason::WAITING, "is in another namespace, where no ReferenceGrant").await;
-    assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "it has no attempt");
+    assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "the claim has no attempt");
 
     let kind = ApiResource::erase::<ReferenceGrant>(&());
     let grants: Api<DynamicObject> = Api::namespaced_with(ring.client.clone(), GOLD, &kind);

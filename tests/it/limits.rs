@@ -214,7 +214,7 @@ async fn delete_and_expand_runs_are_limited_like_provision_runs() {
     }
     let job = ring.job(ADMIN, "expand", &larger, 1).await;
     ring.pod_ends(&job, 0, "").await;
-    until("all are deleted", || async {
+    until("all volumes are deleted", || async {
         for job in deletions().await {
             ring.pod_ends_or_is_deleted(&job, 0, "").await;
         }
@@ -299,7 +299,7 @@ async fn a_quota_of_kubernetes_refuses_claims_without_harm() {
     ring.provision("one").await;
     used("1").await;
     let second = claim_of("c", "two", json!({}));
-    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("it is one too many");
+    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("the claim exceeds the quota");
     assert!(refused.to_string().contains("exceeded quota"), "{refused}");
     ring.delete_with_storage("one").await;
     used("0").await;

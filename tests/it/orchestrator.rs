@@ -143,7 +143,7 @@ impl Ring {
 
     /// Returns the process id of the orchestrator.
     pub fn pid(&self) -> u32 {
-        self.process.as_ref().and_then(Child::id).expect("it runs")
+        self.process.as_ref().and_then(Child::id).expect("the orchestrator runs")
     }
 
     /// Starts another replica.
@@ -198,13 +198,13 @@ impl Ring {
 
     /// Kills the orchestrator, as a crash does.
     pub async fn kill(&mut self) {
-        self.process.take().expect("it runs").kill().await.unwrap();
+        self.process.take().expect("the orchestrator runs").kill().await.unwrap();
     }
 
     /// Stops it as Kubernetes does, and waits until it has ended.
     pub async fn stop(&mut self) {
-        let mut child = self.process.take().expect("it runs");
-        let pid = child.id().expect("it has not ended");
+        let mut child = self.process.take().expect("the orchestrator runs");
+        let pid = child.id().expect("the orchestrator has not ended");
         assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
         let status = child.wait().await.unwrap();
         assert!(status.success(), "{status}");

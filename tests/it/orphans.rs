@@ -240,7 +240,7 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
         ring.event(ADMIN, gone, reason::ORPHAN_REMOVED, "nothing needed it").await;
     }
     let leftovers = |name: &str| name.contains("orphan-") || name.contains("ended-");
-    until("they are deleted, with the Job's pod", || async {
+    until("the orphans are deleted, with the Job's pod", || async {
         match versions(&ring).await.keys().filter(|name| leftovers(name)).cloned().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(()),
             some => unexpected(some),

@@ -127,7 +127,7 @@ async fn of_two_claims_one_gets_the_pooled_volume_and_the_other_a_new_one() {
     ring.config("c", "c", &ONE).await;
     let ready = image.filled(&ring, 1).await;
     tokio::join!(ring.claim("a", "c"), ring.claim("b", "c"));
-    let lucky = until("one is Bound", || async {
+    let lucky = until("one of the claims is Bound", || async {
         for claim in ["a", "b"] {
             if phase(&ring.get_claim(claim).await) == "Bound" {
                 return Ok(claim);

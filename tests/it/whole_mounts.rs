@@ -68,7 +68,7 @@ async fn a_hostile_image_reaches_no_other_volume_and_cannot_replace_its_own_by_a
     println!("{report}");
     let id = uid(&ring.get_claim("evil").await);
     assert!(report.contains(&format!("sees: {id} \n")), "the run sees its own directory and no other");
-    assert!(report.contains("victim: cat: can't open"), "it reads no other directory");
+    assert!(report.contains("victim: cat: can't open"), "the run reads no other directory");
     let own = Path::new(&on_node).join(&id);
     assert!(fs::symlink_metadata(&own).unwrap().is_dir(), "the volume's directory is no link");
     assert!(own.join("from-tenant").exists() && !Path::new("/from-tenant").exists());

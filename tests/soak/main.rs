@@ -126,7 +126,7 @@ async fn many_claims_leave_nothing_and_memory_stays_flat() {
     });
     tokio::spawn(follow_claims(run.clone()));
     let survivor = run.replica("one");
-    let pid = survivor.id().expect("it runs");
+    let pid = survivor.id().expect("the orchestrator runs");
     let began = Instant::now();
     let memory = tokio::spawn(measure(run.clone(), pid));
     let killer = tokio::spawn(kill_now_and_then(run.clone(), claims));
@@ -368,7 +368,8 @@ async fn measure(run: Arc<Run>, pid: u32) -> Vec<(usize, f64)> {
     while !run.done.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a resident size");
+        let resident =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the process has a resident size");
         let size = resident.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
         samples.push((run.ended.load(Ordering::SeqCst), size));
         if samples.len() % 60 == 0 {

@@ -99,7 +99,7 @@ struct Running(String, Arc<Mutex<Backend>>);
 impl Drop for Running {
     fn drop(&mut self) {
         let mut backend = self.1.lock().expect("no code panics while it holds the backend");
-        *backend.running.get_mut(&self.0).expect("it was counted") -= 1;
+        *backend.running.get_mut(&self.0).expect("the process was counted") -= 1;
     }
 }
 
@@ -281,7 +281,8 @@ impl SimulatedNode {
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
         let mut volume = persistent_volume(request, Made { source, ..Made::default() });
         if is_wrong(self.seed, &request.claim.name) {
-            let capacity = volume.spec.as_mut().and_then(|spec| spec.capacity.as_mut()).expect("it has a capacity");
+            let capacity =
+                volume.spec.as_mut().and_then(|spec| spec.capacity.as_mut()).expect("the volume has a capacity");
             capacity.values_mut().for_each(|size| size.0 = "1Mi".into());
         }
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());

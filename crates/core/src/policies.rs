@@ -331,7 +331,7 @@ mod tests {
         for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
             assert!(!SHIPPED.contains(slow), "{slow}: a user can make this slow; look the names up that matter");
         }
-        assert!(!SHIPPED.contains(".namespace("), "who owns a namespace has every right in it, by `*`");
+        assert!(!SHIPPED.contains(".namespace("), "the owner of a namespace has every right in it, by `*`");
     }
 
     #[test]

@@ -208,15 +208,15 @@ mod tests {
         let smart = Parameters { smartclone: true, ..Parameters::default() };
         let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
         let plain = Parameters::default();
-        let original =
+        let source =
             RunRequest { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
         let claim =
             |namespace: &str, name: &str| Ok(WantedSource::Claim { namespace: namespace.into(), name: name.into() });
         let never = |code: i32| Err(code);
         for (request, parameters, expected) in [
             (request(), &plain, Ok(WantedSource::Nothing)),
-            (original.clone(), &smart, Ok(WantedSource::Volume("1".into()))),
-            (original, &plain, never(78)),
+            (source.clone(), &smart, Ok(WantedSource::Volume("1".into()))),
+            (source, &plain, never(78)),
             (asking("team/data"), &smart, claim("team", "data")),
             (asking("team/data"), &plain, never(78)),
             (asking("gold/data"), &smart, never(65)),

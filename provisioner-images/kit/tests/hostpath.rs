@@ -21,7 +21,7 @@ use flex_contract::batch::read_outcomes;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
-const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
+const SOURCE_ID: &str = "c0ffee00-0000-4000-8000-00000000000f";
 
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
 struct Node {
@@ -152,7 +152,7 @@ fn a_delete_removes_the_volume_and_nothing_else() {
 #[test]
 fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
     let node = Node::new();
-    let victim = node.base().join(ORIGINAL);
+    let victim = node.base().join(SOURCE_ID);
     fs::create_dir_all(victim.join("kept")).unwrap();
     let volume = node.base().join(ID);
     for _ in 0..25 {
@@ -181,7 +181,7 @@ fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
         });
         let ended = node.run("delete", "", &[]);
         assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(node.names(), [ORIGINAL]);
+        assert_eq!(node.names(), [SOURCE_ID]);
     }
 }
 
@@ -219,7 +219,7 @@ fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     let written = fs::read_to_string(node.base().join(ID).join("README")).unwrap();
     assert!(readme.contains(&format!("# {}", written.trim())), "the README says what is in it: {written}");
     for of in ["CLONE_OF", "SNAPSHOT_ID"] {
-        let ended = run("provision", "", &[(of, ORIGINAL)]);
+        let ended = run("provision", "", &[(of, SOURCE_ID)]);
         assert!(ended.code == 65 && ended.termination_message.contains("--copied"), "{of}: {ended:?}");
     }
     assert_eq!(run("expand", "", &[]).code, 65);
@@ -330,19 +330,19 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
 fn a_clone_equals_its_source_and_does_not_change_it() {
     let node = Node::new();
     let api = Api::start(vec![Reply::Echo, Reply::Echo]);
-    let original = node.base().join(ORIGINAL);
-    fs::create_dir_all(original.join("deep/er")).unwrap();
-    fs::write(original.join("deep/er/a file"), "content").unwrap();
-    fs::write(original.join("run"), "#!/bin/sh").unwrap();
-    fs::set_permissions(original.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
-    fs::set_permissions(&original, fs::Permissions::from_mode(0o2770)).unwrap();
-    chown(original.join("run"), Some(1234), Some(5678)).unwrap();
-    symlink("../outside", original.join("link")).unwrap();
+    let source_dir = node.base().join(SOURCE_ID);
+    fs::create_dir_all(source_dir.join("deep/er")).unwrap();
+    fs::write(source_dir.join("deep/er/a file"), "content").unwrap();
+    fs::write(source_dir.join("run"), "#!/bin/sh").unwrap();
+    fs::set_permissions(source_dir.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o2770)).unwrap();
+    chown(source_dir.join("run"), Some(1234), Some(5678)).unwrap();
+    symlink("../outside", source_dir.join("link")).unwrap();
     // The leftover of a copy that died.
     fs::create_dir_all(node.base().join(format!(".copying-{ID}/half"))).unwrap();
 
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
-    let of = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
+    let of = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
     let ended = node.run("provision", &api.kubeconfig(), &of);
     assert_eq!(ended.code, 0, "{ended:?}");
     let copy = node.base().join(ID);
@@ -353,12 +353,12 @@ fn a_clone_equals_its_source_and_does_not_change_it() {
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o2770);
     assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("../outside"));
     assert!(!copy.join("half").exists());
-    assert_eq!(node.names(), [ID, ORIGINAL]);
+    assert_eq!(node.names(), [ID, SOURCE_ID]);
 
     // Each volume has its own data from then on, also if the run is repeated without the source.
     fs::write(copy.join("deep/er/a file"), "mine").unwrap();
-    assert_eq!(fs::read_to_string(original.join("deep/er/a file")).unwrap(), "content");
-    fs::remove_dir_all(&original).unwrap();
+    assert_eq!(fs::read_to_string(source_dir.join("deep/er/a file")).unwrap(), "content");
+    fs::remove_dir_all(&source_dir).unwrap();
     assert_eq!(node.run("provision", &api.kubeconfig(), &of).code, 0);
     assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "mine");
 }
@@ -368,20 +368,20 @@ fn a_clone_equals_its_source_and_does_not_change_it() {
 fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
     let node = Node::new();
     let api = Api::start(vec![Reply::Echo]);
-    let original = node.base().join(ORIGINAL);
-    fs::create_dir_all(&original).unwrap();
-    fs::write(original.join("file"), "whole").unwrap();
+    let source_dir = node.base().join(SOURCE_ID);
+    fs::create_dir_all(&source_dir).unwrap();
+    fs::write(source_dir.join("file"), "whole").unwrap();
     let stored = format!(".snapshot-{SNAPSHOT}");
     for half in [ID, &stored] {
         fs::create_dir_all(node.base().join(half)).unwrap();
         fs::write(node.base().join(half).join(".flex-partial"), "").unwrap();
         fs::write(node.base().join(half).join("rubbish"), "").unwrap();
     }
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
     let ended =
-        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let snapshot = [("CLAIM_UUID", ORIGINAL), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
+    let snapshot = [("CLAIM_UUID", SOURCE_ID), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
     let ended = node.run("snapshot", "", &snapshot);
     assert_eq!(ended.code, 0, "{ended:?}");
     for whole in [ID, &stored] {
@@ -391,9 +391,9 @@ fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
     }
     // A directory that the kubelet made for another kind of run is no source.
     fs::remove_dir_all(node.base().join(ID)).unwrap();
-    fs::remove_file(original.join("file")).unwrap();
-    fs::set_permissions(&original, fs::Permissions::from_mode(0o1700)).unwrap();
-    let ended = node.run("provision", "", &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+    fs::remove_file(source_dir.join("file")).unwrap();
+    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o1700)).unwrap();
+    let ended = node.run("provision", "", &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
     assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
@@ -401,14 +401,14 @@ fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
 fn an_impossible_clone_makes_no_volume() {
     let node = Node::new();
     let at = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
-    let here = at(&path_text(node.base().join(ORIGINAL)));
-    let link = ORIGINAL.replace("000f", "000e");
+    let here = at(&path_text(node.base().join(SOURCE_ID)));
+    let link = SOURCE_ID.replace("000f", "000e");
     symlink("/etc", node.base().join(&link)).unwrap();
     let linked = at(&path_text(node.base().join(&link)));
     for (of, source, code, says) in [
-        (ORIGINAL, here.as_str(), 75, "the source of the copy, is not on node node-1"),
-        (ORIGINAL, &at("/elsewhere/x"), 65, "made with another base-path"),
-        (ORIGINAL, "", 65, "made with another base-path"),
+        (SOURCE_ID, here.as_str(), 75, "the source of the copy, is not on node node-1"),
+        (SOURCE_ID, &at("/elsewhere/x"), 65, "made with another base-path"),
+        (SOURCE_ID, "", 65, "made with another base-path"),
         (&link, &linked, 75, "is not on node node-1"),
         ("../etc", &at("/etc"), 65, "not the UUID of a volume"),
     ] {

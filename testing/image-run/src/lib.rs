@@ -158,7 +158,7 @@ impl Stage {
     /// If the disk is full.
     pub fn write(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("it is in a directory")).expect("a directory");
+        fs::create_dir_all(path.parent().expect("the file is in a directory")).expect("a directory");
         fs::write(&path, text).expect("a file");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a file of the test");
         let above = Path::new(name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());

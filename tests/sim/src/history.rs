@@ -284,7 +284,7 @@ impl History {
             }
             Action::World => {
                 let at = self.rng.below(self.world.has_leftovers.len());
-                let (kind, name) = self.world.has_leftovers.iter().nth(at).cloned().expect("it is among them");
+                let (kind, name) = self.world.has_leftovers.iter().nth(at).cloned().expect("the choice is in range");
                 self.world.has_leftovers.remove(&(kind, name.clone()));
                 self.world.reconcile(&mut self.store, &mut self.rng, &self.profile, kind, &name);
             }
@@ -436,7 +436,7 @@ impl History {
         if let Some(kind) = behind.get(choice) {
             return self.pv.show_next(&self.store, *kind);
         }
-        let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("it is among them");
+        let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("the choice is in range");
         self.pv.todo.remove(&(kind, name.clone()));
         self.pv.sync(&mut self.store, kind, &name);
     }

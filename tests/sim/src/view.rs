@@ -49,7 +49,7 @@ impl View {
 
     fn read(kind: Kind, object: &Value) -> serde_json::Result<Option<View>> {
         let has_instance = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
-        let whole = || serde_json::to_string(object).expect("it is JSON");
+        let whole = || serde_json::to_string(object).expect("an object is JSON");
         Ok(Some(match kind {
             Kind::Claim => View::Claim(read::claim(&whole())?.into()),
             Kind::Volume => View::Volume(read::volume(&whole())?.into()),

@@ -80,7 +80,7 @@ impl Answer {
     }
 
     fn new(code: u16, body: &Value) -> Self {
-        Answer { code, body: serde_json::to_vec(body).expect("it has no keys but texts") }
+        Answer { code, body: serde_json::to_vec(body).expect("all keys are texts") }
     }
 
     /// Builds an error in the form of the API server.

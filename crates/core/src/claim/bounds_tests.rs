@@ -94,7 +94,7 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
     assert!(!claim(&stamped).belongs_to_other_instance("first"), "a stamp without an instance belongs to any instance");
     assert!(
         !claim(&[(names::LABEL_INSTANCE, "second")]).belongs_to_other_instance("first"),
-        "nobody has begun anything for it"
+        "no attempt has begun for it"
     );
     let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
     assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp was copied");

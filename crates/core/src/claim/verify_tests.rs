@@ -317,7 +317,11 @@ fn volumes_of_usual_images_match() {
     let fits = |written: serde_json::Value, recipe: Recipe| mismatches(&with(written), &claim(), &recipe, None);
     let any = [("volume-sources", "csi")];
     for namespace in ["storage", "team"] {
-        assert_eq!(fits(csi("d", namespace), recipe_with(&any, "", &[])), [""; 0], "of the config, of the claim");
+        assert_eq!(
+            fits(csi("d", namespace), recipe_with(&any, "", &[])),
+            [""; 0],
+            "the namespaces of the config and of the claim"
+        );
     }
     let parameters = [(key, "vault"), ("csiNodeStageSecretNamespace", "old"), ("x-secret-namespace", "${pv.name}")];
     let pv = format!("pvc-{UID}");
@@ -390,7 +394,7 @@ fn a_run_that_sees_only_its_directory_makes_its_volume_from_that_alone() {
         assert_eq!(found(&on("local", path), ""), [""; 0], "without the key as before");
     }
     assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a, /b"), [""; 0]);
-    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run saw all");
+    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run has the whole directory");
     // Other kinds have no path on a node, and other storage has no directory of a volume.
     assert_eq!(found(&volume(), "/a"), [""; 0]);
     assert_eq!(found(&on("local", &strange[0]), "/n"), [""; 0]);

@@ -195,8 +195,8 @@ fn the_order_of_the_objects_does_not_matter() {
     // A config that is refused for its label is also refused for the class that points to it.
     let both = config("both", Some("gold"), &[]);
     let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
-    let ours = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
-    let (first, second) = (table(&[&both], &[&theirs, &ours]), table(&[&both], &[&ours, &theirs]));
+    let own_class = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
+    let (first, second) = (table(&[&both], &[&theirs, &own_class]), table(&[&both], &[&own_class, &theirs]));
     assert_eq!(first.verdicts, second.verdicts);
     assert_eq!(why_not(&first, "silver"), why_not(&second, "silver"));
 }
@@ -331,9 +331,9 @@ fn a_config_for_another_plugin_is_left_alone() {
 
 #[test]
 fn a_config_without_a_plugin_name_is_reported() {
-    let mut nobody = config("a", Some("silver"), &[]);
-    nobody.data.remove("plugin-name");
-    let table = table(&[&nobody], &[]);
+    let mut unnamed = config("a", Some("silver"), &[]);
+    unnamed.data.remove("plugin-name");
+    let table = table(&[&unnamed], &[]);
     assert_eq!(problems(&table, "a"), "plugin-name: is missing; write `plugin-name: kubernetes.io/flex-provisioner`");
     assert!(class(&table, "silver").recipe.is_err());
 }
@@ -422,7 +422,7 @@ fn a_config_that_replaces_a_driver_s_provisioner_serves_its_classes() {
 
 #[test]
 fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
-    let stands = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
+    let replacing = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
     let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
     let objects = [&objects[0], &objects[1]];
     let live =
@@ -435,8 +435,11 @@ fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
         ),
         (ExternalProvisioner::Unknown(None), vec![]),
     ] {
-        let table =
-            beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
+        let table = beside(
+            &ExternalProvisioners::new([("csi.example.com".to_owned(), sidecar.into())]),
+            &[&replacing],
+            &objects,
+        );
         assert!(
             matches!(table.lookup("gold"), ClassLookup::Foreign)
                 && matches!(table.lookup("silver"), ClassLookup::Foreign)
@@ -456,7 +459,7 @@ fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
         provisioner: ExternalProvisioner::Gone,
         elsewhere: Some(ObjectName::new("team", "csi-example-com")),
     };
-    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
+    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&replacing], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
     assert!(
         warned.contains("Lease team/csi-example-com") && warned.contains("replaces-provisioner-namespace: team"),
@@ -465,9 +468,9 @@ fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_external_provisioner("gold")), ("gold", None));
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = ExternalProvisioners::new([("other.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
-    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), ClassLookup::Foreign));
+    assert!(matches!(beside(&other, &[&replacing], &objects).lookup("gold"), ClassLookup::Foreign));
     let gone = ExternalProvisioners::new([("csi.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
-    assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
+    assert_eq!(recipe(&beside(&gone, &[&replacing], &objects), "gold").class, "gold");
 }
 
 #[test]

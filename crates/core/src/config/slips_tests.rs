@@ -29,8 +29,9 @@ fn a_misspelt_key_gets_a_suggestion() {
 
 #[test]
 fn a_misspelt_plugin_name_gets_a_suggestion() {
-    let ours = names::DEFAULT_PLUGIN;
-    let output = |name: &str| near_plugin(&map(&[("plugin-name", name)]), ours).map(|problem| problem.to_string());
+    let own_plugin = names::DEFAULT_PLUGIN;
+    let output =
+        |name: &str| near_plugin(&map(&[("plugin-name", name)]), own_plugin).map(|problem| problem.to_string());
     for near in [
         "kubernetes.io/flex-provisoner",
         "kubernetes.io/flex_provisioner",
@@ -41,9 +42,12 @@ fn a_misspelt_plugin_name_gets_a_suggestion() {
         "flex-provisoner",
     ] {
         let message = output(near).unwrap_or_default();
-        assert!(message.contains(near) && message.ends_with(&format!("did you mean `{ours}`?")), "{near}: {message}");
+        assert!(
+            message.contains(near) && message.ends_with(&format!("did you mean `{own_plugin}`?")),
+            "{near}: {message}"
+        );
     }
-    for other in [ours, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
+    for other in [own_plugin, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
         assert_eq!(output(other), None, "{other}");
     }
 }

@@ -495,12 +495,12 @@ fn claims_without_progress_are_findings() {
         merge(&mut base, more);
         base
     };
-    let ours = || stamped(&recipe().version());
+    let own = || stamped(&recipe().version());
     let unkept = || stamped("admin/c@0123456789abcdef");
     let class = |name: &str| json!({ "spec": { "storageClassName": name } });
     let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
-    Cluster::new().claim(with(ours(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
+    Cluster::new().claim(with(own(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
     Cluster::new().claim(with(unkept(), class("lost"))).finds(FindingKind::ClaimHeld, "does not exist", false);
     Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
         FindingKind::ClaimHeld,
@@ -508,13 +508,13 @@ fn claims_without_progress_are_findings() {
         false,
     );
     // The stored revision suffices to undo the attempt.
-    Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
-    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(
+    Cluster::new().claim(with(with(own(), class("lost")), deleting.clone())).clean();
+    Cluster::new().claim(with(with(own(), deleting), failed("delete"))).finds(
         FindingKind::ClaimUndeleted,
         "on fire",
         false,
     );
-    Cluster::new().claim(with(ours(), failed("provision"))).finds(
+    Cluster::new().claim(with(own(), failed("provision"))).finds(
         FindingKind::ClaimStuck,
         "attempt 3 failed: the array",
         false,
@@ -526,7 +526,7 @@ fn claims_without_progress_are_findings() {
         false,
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
+    Cluster::new().claim(with(own(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
     // These claims belong to another orchestrator, and to none.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();

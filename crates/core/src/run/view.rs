@@ -393,7 +393,7 @@ mod tests {
         let refused = pod(Some("n"), "Failed", refused);
         assert!(refused.never_started && refused.terminated.is_some(), "the reason why it could not start is reported");
         let waiting = serde_json::json!({ "imageID": "", "state": { "waiting": { "reason": "ErrImagePull" } } });
-        assert!(!pod(Some("n"), "Pending", waiting.clone()).never_started, "it may still start");
+        assert!(!pod(Some("n"), "Pending", waiting.clone()).never_started, "the container may still start");
         assert!(!pod(None, "Pending", waiting).never_started, "the scheduler has not reported that it has no node");
         let unplaced: core::Pod = serde_json::from_value(serde_json::json!({
             "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },

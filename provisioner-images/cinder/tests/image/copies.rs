@@ -9,11 +9,11 @@ use crate::run::{ONE, Printed, Run, TWO, cinder};
 #[test]
 fn a_clone_is_made_where_the_class_allows_it() {
     let project = cinder().project("copies");
-    let original = Run::new(&project, ONE);
-    original.provision().well();
+    let source_run = Run::new(&project, ONE);
+    source_run.provision().well();
     let copy = Run::new(&project, TWO).with("CLONE_OF", ONE).with("CLONE_OF_SIZE_BYTES", "1073741824");
     copy.provision().failed(78, "smartclone");
-    assert_eq!(project.volumes().len(), 1, "and no empty volume in its place");
+    assert_eq!(project.volumes().len(), 1, "and no empty volume instead");
     let copy = copy.with("SMARTCLONE", "true");
     copy.provision().well();
     let source = project.volume_of(ONE);
@@ -31,7 +31,7 @@ fn a_clone_is_made_where_the_class_allows_it() {
     // Sources that do not exist, or belong to another claim.
     copy.clone().with("CLONE_OF", "c0ffee00-0000-4000-8000-00000000ffff").provision().failed(65, "no volume of the id");
     copy.clone().with("CLONE_OF", "../../x").provision().failed(65, "no volume of the id");
-    for run in [&large, &original] {
+    for run in [&large, &source_run] {
         run.delete().well();
     }
     assert_eq!(project.volumes(), Vec::<Value>::new());
@@ -40,15 +40,15 @@ fn a_clone_is_made_where_the_class_allows_it() {
 #[test]
 fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     let project = cinder().project("lent");
-    let original = Run::new(&project, ONE).with("TYPE", "slow");
-    original.provision().well();
+    let source = Run::new(&project, ONE).with("TYPE", "slow");
+    source.provision().well();
     let copy = Run::new(&project, TWO).with("TYPE", "slow").with("SMARTCLONE", "true").with("CLONE_OF", ONE);
     let reserved = |when: &str| assert_eq!(project.volume_of(ONE)["status"], "attaching", "{when}");
     // The quota allows neither a clone nor a snapshot.
     project.set_quota(1, 1);
     copy.provision().failed(75, "quota");
     reserved("after a refused copy");
-    original.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
+    source.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
     reserved("after a refused snapshot");
     project.set_quota(-1, -1);
     // The run is stopped while Cinder copies, and its claim is then deleted: no other run cares for the source.
@@ -62,7 +62,7 @@ fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     process.wait().unwrap();
     copy.delete().well();
     reserved("after a copy that was given up");
-    original.delete().well();
+    source.delete().well();
     assert_eq!((project.volumes(), project.snapshots()), (Vec::new(), Vec::new()));
 }
 

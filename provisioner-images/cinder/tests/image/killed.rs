@@ -98,8 +98,8 @@ fn snapshots_can_die_after_any_call() {
 fn copies_and_expansions_can_die_after_any_call() {
     let project = cinder().project("killed-copies");
     let proxy = Proxy::start(cinder().port());
-    let original = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
-    let spec = original.provision().well().spec();
+    let source_run = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
+    let spec = source_run.provision().well().spec();
     let copy = Run::at(proxy.port(), &project.id, TWO).with("SMARTCLONE", "true").with("CLONE_OF", ONE);
     let copies = after_each_call(
         "provision",
@@ -117,7 +117,8 @@ fn copies_and_expansions_can_die_after_any_call() {
     let mut calls = 0;
     for number in 1.. {
         size.set(size.get() + 1);
-        let grow = original.clone().with("VOLUME_SOURCE", &source).with("SIZE_BYTES", &(size.get() << 30).to_string());
+        let grow =
+            source_run.clone().with("VOLUME_SOURCE", &source).with("SIZE_BYTES", &(size.get() << 30).to_string());
         let killed = killed_at(&proxy, &grow, "expand", number);
         grow.run("expand").well();
         let volume = project.volume_of(ONE);
@@ -129,6 +130,6 @@ fn copies_and_expansions_can_die_after_any_call() {
     }
     println!("killed after {copies} calls of a run for a copy and {calls} of an expand run");
     assert!(copies >= 8 && calls >= 6, "{copies} {calls}");
-    original.delete().well();
+    source_run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }

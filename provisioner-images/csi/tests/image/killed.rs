@@ -59,8 +59,8 @@ fn provision_and_delete_can_die_after_any_call() {
 #[test]
 fn clones_snapshots_and_changes_can_die_after_any_call() {
     let stage = Stage::new(Options::default());
-    let original = stage.run(ONE);
-    original.provision().well();
+    let source_run = stage.run(ONE);
+    source_run.provision().well();
     let source = json!({ "csi": stage.pv(ONE)["spec"]["csi"] }).to_string();
     let copy = stage.run(TWO).with("CLONE_OF", ONE).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
     let copied = |number: usize| {
@@ -69,7 +69,7 @@ fn clones_snapshots_and_changes_can_die_after_any_call() {
         stage.api.remove_volume(TWO);
     };
     let copies = after_each_call(&stage, "provision", || copy.clone(), copied);
-    let of_volume = original.of_volume();
+    let of_volume = source_run.of_volume();
     let snapshot = of_volume.clone().with("SNAPSHOT_ID", TWO).with("SNAPSHOT_OF", ONE);
     let gone = |number: usize| assert_eq!(stage.driver.snapshots().len(), 0, "call {number}");
     let made = |number: usize| {

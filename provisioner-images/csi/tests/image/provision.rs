@@ -137,8 +137,8 @@ fn the_parameters_of_a_class_reach_the_driver() {
 #[test]
 fn clones_and_restored_snapshots_are_made() {
     let stage = Stage::new(Options::default());
-    let original = stage.run(ONE);
-    original.provision().well();
+    let source_run = stage.run(ONE);
+    source_run.provision().well();
     let source = json!({ "csi": stage.pv(ONE)["spec"]["csi"] }).to_string();
     let copy = stage.run(TWO).with("CLONE_OF", ONE).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
     copy.provision().well();
@@ -150,7 +150,7 @@ fn clones_and_restored_snapshots_are_made() {
     assert_eq!(stage.driver.volumes().len(), 1);
 
     const DAY: &str = "5a9c0000-0000-4000-8000-000000000003";
-    let snapshot = original.clone().of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
+    let snapshot = source_run.clone().of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
     snapshot.run("snapshot").well();
     snapshot.run("snapshot").well();
     let snapshots = stage.driver.snapshots();
@@ -169,7 +169,7 @@ fn clones_and_restored_snapshots_are_made() {
     snapshot.run("delete-snapshot").well();
     snapshot.run("delete-snapshot").well();
     assert_eq!(stage.driver.snapshots().len(), 0);
-    original.of_volume().run("delete").well();
+    source_run.of_volume().run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0);
 }
 
@@ -200,7 +200,7 @@ fn a_wrong_volume_is_deleted_again() {
     stage.driver.acts("CreateVolume", [Act::Twist(|volume| volume.volume_id.clear())]);
     copy.provision().failed(75, "without a volume");
     copy.run("delete").well();
-    assert_eq!(stage.driver.volumes().len(), 1, "the original");
+    assert_eq!(stage.driver.volumes().len(), 1, "the source");
     assert!(stage.api.volume(ONE).is_none(), "none of them got a PersistentVolume");
     // A size of zero means that the size is not known.
     stage.driver.acts("CreateVolume", [Act::Twist(|volume| volume.capacity_bytes = 0)]);

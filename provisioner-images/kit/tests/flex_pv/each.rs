@@ -98,7 +98,7 @@ this one" ;;
         esac
         "#,
     );
-    assert_eq!(ended.code, 0, "its members' outcomes are told: {ended:?}");
+    assert_eq!(ended.code, 0, "the members' outcomes are reported: {ended:?}");
     let expected = [
         failed(2, 65, "not this one"),
         failed(3, 75, "looking around the array is off"),
@@ -183,8 +183,8 @@ fn a_process_that_keeps_the_output_open_delays_no_member() {
     let ended = batch.run(&["--jobs", "1"], "sleep 60 & echo $! >>\"$HOME/left\"; exit 0");
     assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(30));
-    for left in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
-        assert!(Command::new("kill").arg(left).status().unwrap().success(), "the process still runs");
+    for process in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
+        assert!(Command::new("kill").arg(process).status().unwrap().success(), "the process still runs");
     }
 }
 

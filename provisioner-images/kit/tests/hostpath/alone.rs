@@ -119,13 +119,13 @@ fn leftovers_of_earlier_runs_are_found_and_deleted() {
 #[test]
 fn clones_and_snapshots_are_complete_or_made_again() {
     let (alone, api) = (Alone::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
-    let original = alone.store().join(ORIGINAL);
-    fs::create_dir_all(original.join("deep")).unwrap();
-    fs::write(original.join("deep/file"), "content").unwrap();
-    let source = alone.source(ORIGINAL);
-    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let source_dir = alone.store().join(SOURCE_ID);
+    fs::create_dir_all(source_dir.join("deep")).unwrap();
+    fs::write(source_dir.join("deep/file"), "content").unwrap();
+    let source = alone.source(SOURCE_ID);
+    let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
     let text = |name: &str| fs::read_to_string(alone.store().join(name).join("deep/file")).unwrap();
-    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let observed: [&[&str]; 2] = [&[ID], &[SOURCE_ID]];
     let ended = alone.run("provision", &api.kubeconfig(), &clone, observed);
     assert_eq!((ended.code, text(ID).as_str()), (0, "content"), "{ended:?}");
     // An incomplete copy of a killed run never becomes a volume, and is made again.
@@ -139,11 +139,11 @@ fn clones_and_snapshots_are_complete_or_made_again() {
     assert_eq!(text(ID), "mine");
 
     let stored = format!(".snapshot-{SNAPSHOT}");
-    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", ORIGINAL), ("VOLUME_SOURCE", source.as_str())];
+    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", SOURCE_ID), ("VOLUME_SOURCE", source.as_str())];
     for _ in 0..2 {
-        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[ORIGINAL]]);
+        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[SOURCE_ID]]);
         assert_eq!((ended.code, text(&stored).as_str()), (0, "content"), "{ended:?}");
-        fs::write(original.join("deep/file"), "later").unwrap();
+        fs::write(source_dir.join("deep/file"), "later").unwrap();
     }
     let restored = "c0ffee00-0000-4000-8000-000000000002";
     let of = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", restored)];
@@ -172,14 +172,14 @@ fn clones_and_snapshots_are_complete_or_made_again() {
 fn a_killed_copy_is_completed_by_the_next_run() {
     const FILES: usize = 1000;
     let (alone, api) = (Alone::new(), Api::start((0..99).map(|_| Reply::Echo).collect()));
-    let original = alone.store().join(ORIGINAL);
+    let source_dir = alone.store().join(SOURCE_ID);
     for n in 0..FILES {
-        fs::create_dir_all(original.join(format!("d{n}"))).unwrap();
-        fs::write(original.join(format!("d{n}/file")), "content").unwrap();
+        fs::create_dir_all(source_dir.join(format!("d{n}"))).unwrap();
+        fs::write(source_dir.join(format!("d{n}/file")), "content").unwrap();
     }
-    let source = alone.source(ORIGINAL);
-    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
-    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let source = alone.source(SOURCE_ID);
+    let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
+    let observed: [&[&str]; 2] = [&[ID], &[SOURCE_ID]];
     let copy = alone.store().join(ID);
     let count = || fs::read_dir(&copy).map_or(0, Iterator::count);
     let (mut wait, mut half) = (0, 0);

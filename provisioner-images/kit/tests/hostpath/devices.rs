@@ -131,7 +131,7 @@ fn a_block_volume_is_an_image_file_whose_device_survives_a_restart_of_the_node()
     write_at(&link, 7 * 512, b"later");
     let copied = devices.link(&copy);
     assert_eq!((size_of(&copied), read_at(&copied, 7 * 512, 15)), (4 << 20, b"kept in block 7".to_vec()));
-    run("snapshot", &id, &[("SNAPSHOT_ID", ORIGINAL), ("VOLUME_SOURCE", &source)]);
+    run("snapshot", &id, &[("SNAPSHOT_ID", SOURCE_ID), ("VOLUME_SOURCE", &source)]);
     run("delete", &copy, &[]);
 
     // The same if the node has restarted before the deletion, and twice.
@@ -139,12 +139,12 @@ fn a_block_volume_is_an_image_file_whose_device_survives_a_restart_of_the_node()
     for _ in 0..2 {
         run("delete", &id, &[]);
         assert!(devices.are_gone(&id) && devices.are_gone(&copy) && !link.exists() && !copied.exists());
-        assert_eq!(node.names(), [format!(".snapshot-{ORIGINAL}")]);
+        assert_eq!(node.names(), [format!(".snapshot-{SOURCE_ID}")]);
     }
-    run("provision", &id, &[("SNAPSHOT_ID", ORIGINAL), ("SIZE_BYTES", "2002944")]);
+    run("provision", &id, &[("SNAPSHOT_ID", SOURCE_ID), ("SIZE_BYTES", "2002944")]);
     assert_eq!(read_at(&link, 7 * 512, 15), b"laterin block 7");
     run("delete", &id, &[]);
-    run("delete-snapshot", "", &[("SNAPSHOT_ID", ORIGINAL)]);
+    run("delete-snapshot", "", &[("SNAPSHOT_ID", SOURCE_ID)]);
     assert!(node.names().is_empty() && devices.are_gone(&id));
     assert_eq!(fs::read_dir(&devices.links).unwrap().count(), 0, "no link to a device is left");
 }
@@ -196,7 +196,7 @@ fn no_action_of_a_pod_gives_a_volume_the_device_of_another() {
     run("expand", &other, &[("OLD_SIZE_BYTES", "1048576"), ("SIZE_BYTES", "2097152")]);
     assert_eq!((size_of(&link), size_of(&others)), (1 << 20, 2 << 20));
     run("provision", &mine, &[]);
-    is_own("the volume with the taken name is looked at");
+    is_own("the volume with the taken name is provisioned again");
 
     // The pod detaches its device before another volume needs one.
     run("delete", &other, &[]);

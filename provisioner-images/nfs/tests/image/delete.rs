@@ -149,10 +149,10 @@ fn no_exchange_during_the_deletion_leads_elsewhere() {
         symlink(&outside, volume.join(format!("{n}/way"))).unwrap();
         fs::write(volume.join(format!("{n}/file")), "x").unwrap();
     }
-    let held = fs::canonicalize("/proc/self/fd").unwrap();
+    let open_files = fs::canonicalize("/proc/self/fd").unwrap();
     let open = fs::File::open(&volume).unwrap();
     // The directory is open, whatever its name is by now.
-    let volume = held.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
+    let volume = open_files.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
     let over = std::sync::atomic::AtomicBool::new(false);
     let codes = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -44,13 +44,13 @@ fn not_ready() -> Value {
 
 #[test]
 fn healthy_snapshots_are_no_findings() {
-    let held = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(held.clone()).content(held.clone()).clean();
-    Cluster::new().snapshot(held.clone()).clean();
+    let with_finalizer = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(with_finalizer.clone()).content(with_finalizer.clone()).clean();
+    Cluster::new().snapshot(with_finalizer.clone()).clean();
     let terminating =
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
     Cluster::new().snapshot(terminating.clone()).content(terminating).clean();
-    let making = Cluster::new().snapshot(held).content(not_ready());
+    let making = Cluster::new().snapshot(with_finalizer).content(not_ready());
     making
         .kept_claim("source", &names::source_finalizer(SNAPSHOT))
         .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
@@ -83,15 +83,15 @@ fn snapshots_that_cannot_be_made_or_deleted_are_findings() {
     Cluster::new().snapshot(json!({})).content(stuck.clone()).finds(FindingKind::SnapshotStuck, "on fire", false);
     merge(&mut stuck, json!({ "metadata": { "creationTimestamp": at(NOW - 300) } }));
     Cluster::new().snapshot(json!({})).content(stuck).clean();
-    let mut held = failed("delete-snapshot");
+    let mut with_finalizer = failed("delete-snapshot");
     merge(
-        &mut held,
+        &mut with_finalizer,
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } }),
     );
     let of = |content: &Value| Cluster::new().content(content.clone());
-    of(&held).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
-    merge(&mut held, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
-    of(&held).clean();
+    of(&with_finalizer).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
+    merge(&mut with_finalizer, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
+    of(&with_finalizer).clean();
 }
 
 #[test]
