@@ -186,8 +186,8 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         },
         NOW,
     );
-    if let Some(tell) = &decision.event {
-        check_request_size(&event_note(&tell.message), 1024);
+    if let Some(note) = &decision.event {
+        check_request_size(&event_note(&note.message), 1024);
     }
     match &decision.step {
         Step::Adopt { provenance, .. } => {
@@ -298,8 +298,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         modification,
     };
     let decision = of_volume::decide(&observed, NOW);
-    if let Some(tell) = &decision.event {
-        check_request_size(&event_note(&tell.message), 1024);
+    if let Some(note) = &decision.event {
+        check_request_size(&event_note(&note.message), 1024);
     }
     if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");

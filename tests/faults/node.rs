@@ -241,11 +241,11 @@ impl Shared {
     async fn provision(&self, request: &RunRequest, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Started).await;
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
-        let original = request.clone_of.as_ref();
-        let _reading = original.map(|original| self.backend.copy(&original.id, &request.claim_uuid, &claim));
+        let source = request.clone_of.as_ref();
+        let _reading = source.map(|source| self.backend.copy(&source.id, &request.claim_uuid, &claim));
         let snapshot = request.snapshot.as_ref();
         let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.claim_uuid, &claim));
-        if original.is_some() {
+        if source.is_some() {
             self.pause(request, namespace, Stage::Copying).await;
         }
         if snapshot.is_some() {

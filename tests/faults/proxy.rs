@@ -412,7 +412,7 @@ fn kind(method: &Method, path: &str) -> Kind {
 }
 
 #[test]
-fn requests_are_told_apart_by_resource() {
+fn requests_are_distinguished_by_resource() {
     let of = |path| kind(&Method::PATCH, path).resource;
     assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b"), "persistentvolumeclaims");
     assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b/status"), "persistentvolumeclaims/status");

@@ -157,6 +157,6 @@ impl Site<'_> {
 /// Returns whether Kubernetes deletes this failed Job after its time.
 fn is_kept(job: &Job) -> bool {
     let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
-    let goes = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
-    failed && goes && job.metadata.deletion_timestamp.is_none()
+    let expires = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
+    failed && expires && job.metadata.deletion_timestamp.is_none()
 }

@@ -322,10 +322,10 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     let by_data_source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } });
     ring.claim_with("by-data-source", "cinder", by_data_source).await;
     ring.claim_with("from-elsewhere", "cinder", asking("admin/source")).await;
-    let original = project.volume_of(&source)["id"].clone();
+    let source_id = project.volume_of(&source)["id"].clone();
     for name in ["by-annotation", "by-data-source"] {
         let copy = ring.bound(name).await;
-        assert_eq!(project.volume_of(&uid(&copy))["source_volid"], original, "{name}");
+        assert_eq!(project.volume_of(&uid(&copy))["source_volid"], source_id, "{name}");
     }
     let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
     assert_eq!(of.as_deref(), Some("team/source"));

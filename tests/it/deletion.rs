@@ -81,8 +81,8 @@ async fn a_volume_is_deleted_once_whatever_happens_to_it_during_the_delete_run()
         if held_by == ["example.com/keeps"] { Ok(()) } else { unexpected(held_by) }
     })
     .await;
-    for look in 0..3 {
-        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": look.to_string() }]))
+    for round in 0..3 {
+        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": round.to_string() }]))
             .await
             .unwrap();
         tokio::time::sleep(WHILE / 4).await;

@@ -34,9 +34,9 @@ pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Valu
 }
 
 /// Returns kind and object of each finding, except for the admission policies, which a test may run without.
-pub fn found(said: &Value) -> BTreeSet<(String, String)> {
+pub fn found(report: &Value) -> BTreeSet<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let findings = said["findings"].as_array().unwrap().iter();
+    let findings = report["findings"].as_array().unwrap().iter();
     let findings = findings.filter(|finding| !text(&finding["kind"]).starts_with("policy-"));
     findings.map(|finding| (text(&finding["kind"]), text(&finding["object"]["name"]))).collect()
 }
@@ -139,15 +139,15 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     let lost =
         json!({ "metadata": { "annotations": { names::CLAIM_UUID: LOST } }, "spec": { "claimRef": { "uid": LOST } } });
     volume(&ring, &names::pv_name(LOST), "default", lost).await;
-    let held = json!({
+    let kept_by_finalizer = json!({
         "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: LISTED } },
         "spec": { "claimRef": { "uid": LISTED } },
     });
-    volume(&ring, "other", "other", held.clone()).await;
+    volume(&ring, "other", "other", kept_by_finalizer.clone()).await;
     // Released long ago. The other orchestrator works on the second one, which was deleted just now.
     let released = json!({ "status": { "phase": "Released", "lastPhaseTransitionTime": "2026-01-01T00:00:00Z" } });
     ring.volumes().patch_status("other", &PatchParams::default(), &Patch::Merge(released)).await.unwrap();
-    volume(&ring, "others", "other", held).await;
+    volume(&ring, "others", "other", kept_by_finalizer).await;
     ring.volumes().delete("others", &DeleteParams::default()).await.unwrap();
     // A claim whose attempt began with a class that does not exist any more, and a claim with a pod without a Job.
     let claim = ring.claim("held", "gone").await;

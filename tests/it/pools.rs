@@ -127,7 +127,7 @@ async fn of_two_claims_one_gets_the_pooled_volume_and_the_other_a_new_one() {
     ring.config("c", "c", &ONE).await;
     let ready = image.filled(&ring, 1).await;
     tokio::join!(ring.claim("a", "c"), ring.claim("b", "c"));
-    let lucky = until("one of the claims is Bound", || async {
+    let winner = until("one of the claims is Bound", || async {
         for claim in ["a", "b"] {
             if phase(&ring.get_claim(claim).await) == "Bound" {
                 return Ok(claim);
@@ -135,13 +135,13 @@ async fn of_two_claims_one_gets_the_pooled_volume_and_the_other_a_new_one() {
         }
         unexpected("none")
     });
-    let lucky = ring.explained(lucky).await;
-    let other = if lucky == "a" { "b" } else { "a" };
+    let winner = ring.explained(winner).await;
+    let other = if winner == "a" { "b" } else { "a" };
     let id = uid(&ring.get_claim(other).await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    ring.is_without_run(lucky).await;
+    ring.is_without_run(winner).await;
     image.bound(&ring, other).await;
-    assert_eq!(ready, [ring.volume_of(lucky).await.name_any()].into());
+    assert_eq!(ready, [ring.volume_of(winner).await.name_any()].into());
     assert_eq!(ring.volume_of(other).await.name_any(), names::pv_name(&id));
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 3);

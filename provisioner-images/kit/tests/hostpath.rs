@@ -248,8 +248,10 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
         let script = node.command("batch", kubeconfig, &[("BATCH", list.to_str().unwrap())]);
         let mut command = Command::new(node.folder.path().join("bin/flex-pv"));
         command.args(["each", "--jobs", "2", "--"]).arg(script.get_program()).args(script.get_args()).env_clear();
-        let ours = |name: &std::ffi::OsStr| name != "CLAIM_UUID" && name != "PV_NAME";
-        command.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))).filter(|(name, _)| ours(name)));
+        let is_common = |name: &std::ffi::OsStr| name != "CLAIM_UUID" && name != "PV_NAME";
+        command.envs(
+            script.get_envs().filter_map(|(name, value)| Some((name, value?))).filter(|(name, _)| is_common(name)),
+        );
         node.end(command.stdin(Stdio::null()).stderr(Stdio::null()))
     };
     // A file in place of the second member's directory.

@@ -246,8 +246,8 @@ pub(super) async fn create(api: &Api<PersistentVolume>, volume: Value) -> kube::
     api.create(&PostParams::default(), &object(volume)).await
 }
 
-pub(super) fn says(said: &str, parts: &[&str]) {
+pub(super) fn says(message: &str, parts: &[&str]) {
     for part in parts {
-        assert!(said.contains(part), "`{part}` in: {said}");
+        assert!(message.contains(part), "`{part}` in: {message}");
     }
 }

@@ -348,19 +348,19 @@ impl Actors {
         let mut annotations = json!({});
         let claims = Actors::claims(store);
         if rng.permille(100) && !claims.is_empty() {
-            let (from, original) = rng.pick(&claims);
+            let (from, source) = rng.pick(&claims);
             line(|| format!("user: copies claim {from} with its annotations"));
             count("claims copied");
-            annotations = original["metadata"]["annotations"].clone();
+            annotations = source["metadata"]["annotations"].clone();
             for key in [names::BIND_COMPLETED, names::BOUND_BY_CONTROLLER, names::SELECTED_NODE] {
                 annotations.as_object_mut().map(|annotations| annotations.remove(key));
             }
         }
         let mut wanted = claim(name, class, &annotations);
         // Every third claim that can: this draws no number.
-        let original =
+        let source =
             claims.iter().find(|(of, claim)| text(claim, "/spec/storageClassName") == class && of.name != name);
-        if let Some((of, _)) = original.filter(|_| self.created % 3 == 2) {
+        if let Some((of, _)) = source.filter(|_| self.created % 3 == 2) {
             wanted["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": of.name });
         }
         if let Some(created) = store.create(Kind::Claim, wanted) {

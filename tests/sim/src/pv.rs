@@ -177,12 +177,12 @@ impl PvController {
         let reference = &volume["spec"]["claimRef"];
         let claim_name = name_of(claim);
         if uid(claim) != text(reference, "/uid") {
-            let (claim_uid, ours) = (uid(claim).to_owned(), reference.is_null());
+            let (claim_uid, unreserved) = (uid(claim).to_owned(), reference.is_null());
             return self.write(store, Kind::Volume, volume, |volume| {
                 volume["spec"]["claimRef"] = json!({
                     "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim_name.namespace, "name": claim_name.name, "uid": claim_uid,
                 });
-                if ours {
+                if unreserved {
                     volume["metadata"]["annotations"][names::BOUND_BY_CONTROLLER] = json!("yes");
                 }
             });
@@ -247,9 +247,9 @@ impl PvController {
                     }
                     return self.reclaim(store, &volume);
                 }
-                let ours = !annotation(&volume, names::BOUND_BY_CONTROLLER).is_empty();
+                let by_controller = !annotation(&volume, names::BOUND_BY_CONTROLLER).is_empty();
                 self.write(store, Kind::Volume, &volume, |volume| {
-                    match ours {
+                    match by_controller {
                         true => volume["spec"]["claimRef"] = Value::Null,
                         false => volume["spec"]["claimRef"]["uid"] = Value::Null,
                     }

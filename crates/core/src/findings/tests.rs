@@ -544,16 +544,16 @@ fn an_object_found_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();
     let mut sightings = FindingTracker::default();
-    let mut look = |findings, at| {
+    let mut track = |findings, at| {
         let observed = sightings.track(findings, secs(at), secs(60));
         observed.first().map(|sighting| (sighting.confirmed, sighting.new))
     };
-    assert_eq!(look(findings(), 0), Some((false, false)));
-    assert_eq!(look(findings(), 29), Some((false, false)));
-    assert_eq!(look(findings(), 31), Some((true, true)));
-    assert_eq!(look(findings(), 600), Some((true, false)));
-    assert_eq!(look(vec![], 700), None);
-    assert_eq!(look(findings(), 800), Some((false, false)), "the finding disappeared and came back");
+    assert_eq!(track(findings(), 0), Some((false, false)));
+    assert_eq!(track(findings(), 29), Some((false, false)));
+    assert_eq!(track(findings(), 31), Some((true, true)));
+    assert_eq!(track(findings(), 600), Some((true, false)));
+    assert_eq!(track(vec![], 700), None);
+    assert_eq!(track(findings(), 800), Some((false, false)), "the finding disappeared and came back");
     let mut hasty = FindingTracker::default();
     assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first check");
     assert!(hasty.track(findings(), secs(0), secs(0))[0].confirmed);

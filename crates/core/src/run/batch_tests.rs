@@ -113,8 +113,12 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     let batch = "delete-batch-0123456789abcdef";
     let (job, count) = job(&recipe, batch, &members, &run_target(None));
     assert_eq!((count, job.metadata.name.as_deref()), (2, Some(batch)));
-    let told = pod_of(&job).metadata.unwrap().annotations.unwrap();
-    assert!(told[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))), "{}", told[names::BATCH]);
+    let pod_annotations = pod_of(&job).metadata.unwrap().annotations.unwrap();
+    assert!(
+        pod_annotations[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))),
+        "{}",
+        pod_annotations[names::BATCH]
+    );
     let kept = Job::from(&job);
     assert_eq!(kept.run_labels.operation, "delete");
     let shown = kept.as_seen_by(1, &[], false).unwrap();
@@ -122,7 +126,7 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     let other = members[1].0.job_name("delete-batch-1123456789abcdef");
     let alone = job::name(Operation::Delete, &id(1), 1, "uid");
     assert!(shown.name.name != other && shown.name.name != alone, "the result of one member is not that of another");
-    let lists = told.values().filter_map(|text| batch::read(text).ok()).flatten();
+    let lists = pod_annotations.values().filter_map(|text| batch::read(text).ok()).flatten();
     assert!(lists.map(|line| line["OPERATION"].clone()).eq(["delete", "delete"]));
 }
 

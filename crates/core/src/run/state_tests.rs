@@ -47,9 +47,9 @@ fn the_end_of_the_image_counts_before_the_phase_of_the_pod() {
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&done], &[]), RunState::Succeeded);
     let failed_early = Pod { terminated: Some(ended(75, "server  is\nbusy")), ..pod("Running") };
-    let (message, kind, settled) = failed(state(Some(&job()), &[&failed_early], &[]));
+    let (message, kind, pods_ended) = failed(state(Some(&job()), &[&failed_early], &[]));
     assert_eq!(message, "ExitCode: exit code 75: try again later: server is busy");
-    assert_eq!((kind, settled), (Failure::Retry, false));
+    assert_eq!((kind, pods_ended), (Failure::Retry, false));
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn exit_codes_decide_about_retries() {
     for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoCapacity), (78, Failure::Never)]
     {
         let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
-        let (_, kind, settled) = failed(state(Some(&job()), &[&pod], &[]));
-        assert_eq!((kind, settled), (expected, true), "code {code}");
+        let (_, kind, pods_ended) = failed(state(Some(&job()), &[&pod], &[]));
+        assert_eq!((kind, pods_ended), (expected, true), "code {code}");
     }
 }
 
@@ -103,35 +103,35 @@ fn the_end_of_a_sidecar_is_not_the_end_of_the_image() {
 fn a_deadline_names_what_kept_the_pod_from_starting() {
     let late =
         Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
-    let (output, _, settled) = failed(state(
+    let (message, _, pods_ended) = failed(state(
         Some(&late),
         &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
         &[],
     ));
-    assert!(output.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{output}");
-    assert!(!settled, "its pod may still start");
-    let (output, kind, _) = failed(state(
+    assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
+    assert!(!pods_ended, "its pod may still start");
+    let (message, kind, _) = failed(state(
         Some(&late),
         &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
         &[],
     ));
-    assert!(output.contains("waiting for server"), "{output}");
+    assert!(message.contains("waiting for server"), "{message}");
     assert_eq!(kind, Failure::Retry);
 }
 
 #[test]
 fn the_name_of_a_pod_that_was_never_created_is_not_in_the_message() {
     let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
-    let told = |message: &str| {
+    let shown = |message: &str| {
         let refused =
             WarningEvent { object_uid: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
         let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
         cause.message
     };
-    let first = told(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
-    assert_eq!(first, told(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
+    let first = shown(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
+    assert_eq!(first, shown(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
     assert!(first.ends_with(r#"pods "provision-1" is forbidden: exceeded quota"#), "{first}");
-    let account = told(
+    let account = shown(
         r#"pods "provision-1-" is forbidden: error looking up service account admin/foo: serviceaccount "foo" not found"#,
     );
     assert!(
@@ -139,7 +139,7 @@ fn the_name_of_a_pod_that_was_never_created_is_not_in_the_message() {
         "{account}"
     );
     for other in ["provision-1-controller is away", "no room for provision-1-", "none of provision-1"] {
-        assert!(told(other).ends_with(other), "{other}");
+        assert!(shown(other).ends_with(other), "{other}");
     }
 }
 

@@ -59,8 +59,8 @@ impl World {
         let Process { request, storage_key, .. } = process;
         let on = |node: &str| if storage_key.1.is_empty() { String::new() } else { node.to_owned() };
         let (from, there) = match (&request.clone_of, &request.snapshot) {
-            (Some(original), _) => {
-                let from = (original.id.clone(), on(&original.node));
+            (Some(source), _) => {
+                let from = (source.id.clone(), on(&source.node));
                 let there = self.backend.contains(&from);
                 (from, there)
             }

@@ -37,7 +37,7 @@ struct Work {
     kubelet: Client,
     image: Client,
     /// Whether pods wait before they do anything.
-    held: watch::Sender<bool>,
+    paused: watch::Sender<bool>,
     /// The number of claims whose pods wait.
     waiting: AtomicUsize,
 }
@@ -58,15 +58,15 @@ impl Node {
         let kubelet = client(audit::NODE).await?;
         let heard = cluster::SimulatedNode::start(kubelet.clone(), NAME, &[]).await?;
         let image = client(audit::IMAGE).await?;
-        let work = Work { kubelet, image, held: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
+        let work = Work { kubelet, image, paused: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
         let work = Arc::new(work);
         let following = tokio::spawn(follow(work.clone(), namespace.to_owned()));
         Ok(Node { following, work, _heard: heard })
     }
 
     /// Pauses or resumes the node: while it is paused, pods begin and wait.
-    pub fn pause(&self, held: bool) {
-        self.work.held.send_replace(held);
+    pub fn pause(&self, paused: bool) {
+        self.work.paused.send_replace(paused);
     }
 
     /// Returns the number of claims whose pods wait.
@@ -126,7 +126,7 @@ impl Work {
     /// Waits while the node is paused.
     async fn wait(&self, claims: usize) -> Result<()> {
         self.waiting.fetch_add(claims, Ordering::Relaxed);
-        self.held.subscribe().wait_for(|held| !held).await?;
+        self.paused.subscribe().wait_for(|paused| !paused).await?;
         self.waiting.fetch_sub(claims, Ordering::Relaxed);
         Ok(())
     }

@@ -193,7 +193,7 @@ async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<B
 async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: usize) -> Result<InFlight> {
     let orchestrator = plane.orchestrator(program).await?;
     node.pause(true);
-    let held = async {
+    let release = async {
         let began = Instant::now();
         while node.waiting() < size {
             let waiting = node.waiting();
@@ -205,7 +205,7 @@ async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: u
         node.pause(false);
         peak
     };
-    let (peak, _) = tokio::try_join!(held, plane.burst(how, size))?;
+    let (peak, _) = tokio::try_join!(release, plane.burst(how, size))?;
     plane.no_runs(size).await?;
     let bound = orchestrator.process.peak_memory()?;
     plane.clear(size).await?;

@@ -33,7 +33,7 @@ impl Cluster {
         self
     }
 
-    fn kept_claim(self, uid: &str, finalizer: &str) -> Self {
+    fn protected_claim(self, uid: &str, finalizer: &str) -> Self {
         self.claim(json!({ "metadata": { "name": uid, "uid": uid, "finalizers": [finalizer] } }))
     }
 }
@@ -52,7 +52,7 @@ fn healthy_snapshots_are_no_findings() {
     Cluster::new().snapshot(terminating.clone()).content(terminating).clean();
     let making = Cluster::new().snapshot(with_finalizer).content(not_ready());
     making
-        .kept_claim("source", &names::source_finalizer(SNAPSHOT))
+        .protected_claim("source", &names::source_finalizer(SNAPSHOT))
         .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
         .clean();
     // The contents belong to another orchestrator, are too young, or are not bound yet.
@@ -110,14 +110,14 @@ fn runs_without_a_content_are_orphans() {
 #[test]
 fn unneeded_finalizers_are_findings() {
     let source = names::source_finalizer(SNAPSHOT);
-    let gone = Cluster::new().kept_claim("source", &source);
+    let gone = Cluster::new().protected_claim("source", &source);
     gone.finds(FindingKind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
-    let ready = Cluster::new().snapshot(json!({})).content(json!({})).kept_claim("source", &source);
+    let ready = Cluster::new().snapshot(json!({})).content(json!({})).protected_claim("source", &source);
     ready.finds(FindingKind::FinalizerLeft, "is ready", false);
     let copy = names::clone_finalizer(UID);
-    Cluster::new().kept_claim("original", &copy).finds(FindingKind::FinalizerLeft, "does not exist", false);
+    Cluster::new().protected_claim("original", &copy).finds(FindingKind::FinalizerLeft, "does not exist", false);
     let volume = |volume: &mut Volume| volume.finalizers.clear();
-    let copied = Cluster::new().bound().volume(volume).kept_claim("original", &copy);
+    let copied = Cluster::new().bound().volume(volume).protected_claim("original", &copy);
     copied.finds(FindingKind::FinalizerLeft, "claim team/data, which was made from it, is bound", false);
     let read = json!({ "metadata": { "finalizers": [copy] } });
     let read = Cluster::new().snapshot(json!({})).content(read);
@@ -133,13 +133,13 @@ fn unneeded_finalizers_are_findings() {
     Cluster::new()
         .claim(in_progress)
         .job("provision", |_| ())
-        .kept_claim("original", &names::clone_finalizer(UID))
+        .protected_claim("original", &names::clone_finalizer(UID))
         .clean();
     // The sweep does not check finalizers. Finalizers of others are no findings.
     let mut shallow = gone;
     shallow.0.deep = false;
     shallow.clean();
-    Cluster::new().kept_claim("theirs", "other.example/in-use").clean();
+    Cluster::new().protected_claim("theirs", "other.example/in-use").clean();
 }
 
 #[test]
