@@ -23,7 +23,7 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     let registry = state.root.join("registry");
     let cni = state.root.join("cni");
     network.write_cni(&cni, &state.root.join("cni-addresses"), &state.name)?;
-    // Pulls fail at once; they would otherwise wait for name servers, on which no test may depend.
+    // Pulls fail at once instead of waiting for name servers that no test may depend on.
     fs::create_dir_all(registry.join("_default"))?;
     write(
         &registry.join("_default/hosts.toml"),
@@ -74,7 +74,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
 }
 
-/// Imports the images of an archive to the node.
+/// Brings the images of an archive to the node.
 pub(crate) fn import_image(state: &State, archive: &Path) -> Result<()> {
     fs::metadata(archive).with_context(|| format!("read the image archive {}", archive.display()))?;
     let (socket, archive) = (state.containerd_socket(), archive.display().to_string());

@@ -16,7 +16,7 @@ pub struct Trace {
     pub lines: Vec<String>,
     /// How often each event happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// The steps that the orchestrator decided on, as `claim Stamp`.
+    /// Steps that the orchestrator decided for, as `claim Stamp`.
     pub steps: BTreeSet<String>,
     /// The time of the next lines.
     pub millis: u64,
@@ -63,14 +63,14 @@ pub fn line(text: impl FnOnce() -> String) {
     }
 }
 
-/// Writes down the orchestrator's log. There is one for the whole process; each thread has its own trace.
+/// Writes down what the orchestrator says. One for the whole process; each thread has its own trace.
 #[derive(Debug)]
 pub struct Listener;
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let by_orchestrator = metadata.target().starts_with("flex_provisioner");
-        by_orchestrator && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
+        let ours = metadata.target().starts_with("flex_provisioner");
+        ours && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
     }
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing::subscriber::Interest {
@@ -91,14 +91,14 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
-        event.record(&mut fields);
-        if !fields.step.is_empty() {
-            let step = format!("{} {}", fields.kind, fields.step);
+        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
+        event.record(&mut said);
+        if !said.step.is_empty() {
+            let step = format!("{} {}", said.kind, said.step);
             TRACE.with(|trace| trace.borrow_mut().steps.insert(step));
         }
-        if fields.on {
-            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), fields.text));
+        if said.on {
+            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), said.text));
         }
     }
 }
@@ -107,14 +107,14 @@ fn is_decision(metadata: &Metadata<'_>) -> bool {
     metadata.fields().field("step").is_some()
 }
 
-struct Fields {
+struct Said {
     on: bool,
     text: String,
     step: String,
     kind: &'static str,
 }
 
-impl Visit for Fields {
+impl Visit for Said {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "step" => {
@@ -135,14 +135,14 @@ impl Visit for Fields {
     }
 }
 
-/// Returns the name of a step: that of its variant, and that of the inner variant for the steps of a volume's size.
+/// What a step is called: the name of its variant, and of the one within for those of a volume's size.
 pub fn first_words(step: &dyn fmt::Debug) -> String {
     let mut word = Word(String::new());
     let _ = write!(word, "{step:?}");
     word.0
 }
 
-/// The first word of a formatted value; the rest is not even formatted.
+/// The first word of what is written; the rest is not even formatted.
 struct Word(String);
 
 impl Write for Word {

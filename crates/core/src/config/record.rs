@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checked_config_is_recorded_unchanged() {
+    fn what_was_checked_is_remembered_as_it_is() {
         let (one, other) = (record("one"), record("other"));
         let first = one.checked().unwrap();
         assert!(Arc::ptr_eq(&first, &one.clone().checked().unwrap()));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_bounded() {
+    fn no_more_is_remembered_than_there_is_room_for() {
         for number in 0..=REMEMBERED {
             record(&number.to_string()).checked().unwrap();
         }
