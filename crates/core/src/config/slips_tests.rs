@@ -53,7 +53,7 @@ fn a_misspelt_plugin_name_gets_a_suggestion() {
 }
 
 #[test]
-fn a_parameter_with_a_name_of_its_own_gets_no_suggestion() {
+fn a_parameter_of_its_own_name_is_left_alone() {
     for name in [
         "server",
         "export",
@@ -84,7 +84,7 @@ fn a_parameter_with_a_name_of_its_own_gets_no_suggestion() {
 }
 
 #[test]
-fn no_key_is_taken_for_a_misspelt_one() {
+fn no_key_is_near_itself_or_a_slip_for_another() {
     for key in keys::ALL.iter().map(|key| key.name) {
         assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
     }
@@ -100,8 +100,8 @@ fn separators_and_case_are_an_error_and_reported_once() {
 }
 
 #[test]
-fn other_spellings_of_the_class_label_are_found() {
-    let message = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
+fn the_label_of_the_class_is_known_by_other_spellings() {
+    let said = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
         let (labels, annotations) = (Some(map(labels)), Some(map(annotations)));
         let found = in_labels(&ObjectMeta { labels, annotations, ..ObjectMeta::default() });
         found.iter().map(Problem::to_string).collect::<Vec<_>>()
@@ -109,24 +109,20 @@ fn other_spellings_of_the_class_label_are_found() {
     for label in
         ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
     {
-        let messages = message(&[("type", "provisioner-config"), (label, "silver")], &[]);
+        let messages = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
         let texts = format!("its label `{label}` has no effect; the label that names the class is `storage-class`");
         assert_eq!(messages, [texts]);
     }
     for label in ["app", "team", "storage", "class", "type"] {
-        assert_eq!(message(&[(label, "silver")], &[]), [""; 0], "{label}");
+        assert_eq!(said(&[(label, "silver")], &[]), [""; 0], "{label}");
     }
-    assert_eq!(
-        message(&[("storage-class", "silver"), ("storageclass", "gold")], &[]),
-        [""; 0],
-        "one right label is enough"
-    );
-    let messages = message(&[], &[("storage-class", "silver"), ("team", "a")]);
+    assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
+    let messages = said(&[], &[("storage-class", "silver"), ("team", "a")]);
     assert!(messages.len() == 1 && messages[0].starts_with("its annotation `storage-class`"), "{messages:?}");
-    let messages = message(&[("storage-class", "")], &[]);
+    let messages = said(&[("storage-class", "")], &[]);
     assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
     for class in ["Silver", "my_class"] {
-        let messages = message(&[("storage-class", class)], &[]);
+        let messages = said(&[("storage-class", class)], &[]);
         assert!(messages.len() == 1 && messages[0].contains("names an impossible class"), "{messages:?}");
     }
 }
@@ -213,7 +209,7 @@ fn an_image_without_any_access_to_the_api_is_reported() {
 }
 
 #[test]
-fn a_config_without_its_label_is_found_and_foreign_config_maps_are_left_alone() {
+fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
     let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
         let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
         let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };
