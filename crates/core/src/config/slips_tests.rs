@@ -95,7 +95,7 @@ fn no_key_is_near_itself_or_a_slip_for_another() {
 }
 
 #[test]
-fn separators_and_case_are_an_error_and_reported_once() {
+fn separators_and_case_are_an_error_and_not_told_twice() {
     assert_eq!(in_data(&map(&[("nodeSelector", "a"), ("time_out", "x"), ("timeout", "5m")])), []);
 }
 
@@ -128,7 +128,7 @@ fn the_label_of_the_class_is_known_by_other_spellings() {
 }
 
 #[test]
-fn white_space_around_a_parameter_is_reported_and_lines_of_text_are_not() {
+fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
     for (value, says) in [
         ("a\r", "carriage return"),
         ("a\r\nb\r\n", "carriage return"),
