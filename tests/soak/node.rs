@@ -19,7 +19,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::answered;
+use crate::until_answered;
 use crate::dice::Dice;
 
 /// The course of a run.
@@ -319,7 +319,7 @@ async fn forever() {
 
 /// Repeats a request while the API server is busy; its object may be gone.
 async fn patiently<F: Future<Output = Result<(), kube::Error>>>(request: impl Fn() -> F) {
-    answered(|| {
+    until_answered(|| {
         request().map(|answer| match answer {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             other => other,
