@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_that_comes_byte_by_byte_has_no_longer() {
+    async fn a_slow_header_has_no_longer_timeout() {
         let limits = Limits { header: Duration::from_millis(300), ..LIMITS };
         let address = started(limits).await;
         let mut stream = began(address, "GET /metrics HTTP/1.1\r\nX: ").await;
         let start = Instant::now();
         while stream.write_all(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(start.elapsed() < limits.connection / 2, "it is still open");
+            assert!(start.elapsed() < limits.connection / 2, "the connection is still open");
         }
     }
 
@@ -194,12 +194,12 @@ mod tests {
         // The sockets in between buffer some bytes.
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {
             sent += 4096;
-            assert!(sent < 64 << 20, "it takes everything");
+            assert!(sent < 64 << 20, "the server accepts everything");
         }
     }
 
     #[tokio::test]
-    async fn while_six_hundred_hold_their_connections_a_scrape_is_answered() {
+    async fn a_scrape_is_answered_while_six_hundred_connections_stay_open() {
         let limits = Limits { header: Duration::from_secs(3600), connection: Duration::from_secs(3600), ..LIMITS };
         let address = started(limits).await;
         let mut held = Vec::new();
@@ -216,6 +216,6 @@ mod tests {
             open += usize::from(read.is_err());
         }
         assert!(open < limits.connections + 1, "{open} are open");
-        assert!(open > limits.connections / 2, "{open} are open: too few were let in");
+        assert!(open > limits.connections / 2, "{open} are open: too few were accepted");
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::capacity::CapacityRecord;
 
-    /// The names of the labels of a line such as `name{a="x",b="y"} 1`.
+    /// Returns the names of the labels of a line such as `name{a="x",b="y"} 1`.
     fn labels(line: &str) -> Vec<&str> {
         let labels = line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map_or("", |(labels, _)| labels);
         labels.split("=\"").filter_map(|part| part.rsplit(['"', ',']).next()).filter(|name| !name.is_empty()).collect()
@@ -268,14 +268,14 @@ mod tests {
                 _ => spec.exposed(),
             };
             let is_of = |line: &&str| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(['{', ' ']));
-            let line = text.lines().find(is_of).unwrap_or_else(|| panic!("nothing counts {name}: {text}"));
+            let line = text.lines().find(is_of).unwrap_or_else(|| panic!("no line counts {name}: {text}"));
             assert_eq!(labels(line), spec.labels, "{line}");
             assert!(text.contains(&format!("# TYPE {} {}\n", spec.name, spec.kind)), "{name}: {text}");
         }
     }
 
     #[test]
-    fn room_is_that_of_the_last_look() {
+    fn capacity_metrics_show_the_published_capacity() {
         let metrics = Metrics::default();
         let published = |class: &str, node: &str, bytes: u64, asked: bool| Published {
             class: class.into(),

@@ -14,7 +14,7 @@ struct Answer {
     err: String,
 }
 
-/// Runs the program in the folder of the project, without an environment that could change its mind.
+/// Runs the program in the project's directory, without environment variables that could change its output.
 fn run(args: &[&str]) -> Answer {
     let output = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
         .args(args)
@@ -22,7 +22,7 @@ fn run(args: &[&str]) -> Answer {
         .env_clear()
         .output()
         .expect("the program can be started");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Answer { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
@@ -32,7 +32,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
 }
 
-/// A file of its own, from the seed's example with its slips repaired and these lines changed.
+/// Writes a file of its own: the first example with its slips repaired and these lines changed.
 fn edited(folder: &tempfile::TempDir, name: &str, edit: impl Fn(String) -> String) -> PathBuf {
     let text = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(SILVER)).unwrap();
     let path = folder.path().join(name);
@@ -41,7 +41,7 @@ fn edited(folder: &tempfile::TempDir, name: &str, edit: impl Fn(String) -> Strin
 }
 
 #[test]
-fn a_command_whose_reader_leaves_ends_without_a_word() {
+fn a_command_whose_output_is_closed_ends_silently() {
     for args in [
         vec!["validate", SILVER],
         vec!["validate", "--output", "json", SILVER],
@@ -53,23 +53,23 @@ fn a_command_whose_reader_leaves_ends_without_a_word() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"));
         command.args(&args).current_dir(env!("CARGO_MANIFEST_DIR")).env_clear().stdout(writer);
         let output = command.output().expect("the program can be started");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((said.as_str(), output.status.code()), ("", Some(141)), "{args:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((message.as_str(), output.status.code()), ("", Some(141)), "{args:?}");
     }
 }
 
 #[test]
-fn the_slips_of_the_original_example_are_told_at_their_lines() {
+fn the_slips_of_the_first_example_are_reported_with_their_lines() {
     let answer = run(&["validate", "tests/cli/seed.yaml"]);
-    let said = |line: u32, key: &str, value: &str| {
+    let message = |line: u32, key: &str, value: &str| {
         format!(
             "tests/cli/seed.yaml:{line}: error: {key}: has no space after the colon, so YAML does not see a key here; write `{key}: {value}`\n"
         )
     };
     let expected = [
-        said(12, "service-token", "23092390532lksf90kwelklfw"),
-        said(13, "use-nfs-server", "10.10.2.4"),
-        said(14, "zone", "west"),
+        message(12, "service-token", "23092390532lksf90kwelklfw"),
+        message(13, "use-nfs-server", "10.10.2.4"),
+        message(14, "zone", "west"),
         "0 provisioner configs checked: 3 errors, 0 warnings\n".to_owned(),
     ];
     assert_eq!((answer.out, answer.err.as_str(), answer.code), (expected.concat(), "", Some(1)));
@@ -85,7 +85,7 @@ fn the_example_with_its_spaces_is_valid() {
 }
 
 #[test]
-fn the_example_differs_from_the_original_in_its_spaces_only() {
+fn the_valid_example_differs_from_the_first_one_only_in_spaces() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let lines = |file: &str| -> Vec<String> {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
@@ -97,7 +97,7 @@ fn the_example_differs_from_the_original_in_its_spaces_only() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once_with_its_line() {
+fn all_errors_are_reported_at_once_with_their_lines() {
     let answer = json(&["validate", "-o", "json", "--config-namespace", "admin", "tests/cli/broken.yaml"]);
     let mut found: Vec<(u64, &str, &str)> = Vec::new();
     for finding in answer["findings"].as_array().unwrap().iter().filter(|f| f["file"] == "tests/cli/broken.yaml") {
@@ -131,14 +131,14 @@ fn all_configs_of_the_project_are_valid() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn a_missing_file_is_reported() {
     let answer = run(&["validate", "tests/cli/absent.yaml"]);
     assert_eq!((answer.code, answer.out.as_str()), (Some(1), ""));
     assert!(answer.err.starts_with("flex-provisioner: tests/cli/absent.yaml cannot be read: "), "{}", answer.err);
 }
 
 #[test]
-fn another_plugin_name_can_be_asked_for() {
+fn another_plugin_name_can_be_given() {
     let answer = run(&["validate", "--plugin-name", "example.com/other", SILVER]);
     assert!(answer.out.contains("is meant for another plugin than example.com/other"), "{}", answer.out);
     let refused = run(&["validate", "--provisioner-name", "kubernetes.io/nfs", SILVER]);

@@ -1,4 +1,4 @@
-//! Statuses of pods and Jobs, exit codes, last words.
+//! Statuses of pods and Jobs, exit codes, termination messages.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::run::check(data));

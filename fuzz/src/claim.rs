@@ -22,17 +22,17 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
-use crate::world::{UID, check_request_size, identity, recipe, sound};
+use crate::world::{UID, check_job, check_request_size, identity, recipe};
 
-/// As many nodes as are ever noted, and one more.
+/// One node more than the most that are noted.
 static ANNOTATION_BYTES: LazyLock<String> =
     LazyLock::new(|| (0..=100).map(|n| format!("n{n}.{}", "x".repeat(240))).collect::<Vec<_>>().join(","));
 
 const NOW: i64 = 1_800_000_000;
-/// What the orchestrator writes into one annotation of a claim.
+/// The limit of one annotation that the orchestrator writes on a claim.
 const ANNOTATION: usize = 32 * 1024;
 
-/// Recipes that differ in what they let through.
+/// Recipes with different limits.
 static RECIPES: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
     let large = "a".repeat(60_000);
     let keys: [&[(&str, &str)]; 4] = [
@@ -44,12 +44,12 @@ static RECIPES: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
     keys.iter().map(|keys| Arc::new(recipe(keys))).collect()
 });
 
-/// A claim as JSON, or one that is drawn; then the state around it.
+/// Reads a claim from JSON, or draws one; then draws the state around it.
 pub fn check(data: &[u8]) {
     let draw = &mut Draw::new(data);
     let claim = match serde_json::from_slice(data) {
         Ok(claim) => claim,
-        Err(_) => serde_json::from_value(drawn(draw)).expect("it is a claim"),
+        Err(_) => serde_json::from_value(drawn(draw)).expect("the value is a claim"),
     };
     lives(claim, draw);
 }
@@ -126,10 +126,10 @@ fn run(draw: &mut Draw<'_>) -> RunState {
     }
 }
 
-/// A few steps in the life of a claim, each as decided.
+/// Plays a few steps of a claim's life, each as decided.
 fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     let mut claim = Claim::from(&claim);
-    // Made by the API server, which checks them.
+    // The API server makes and checks these.
     claim.uid = UID.into();
     claim.name = flex_provisioner::object::ObjectName::new("team", "data");
     let recipe = draw.pick(&[0, 1, 2, 3]);
@@ -158,11 +158,11 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation, batch: None });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
-    let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
+    let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
-    let nodes = seen.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
+    let nodes = tried.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());
-    let node_choice = NodeChoice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
+    let node_choice = NodeChoice { next: tried.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
         let state = run(draw);
         let observed = Observed {
@@ -198,15 +198,15 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             missed_batch: draw.below(8) == 7,
         };
         let decision = decide(&observed, NOW);
-        check_said(&decision);
-        acts(&mut claim, &recipe, decision.step);
+        check_event(&decision);
+        apply(&mut claim, &recipe, decision.step);
     }
 }
 
-fn check_said(decision: &Decision) {
-    if let Some(tell) = &decision.event {
-        assert!(!tell.message.is_empty() && tell.reason.allows(tell.warning), "nothing is said: {decision:?}");
-        check_request_size(&event_note(&tell.message), 1024);
+fn check_event(decision: &Decision) {
+    if let Some(note) = &decision.event {
+        assert!(!note.message.is_empty() && note.reason.allows(note.warning), "the event is not allowed: {decision:?}");
+        check_request_size(&event_note(&note.message), 1024);
     }
 }
 
@@ -215,8 +215,8 @@ fn noted(nodes: &[String]) {
     assert!(bytes <= ANNOTATION, "{} nodes are noted in {bytes} bytes", nodes.len());
 }
 
-/// What the orchestrator would write.
-fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
+/// Writes as the orchestrator would.
+fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
     match step {
         Step::Stamp { attempt, nodes, volume_generation } => {
             noted(&nodes);
@@ -228,7 +228,7 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
             claim.nodes = nodes;
         }
         Step::StartRun => {
-            let stamp = claim.own_stamp().expect("it is stamped").clone();
+            let stamp = claim.own_stamp().expect("the claim is stamped").clone();
             runs(claim, recipe, Operation::Provision, stamp.attempt, stamp.ts, claim.selected_node.clone(), "");
         }
         Step::StartDelete { attempt, node, .. } => {
@@ -271,5 +271,5 @@ fn runs(
         scope: scope.to_owned(),
         ..RunTarget::default()
     };
-    sound(&job(recipe, &request, &location), recipe, &request);
+    check_job(&job(recipe, &request, &location), recipe, &request);
 }

@@ -17,14 +17,14 @@ use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};
-use crate::world::{UID, check_request_size, identity, reads_back, sound};
+use crate::world::{UID, check_job, check_request_size, identity, reads_back};
 
-/// The longest verdict on a ConfigMap.
+/// The limit of a verdict on a ConfigMap.
 const VERDICT: usize = 20 * 1024;
-/// The provenance leaves room on a volume for the annotations of its image.
+/// The limit of a provenance, which leaves space on a volume for the annotations of its image.
 const PROVENANCE: usize = 164 * 1024;
 
-/// Values that make sense somewhere.
+/// Values that are valid for some key.
 const VALUES: &[(&str, &[&str])] = &[
     ("plugin-name", &["kubernetes.io/flex-provisioner"]),
     ("image", &["registry.example/image:1", "a", "a@sha256:0"]),
@@ -68,7 +68,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("nodeSelector", &["a"]),
 ];
 
-/// A file as an admin writes it, or keys and values of all kinds.
+/// Reads a file as an admin writes it, or draws keys and values of all kinds.
 pub fn check(data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(text) if text.starts_with("apiVersion") => file(text),
@@ -87,7 +87,7 @@ fn file(text: &str) {
     for document in documents {
         if let Document::Config(map, keys) = document {
             for key in map.data.iter().flat_map(BTreeMap::keys) {
-                assert!((1..=lines).contains(&keys.of(key)), "{key:?} stands in line {}", keys.of(key));
+                assert!((1..=lines).contains(&keys.of(key)), "{key:?} is in line {}", keys.of(key));
             }
             let config = Config::from(&*map);
             serves(&Config { name: ObjectName::new("admin", "silver"), class: Some("silver".into()), ..config }, None);
@@ -133,7 +133,7 @@ fn pair(draw: &mut Draw<'_>, data: &mut BTreeMap<String, String>) {
     data.insert(key, draw.text_or(values));
 }
 
-/// Checks a config as the orchestrator does, and renders the Job of a claim where it serves.
+/// Checks a config as the orchestrator does, and renders the Job of a claim if the config serves its class.
 fn serves(config: &Config, object: Option<&ClassObject>) {
     let identity = identity();
     let table = classes(&identity, [config], object, &BTreeMap::new(), &ExternalProvisioners::none());
@@ -153,29 +153,29 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
     match &class.recipe {
         Ok(recipe) => {
             assert!(verdict.problems.is_empty(), "{:?}", verdict.problems);
-            kept(recipe);
+            check_record(recipe);
             renders(recipe);
         }
         Err(why) => {
-            assert!(!verdict.problems.is_empty() || object.is_some(), "no reason is told");
+            assert!(!verdict.problems.is_empty() || object.is_some(), "the verdict has no reason");
             check_request_size(&event_note(why), 1024);
         }
     }
 }
 
-/// A recipe is what its record says, and fits on a volume.
-fn kept(recipe: &Recipe) {
+/// Checks that a recipe equals its record, and fits on a volume.
+fn check_record(recipe: &Recipe) {
     let text = json!(recipe.record).to_string();
     let record: flex_provisioner::config::record::EffectiveConfig =
-        serde_json::from_str(&text).expect("it was written");
+        serde_json::from_str(&text).expect("the record was written");
     assert_eq!(record.recipe().as_ref(), Ok(recipe));
     assert_eq!(record.version(), recipe.version());
-    assert!(!text.contains("service-token"), "the token is kept");
+    assert!(!text.contains("service-token"), "the token is recorded");
     let provenance = json!(Provenance { record, node: "n".repeat(253) }).to_string();
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 
-/// The largest claim that is let through, in every respect.
+/// Renders the Job of the largest admitted claim, in every respect.
 fn renders(recipe: &Recipe) {
     let claim = json!({
         "metadata": {
@@ -188,16 +188,16 @@ fn renders(recipe: &Recipe) {
         },
     });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
-        serde_json::from_value(claim).expect("it is a claim");
+        serde_json::from_value(claim).expect("the value is a claim");
     let node = "node-1".to_owned();
     let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
     let location = RunTarget { namespace: recipe.config.namespace.clone(), node: Some(node), ..RunTarget::default() };
     let job = job(recipe, &request, &location);
-    // What the admin writes elsewhere than in parameters is meant to have an effect.
+    // Admins mean text elsewhere than in parameters to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";
     if recipe.record.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
-        sound(&job, recipe, &request);
+        check_job(&job, recipe, &request);
     }
     reads_back(&job);
 }

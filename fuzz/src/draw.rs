@@ -1,12 +1,12 @@
-//! From the fuzzer's bytes to values that a hostile writer could choose.
+//! Draws values that a hostile writer could choose from the fuzzer's bytes.
 
 use arbitrary::Unstructured;
 
-/// Stands in every text of a user. Where it turns up, that text has got to. No object's name and no value
-/// that is allowed to have an effect can contain it.
+/// The marker in every text of a user: it shows where such a text arrives. No object's name and no value that may have
+/// an effect can contain it.
 pub const MARKER: &str = "QzMARKzQ";
 
-/// Texts that mean something to somebody.
+/// Texts with a special meaning for some program.
 const NASTY: &[&str] = &[
     "\n",
     "\0",
@@ -59,27 +59,27 @@ const NASTY: &[&str] = &[
     " ",
 ];
 
-/// A source of values. It never runs dry: after its end everything is the first choice, and short.
+/// A source of values. It never ends: after the fuzzer's bytes each value is the first choice, and short.
 #[derive(Debug)]
 pub struct Draw<'a>(Unstructured<'a>);
 
 impl<'a> Draw<'a> {
-    /// From the fuzzer's bytes.
+    /// Starts with the fuzzer's bytes.
     pub fn new(data: &'a [u8]) -> Self {
         Self(Unstructured::new(data))
     }
 
-    /// A number below another.
+    /// Draws a number below another.
     pub fn below(&mut self, most: usize) -> usize {
         self.0.int_in_range(0..=most.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// Whether; not, at the end.
+    /// Draws a boolean; false after the end.
     pub fn chance(&mut self) -> bool {
         self.below(2) == 1
     }
 
-    /// Any number.
+    /// Draws any number.
     pub fn number(&mut self) -> i64 {
         match self.below(6) {
             0 => 0,
@@ -91,12 +91,12 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// One of these.
+    /// Draws one of these values.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// A text of a user's choice, with the marker more often than not.
+    /// Draws a text of a user's choice, with the marker more often than not.
     pub fn text(&mut self) -> String {
         match self.below(8) {
             0 => MARKER.to_owned(),
@@ -116,7 +116,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// One of these, or a text.
+    /// Draws one of these texts, or any text.
     pub fn text_or(&mut self, from: &[&str]) -> String {
         match self.below(4) {
             3 => self.text(),
@@ -124,7 +124,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Some texts.
+    /// Draws several texts.
     pub fn texts(&mut self, from: &[&str]) -> Vec<String> {
         let count = self.pick(&[1, 0, 2, 3, 300]);
         (0..count).map(|_| self.text_or(from)).collect()

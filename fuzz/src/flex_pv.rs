@@ -14,7 +14,7 @@ use flex_image_kit::flex_pv::made;
 use crate::draw::Draw;
 use crate::world::{UID, reads_back};
 
-/// What stands in the environment of a run.
+/// The environment of a run.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("OPERATION", "provision"),
     ("CLAIM_UUID", UID),
@@ -64,7 +64,7 @@ const FILES: &[&str] = &[
     "local: {path: /a}\nnodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [b]}]}]}}\n",
 ];
 
-/// YAML of `--from`, or all three drawn.
+/// Reads the YAML of `--from`, or draws all three inputs.
 pub fn check(data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(text) if text.starts_with("spec") || text.starts_with("metadata") || text.starts_with("nfs") => {
@@ -114,7 +114,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     };
     let volume = persistent_volume(&request, made);
     reads_back(&volume);
-    let (metadata, spec) = (&volume.metadata, volume.spec.as_ref().expect("it has a spec"));
+    let (metadata, spec) = (&volume.metadata, volume.spec.as_ref().expect("a volume has a spec"));
     assert_eq!(metadata.name.as_ref(), Some(&request.pv_name));
     assert_eq!(metadata.labels, Some([(names::LABEL_INSTANCE.to_owned(), request.instance.clone())].into()));
     let annotations = metadata.annotations.clone().unwrap_or_default();
@@ -125,8 +125,8 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     ] {
         assert_eq!(annotations.get(name), Some(value), "{name}");
     }
-    let held = metadata.finalizers.as_deref() == Some(&[names::VOLUME_FINALIZER.to_owned()]);
-    assert_eq!(held, request.reclaim_policy == "Delete", "{:?}", metadata.finalizers);
+    let has_finalizer = metadata.finalizers.as_deref() == Some(&[names::VOLUME_FINALIZER.to_owned()]);
+    assert_eq!(has_finalizer, request.reclaim_policy == "Delete", "{:?}", metadata.finalizers);
     assert_eq!(spec.claim_ref, Some(placeholder(&request)));
     assert_eq!(spec.persistent_volume_reclaim_policy.as_ref(), Some(&request.reclaim_policy));
     assert_eq!(spec.storage_class_name.as_ref(), Some(&request.storage_class));
@@ -135,7 +135,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
         (Some(&request.access_modes), Some(&request.volume_mode))
     );
     assert_eq!(spec.mount_options.clone().unwrap_or_default(), request.mount_options);
-    let size = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).expect("it has a size");
+    let size = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).expect("a volume has a size");
     assert!(flex_contract::quantity::bytes(&size.0).is_ok_and(|bytes| bytes >= request.size_bytes), "{size:?}");
     assert!(source_kind(spec).is_some(), "{spec:?}");
     let typed = !args.iter().any(|word| word == "--from" || word.starts_with("--from="));

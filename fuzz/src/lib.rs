@@ -14,7 +14,7 @@ pub mod template;
 pub mod volume;
 pub mod world;
 
-/// Panics where something does not hold.
+/// A check, which panics if a property does not hold.
 pub type Check = fn(&[u8]);
 
 /// All targets, by the names of their programs and of the folders of their corpora.

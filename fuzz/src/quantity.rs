@@ -3,7 +3,7 @@
 use flex_contract::quantity::{self, QuantityError};
 use num_bigint::BigUint;
 
-/// Any text: it is a size exactly where the grammar of Kubernetes says so, and its bytes are exact.
+/// Checks any text: it is a size exactly if the grammar of Kubernetes says so, and its bytes are exact.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let found = quantity::bytes(&text);
@@ -36,8 +36,8 @@ enum Exact {
     Bytes(BigUint),
 }
 
-/// The grammar: sign, digits with a point, and a unit or an exponent of at most ±60. Fractions have at
-/// most 18 digits that are not trailing zeros.
+/// Parses by the grammar: sign, digits with a point, and a unit or an exponent of at most ±60. Fractions have at most
+/// 18 digits that are not trailing zeros.
 fn exact(text: &str) -> Exact {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -62,15 +62,16 @@ fn exact(text: &str) -> Exact {
     if negative {
         return Exact::Negative;
     }
-    let power =
-        |base: u32, exponent: i64| BigUint::from(base).pow(u32::try_from(exponent.max(0)).expect("it is small"));
+    let power = |base: u32, exponent: i64| {
+        BigUint::from(base).pow(u32::try_from(exponent.max(0)).expect("the exponent is small"))
+    };
     let over = digits * power(2, two) * power(10, ten);
-    let under = power(10, -ten) * power(10, i64::try_from(fraction.len()).expect("it is small"));
+    let under = power(10, -ten) * power(10, i64::try_from(fraction.len()).expect("the length is small"));
     let bytes = (over + &under - 1u32) / under;
     if bytes > BigUint::from(u64::MAX >> 1) { Exact::TooLarge } else { Exact::Bytes(bytes) }
 }
 
-/// The powers of two and ten that a unit stands for.
+/// Returns the powers of two and ten of a unit.
 fn unit(suffix: &str) -> Option<(i64, i64)> {
     if let Some(location) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix) {
         return Some((10 * (location as i64 + 1), 0));

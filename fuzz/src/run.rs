@@ -1,4 +1,4 @@
-//! The data of nodes and images: statuses of pods and Jobs, exit codes, last words, warnings.
+//! The data of nodes and images: statuses of pods and Jobs, exit codes, termination messages, warnings.
 
 use flex_contract::exit::{self, Failure};
 use flex_provisioner::api::events::event_note;
@@ -36,7 +36,7 @@ const REASONS: &[&str] = &[
 const TIMES: &[&str] =
     &["2026-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-01-01T00:00:00Z"];
 
-/// The JSON of a pod, or a Job, pods and complaints of all kinds.
+/// Reads the JSON of a pod, or draws a Job, pods and warnings of all kinds.
 pub fn check(data: &[u8]) {
     let draw = &mut Draw::new(data);
     let (job, pods, warning_events) = match serde_json::from_slice::<core::v1::Pod>(data) {
@@ -52,13 +52,13 @@ pub fn check(data: &[u8]) {
         RunState::Stuck { cause, .. } => warning_event(cause),
         RunState::Succeeded => {
             let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));
-            assert!(job.as_ref().is_some_and(|job| job.complete) || done, "nobody said so");
+            assert!(job.as_ref().is_some_and(|job| job.complete) || done, "no Job or pod reported success");
         }
         RunState::Failed { cause, kind, pods_ended, .. } => {
             warning_event(cause);
-            let said =
+            let has_code =
                 pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::failure(end.code) == *kind);
-            assert!(*kind == Failure::Retry || said, "{kind:?} of no exit code");
+            assert!(*kind == Failure::Retry || has_code, "{kind:?} without an exit code");
             assert!(!pods_ended || pods.iter().all(Pod::is_over), "a process may still run");
         }
     }
@@ -95,7 +95,7 @@ fn job(draw: &mut Draw<'_>) -> Option<Job> {
             "annotations": { flex_contract::names::JOB_CLAIM: draw.text_or(&["team/data"]) } },
         "status": { "conditions": conditions },
     });
-    let job: batch::v1::Job = serde_json::from_value(job).expect("it is a Job");
+    let job: batch::v1::Job = serde_json::from_value(job).expect("the value is a Job");
     Some(Job::from(&job))
 }
 
@@ -128,7 +128,7 @@ fn pod(draw: &mut Draw<'_>) -> Pod {
     if draw.chance() {
         pod["metadata"]["deletionTimestamp"] = json!(draw.pick(TIMES));
     }
-    let pod: core::v1::Pod = serde_json::from_value(pod).expect("it is a pod");
+    let pod: core::v1::Pod = serde_json::from_value(pod).expect("the value is a pod");
     Pod::from(&pod)
 }
 

@@ -9,9 +9,9 @@ use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
-use crate::world::{UID, check_request_size, identity, reads_back, sound};
+use crate::world::{UID, check_job, check_request_size, identity, reads_back};
 
-/// Names that matter in a pod, so that random trees are sometimes pods.
+/// Field names of pods, so that random trees are sometimes pods.
 const FIELDS: &[&str] = &[
     "spec",
     "metadata",
@@ -79,7 +79,7 @@ const FIELDS: &[&str] = &[
     "namespace",
 ];
 
-/// Values that matter there.
+/// Values of such fields.
 const TEXTS: &[&str] = &[
     "provisioner",
     "flex-properties",
@@ -100,7 +100,7 @@ const TEXTS: &[&str] = &[
     "$(SIZE)",
 ];
 
-/// YAML as an admin writes it, or a tree that looks like a pod.
+/// Reads YAML as an admin writes it, or draws a tree that looks like a pod.
 pub fn check(data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(text) if text.starts_with("spec") || text.starts_with("metadata") => template(text),
@@ -164,7 +164,7 @@ fn template(text: &str) {
         "spec": { "storageClassName": "silver", "resources": { "requests": { "storage": "1Gi" } } },
     });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
-        serde_json::from_value(claim).expect("it is a claim");
+        serde_json::from_value(claim).expect("the value is a claim");
     for node in [None, Some("node-1".to_owned())] {
         let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), ..Attempt::default() };
         let request =
@@ -172,18 +172,22 @@ fn template(text: &str) {
         let location = RunTarget { namespace: "admin".into(), node: node.clone(), ..RunTarget::default() };
         let job = job(&recipe, &request, &location);
         if text.contains(crate::draw::MARKER) {
-            // The admin's own text is where the admin put it.
+            // The admin's own text is where the admin wrote it.
             reads_back(&job);
         } else {
-            sound(&job, &recipe, &request);
+            check_job(&job, &recipe, &request);
         }
-        stays(&job, &recipe, node.as_deref());
+        keeps_own_parts(&job, &recipe, node.as_deref());
     }
 }
 
-/// What no template can take from the orchestrator.
-fn stays(job: &k8s_openapi::api::batch::v1::Job, recipe: &flex_provisioner::config::Recipe, node: Option<&str>) {
-    let spec = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("it is there");
+/// Checks the parts of the pod that no template may change.
+fn keeps_own_parts(
+    job: &k8s_openapi::api::batch::v1::Job,
+    recipe: &flex_provisioner::config::Recipe,
+    node: Option<&str>,
+) {
+    let spec = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("the pod has a spec");
     let volumes: Vec<_> = spec.volumes.iter().flatten().filter(|volume| volume.name.starts_with("flex-")).collect();
     assert_eq!(volumes.iter().filter(|volume| volume.name == "flex-properties").count(), 1);
     for (n, secret) in recipe.secret_volume.iter().enumerate() {
@@ -202,7 +206,7 @@ fn stays(job: &k8s_openapi::api::batch::v1::Job, recipe: &flex_provisioner::conf
             affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
         });
         let terms = &required.expect("the node is required").node_selector_terms;
-        assert!(!terms.is_empty(), "no node at all would do");
+        assert!(!terms.is_empty(), "no node is allowed");
         for term in terms {
             let on_node = term
                 .match_fields

@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use crate::draw::Draw;
-use crate::world::{ANNOTATIONS, UID, check_request_size, identity, recipe, sound};
+use crate::world::{ANNOTATIONS, UID, check_job, check_request_size, identity, recipe};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -42,17 +42,17 @@ static RECIPES: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
     keys.iter().map(|keys| Arc::new(recipe(keys))).collect()
 });
 
-/// A volume as JSON, or one that is drawn.
+/// Reads a volume from JSON, or draws one.
 pub fn check(data: &[u8]) {
     let draw = &mut Draw::new(data);
     let volume: PersistentVolume = match serde_json::from_slice(data) {
         Ok(volume) => volume,
-        Err(_) => serde_json::from_value(drawn(draw)).expect("it is a volume"),
+        Err(_) => serde_json::from_value(drawn(draw)).expect("the value is a volume"),
     };
     let recipe = draw.pick(&[0, 1, 2, 3]);
     let recipe = RECIPES[recipe].clone();
-    meets(&volume, &recipe, draw);
-    goes(&volume, &recipe, draw);
+    with_claim(&volume, &recipe, draw);
+    without_claim(&volume, &recipe, draw);
 }
 
 fn source(draw: &mut Draw<'_>) -> (&'static str, Value) {
@@ -123,7 +123,7 @@ fn claim(recipe: &Recipe) -> Claim {
         "spec": { "storageClassName": "silver", "accessModes": ["ReadWriteOnce"],
             "resources": { "requests": { "storage": "1Gi" } } },
     });
-    let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("it is a claim");
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("the value is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
     claim.stamp =
@@ -132,8 +132,8 @@ fn claim(recipe: &Recipe) -> Claim {
     claim
 }
 
-/// The volume and a claim that waits for it.
-fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
+/// Decides about the volume with a claim that waits for it.
+fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let volume = Volume::from(object);
     let claim = claim(recipe);
     let labels: BTreeMap<String, String> = [("zone".to_owned(), draw.text_or(&["a", "1"]))].into();
@@ -186,22 +186,22 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         },
         NOW,
     );
-    if let Some(tell) = &decision.event {
-        check_request_size(&event_note(&tell.message), 1024);
+    if let Some(note) = &decision.event {
+        check_request_size(&event_note(&note.message), 1024);
     }
     match &decision.step {
         Step::Adopt { provenance, .. } => {
             assert!(mismatches.is_empty(), "{mismatches:?}");
-            assert_eq!(provenance.record, recipe.record, "the provenance is not the attempt's");
-            // What stands on it afterwards fits.
-            let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OURS.contains(&key.as_str()));
+            assert_eq!(provenance.record, recipe.record, "the provenance is not that of the attempt");
+            // The volume still fits after the adoption.
+            let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OWN.contains(&key.as_str()));
             let theirs: usize = theirs.map(|(key, value)| key.len() + value.len()).sum();
-            let ours = json!(provenance).to_string().len() + OURS.iter().map(|key| key.len() + 64).sum::<usize>();
-            assert!(theirs + ours <= ANNOTATIONS, "{theirs} and {ours} bytes of annotations");
+            let own = json!(provenance).to_string().len() + OWN.iter().map(|key| key.len() + 64).sum::<usize>();
+            assert!(theirs + own <= ANNOTATIONS, "{theirs} and {own} bytes of annotations");
         }
         Step::Bind { .. } => {
             assert!(mismatches.is_empty(), "{mismatches:?}");
-            assert!(volume.is_adopted(), "it was not adopted");
+            assert!(volume.is_adopted(), "the volume was not adopted");
         }
         Step::Quarantine { why, .. } => {
             assert!(!mismatches.is_empty());
@@ -212,8 +212,8 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     }
 }
 
-/// The annotations of a volume that are the orchestrator's, and written anew with its adoption.
-const OURS: &[&str] = &[
+/// The orchestrator's annotations on a volume, which its adoption writes again.
+const OWN: &[&str] = &[
     names::CLAIM_UUID,
     names::VOLUME_ID,
     names::PROVENANCE,
@@ -222,7 +222,7 @@ const OURS: &[&str] = &[
     names::QUARANTINE,
 ];
 
-/// What a volume must be to be bound, said once more.
+/// Checks again that a volume may be bound, independently of the product's code.
 fn fits(object: &PersistentVolume, recipe: &Recipe) {
     let json = json!(object);
     let spec = &json["spec"];
@@ -248,13 +248,13 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
     assert!(json["metadata"]["annotations"][names::CLAIM_UUID].as_str().is_none_or(|uuid| uuid == UID));
 }
 
-/// No Job is there, and maybe a pod of one.
+/// Returns runs without a Job, and maybe with a pod.
 fn no_runs<'a>(has_running_pods: bool) -> Runs<'a> {
     Runs { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
 }
 
-/// The volume after its claim is gone.
-fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
+/// Decides about the volume after its claim is gone.
+fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
     let provenance = Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into() };
     let forged = draw.chance();
@@ -264,14 +264,14 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         volume.provenance = Some(text);
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
-    assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that is believed");
+    assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
     let node_states = NodeStates([("node-1".to_owned(), NodeState::Ready)].into());
     let expansion =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
     let modification = modify::Observed {
         claim: None,
         recipe: known.clone(),
-        requested_attributes: Err("there is no such class".to_owned()),
+        requested_attributes: Err("the class does not exist".to_owned()),
         runs: no_runs(draw.chance()),
     };
     let observed = of_volume::Observed {
@@ -298,11 +298,11 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         modification,
     };
     let decision = of_volume::decide(&observed, NOW);
-    if let Some(tell) = &decision.event {
-        check_request_size(&event_note(&tell.message), 1024);
+    if let Some(note) = &decision.event {
+        check_request_size(&event_note(&note.message), 1024);
     }
     if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
-        assert!(volume.is_adopted(), "storage is deleted by what an image says");
+        assert!(volume.is_adopted(), "an image decides which storage is deleted");
         assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
         let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
@@ -316,6 +316,6 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             attributes: None,
             without_account: false,
         };
-        sound(&job(recipe, &request, &location), recipe, &request);
+        check_job(&job(recipe, &request, &location), recipe, &request);
     }
 }

@@ -19,11 +19,11 @@ use crate::draw::MARKER;
 
 /// The claim's UID, which the API server makes.
 pub const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
-/// All annotations of an object, keys and values.
+/// The limit of all annotations of an object, keys and values.
 pub const ANNOTATIONS: usize = 256 * 1024;
-/// One variable with its name, for the Linux kernel.
+/// The limit of one variable with its name, in the Linux kernel.
 const VARIABLE: usize = 128 * 1024;
-/// The API server takes no larger body.
+/// The largest request body that the API server takes.
 const BODY: usize = 3 * 1024 * 1024;
 
 /// The orchestrator.
@@ -37,7 +37,7 @@ pub fn identity() -> Identity {
     }
 }
 
-/// The recipe of a config.
+/// Returns the recipe of a config.
 ///
 /// # Panics
 /// The config has errors.
@@ -53,26 +53,26 @@ pub fn recipe(keys: &[(&str, &str)]) -> Recipe {
     record.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 
-/// As JSON and as YAML it is read back as it was.
+/// Checks that an object is the same after writing and reading it as JSON and as YAML.
 #[track_caller]
 pub fn reads_back<T: Serialize + DeserializeOwned>(object: &T) {
-    let json = serde_json::to_value(object).expect("it can be written");
+    let json = serde_json::to_value(object).expect("the object can be written");
     let text = json.to_string();
     let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(serde_json::to_value(&again).ok().as_ref(), Some(&json), "as JSON");
-    // YAML takes its time, and goes wrong by single characters, not by all of an object.
+    // YAML is slow, and fails at single characters, not at whole objects.
     if !text.len().is_multiple_of(8) {
         return;
     }
-    let text = serde_saphyr::to_string(&json).expect("it can be written");
-    // What is written is larger than what anybody may send.
+    let text = serde_saphyr::to_string(&json).expect("the object can be written");
+    // The written text is larger than any client may send.
     let options = serde_saphyr::options! { budget: None };
     let again: T =
         serde_saphyr::from_str_with_options(&text, options).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(serde_json::to_value(&again).ok(), Some(json), "as YAML: {text}");
 }
 
-/// Where in an object texts stand that contain the marker, as a path with `*` for numbers and the keys of annotations.
+/// Returns the paths of texts that contain the marker, with `*` for numbers and the keys of annotations.
 pub fn marked(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {
@@ -95,34 +95,34 @@ pub fn marked(value: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Where the text of somebody else may stand in a Job, in full.
+/// Where the full text of a user may be in a Job.
 const VALUES: &[&str] = &[
     "/metadata/annotations/*",
     "/spec/template/metadata/annotations/*",
-    // The name of a parameter is that of a file.
+    // The name of a parameter is the name of a file.
     "/spec/template/spec/volumes/*/projected/sources/*/downwardAPI/items/*/path",
-    // A class is its own label, or its hash is.
+    // A class is its own label value, or its hash is.
     "/metadata/labels/flex-provisioner.io/class",
     "/spec/template/metadata/labels/flex-provisioner.io/class",
     "/spec/template/spec/containers/*/env/*/value",
 ];
 
-/// What holds of every Job, whatever anybody wrote.
-pub fn sound(job: &Job, recipe: &Recipe, request: &RunRequest) {
+/// Checks the properties of every Job, whatever its writers wrote.
+pub fn check_job(job: &Job, recipe: &Recipe, request: &RunRequest) {
     reads_back(job);
-    let json = serde_json::to_value(job).expect("it can be written");
+    let json = serde_json::to_value(job).expect("the Job can be written");
     let name = job.metadata.name.as_deref().unwrap_or_default();
     assert!(is_label(name) && !name.is_empty(), "{name:?} is no name of a Job");
     assert_eq!(job.metadata.namespace.as_ref(), Some(&recipe.config.namespace));
     let strays: Vec<_> = marked(&json).into_iter().filter(|path| !VALUES.contains(&path.as_str())).collect();
-    assert!(strays.is_empty(), "a user's text stands in {strays:?}");
+    assert!(strays.is_empty(), "a user's text is in {strays:?}");
     let body = json.to_string().len();
     assert!(body < BODY, "the Job has {body} bytes");
     let template = &job.spec.as_ref().expect("a Job has a spec").template;
     pod(template, recipe, request);
 }
 
-/// What holds of every pod.
+/// Checks the properties of every pod.
 fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     let metadata = template.metadata.clone().unwrap_or_default();
     let spec = template.spec.clone().unwrap_or_default();
@@ -155,7 +155,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     let env = container.env.clone().unwrap_or_default();
     let mut observed = BTreeSet::new();
     for variable in &env {
-        assert!(observed.insert(&variable.name), "{} stands there twice", variable.name);
+        assert!(observed.insert(&variable.name), "the variable {} exists twice", variable.name);
         let size = variable.name.len() + variable.value.as_ref().map_or(0, String::len) + 2;
         assert!(size < VARIABLE * 2, "{} has {size} bytes", variable.name);
     }
@@ -178,21 +178,22 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     assert_eq!(request.pv_name, names::pv_name(&request.claim_uuid));
 }
 
-/// The files of the properties, with the annotation that each shows.
+/// Returns the files of the properties, with the annotation of each.
 fn files(spec: &PodSpec) -> Vec<(String, String)> {
-    let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "flex-properties").expect("it is there");
+    let volume =
+        spec.volumes.iter().flatten().find(|volume| volume.name == "flex-properties").expect("the pod has the volume");
     let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
     let items = sources.filter_map(|source| source.downward_api.as_ref()?.items.clone()).flatten();
     items
         .map(|item| {
-            let field = item.field_ref.expect("it shows a field").field_path;
+            let field = item.field_ref.expect("a file shows a field").field_path;
             let annotation = field.strip_prefix("metadata.annotations['").and_then(|rest| rest.strip_suffix("']"));
-            (item.path, annotation.expect("it shows an annotation").to_owned())
+            (item.path, annotation.expect("a file shows an annotation").to_owned())
         })
         .collect()
 }
 
-/// What the kubelet makes of a value: `$$` is a dollar, and a reference would be replaced.
+/// Returns a value as the kubelet reads it: `$$` is a dollar, and a reference would be replaced.
 fn unescaped(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text.chars();
@@ -205,7 +206,7 @@ fn unescaped(text: &str) -> String {
     plain
 }
 
-/// Whether a text can be a label's value, or the name of a Job, whose pods bear it as a label.
+/// Returns whether a text can be the value of a label, or the name of a Job, whose pods have it as a label.
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     text.len() <= 63
@@ -214,10 +215,10 @@ fn is_label(text: &str) -> bool {
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// A text for people: short, and no terminal is told anything by it.
+/// Checks a text for people: it is short, and contains no commands for terminals.
 #[track_caller]
 pub fn check_request_size(text: &str, most: usize) {
-    assert!(text.len() <= most, "{} bytes are told: {}", text.len(), text.chars().take(200).collect::<String>());
+    assert!(text.len() <= most, "{} bytes are printed: {}", text.len(), text.chars().take(200).collect::<String>());
     let control = text.chars().find(|c| c.is_control() && *c != '\n');
     assert_eq!(control, None, "{text:?}");
 }

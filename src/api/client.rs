@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_is_that_of_kubectl() {
+    fn the_proxy_is_chosen_as_kubectl_chooses_it() {
         let https = [("HTTPS_PROXY", "http://proxy:3128")];
         let to = |cluster: &str, no: &str| chosen(cluster, None, &[https[0], ("NO_PROXY", no)]).unwrap();
         const PROXY: &str = "http://proxy:3128/";
@@ -169,7 +169,7 @@ mod tests {
         let both = [("HTTPS_PROXY", "http://upper"), ("https_proxy", "http://lower")];
         assert_eq!(chosen(cluster, None, &both).as_deref(), Ok("http://upper/"));
         let named = chosen("https://127.0.0.1", Some("socks5://s:1"), &[https[0], ("NO_PROXY", "*")]);
-        assert_eq!(named.as_deref(), Ok("socks5://s:1/"), "that of the kubeconfig is for its cluster alone");
+        assert_eq!(named.as_deref(), Ok("socks5://s:1/"), "the proxy of a kubeconfig is for its cluster alone");
         assert_eq!(chosen("http://a", None, &[("HTTP_PROXY", "http://h"), https[0]]).as_deref(), Ok("http://h/"));
         let wrong = chosen(cluster, None, &[("https_proxy", "http://user:secret@")]).unwrap_err();
         assert!(
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_go_through_the_proxy_and_say_who_asks() {
+    async fn requests_use_the_proxy_and_name_the_program() {
         let lines = asked(|address| vec![("http_proxy".into(), format!("http://tom:a%40b@{address}"))]).await;
         assert_eq!(lines[0], "CONNECT api.example:80 HTTP/1.1");
         let has = |name: &str, says: &str| {

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_long_ago_is_told_again_and_forgotten_where_there_is_much() {
+    fn an_old_event_is_emitted_again_and_many_are_forgotten() {
         let (text, object) = (1, 2);
         let mut dedup = Dedup::default();
         assert_eq!(dedup.record(text, object, REPEAT_AFTER), Some(1));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_written_now_is_written_later_and_in_order() {
+    async fn events_that_cannot_be_written_now_are_written_later_in_order() {
         let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
         let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
         events.emit(claim(), true, reason::WAITING, "one");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_refused_is_told_again_and_what_was_written_is_not() {
+    async fn a_refused_event_is_emitted_again_and_a_written_one_is_not() {
         let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
         let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
         events.emit(claim(), true, reason::PROVISIONING_FAILED, "one");

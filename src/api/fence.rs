@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn reads_pass_always_and_writes_during_the_term() {
+    async fn reads_always_pass_and_writes_only_during_the_term() {
         let answer = |_: http::Request<Body>| async {
             let map = serde_json::json!({ "metadata": { "name": "a" } }).to_string();
             Ok::<_, Infallible>(http::Response::new(Body::from(map.into_bytes())))
@@ -80,7 +80,7 @@ mod tests {
         let refused = write().await.expect_err("nobody leads yet").to_string();
         assert!(refused.contains("does not lead"), "{refused}");
         fence.open(Instant::now() + Duration::from_secs(60));
-        write().await.expect("it leads");
+        write().await.expect("the process leads");
         fence.open(Instant::now());
         write().await.expect_err("the term is over, whoever knows of it");
         fence.open(Instant::now() + Duration::from_secs(60));

@@ -196,16 +196,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_looks_up_when_it_has_to_stop() {
+    fn a_holder_wakes_when_it_has_to_stop() {
         let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds));
         assert_eq!(remaining(None, LEASE_POLL), LEASE_POLL);
         assert_eq!(remaining(ago(1), LEASE_POLL), LEASE_POLL);
         assert!(remaining(ago(9), LEASE_POLL) <= Duration::from_secs(1));
-        assert_eq!(remaining(ago(30), LEASE_POLL), LEASE_POLL, "it has stopped; no haste");
+        assert_eq!(remaining(ago(30), LEASE_POLL), LEASE_POLL, "the holder has stopped, and need not hurry");
     }
 
     #[test]
-    fn table() {
+    fn each_row_of_the_table_holds() {
         let observed = |holder: &str, unchanged: u64| ObservedLease {
             holder: holder.into(),
             version: "1".into(),

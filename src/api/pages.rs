@@ -122,13 +122,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_follows_from_the_bytes_of_the_one_before() {
+    fn the_size_of_a_page_follows_from_the_bytes_of_the_last_one() {
         let after = |limit_: u32, bytes| limit(500, Some(Page { limit: limit_, bytes }));
-        assert_eq!(limit(500, None), 500, "nothing is known");
-        assert_eq!(limit(0, Some(Page { limit: 0, bytes: 0 })), 1, "there is no page of nothing");
-        assert_eq!(after(500, 1 << 20), 500, "small objects: as many as are wanted");
+        assert_eq!(limit(500, None), 500, "no page is known");
+        assert_eq!(limit(0, Some(Page { limit: 0, bytes: 0 })), 1, "a page has at least one object");
+        assert_eq!(after(500, 1 << 20), 500, "small objects: the requested number");
         assert_eq!(after(500, MAX_BYTES), 250);
-        assert_eq!(after(1, 1_500_000), 1, "objects that are as large as they can be");
+        assert_eq!(after(1, 1_500_000), 1, "objects of the largest size");
         assert_eq!(after(1, 600_000), 2, "twice as many at most");
         assert_eq!(after(4, 100), 8, "twice as many at most, however small they were");
         assert_eq!(after(7, 7 * 1_500_000), 1);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_lists_are_told_from_all_else() {
+    fn pages_of_lists_are_distinguished_from_other_requests() {
         let of = |method: &Method, uri: &str| wanted(method, &uri.parse().unwrap());
         assert_eq!(of(&Method::GET, "/api/v1/pods?&limit=500&continue=x"), Some(500));
         for uri in ["/api/v1/pods", "/api/v1/pods?unlimit=5", "/api/v1/pods?watch=true&limit=500", "/a?limit=x"] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fat_objects_come_in_small_pages_and_all_of_them() {
+    async fn large_objects_are_listed_completely_in_small_pages() {
         // The small objects come first, so that the next page is requested as if all were small.
         let sizes = [vec![100; 600], vec![1_400_000; 20], vec![100; 600]].concat();
         let (client, asked) = server(sizes.clone());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_objects_come_in_pages_as_large_as_are_wanted() {
+    async fn small_objects_are_listed_in_pages_of_the_requested_size() {
         let (client, asked) = server(vec![100; 1200]);
         assert_eq!(listed(&client).await, [500, 500, 200]);
         assert_eq!(*asked.lock().unwrap(), [500, 500, 500]);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_read_but_who_manages_which_field() {
+    fn everything_but_the_managed_fields_is_read() {
         let claim = claim_with;
         let whole: PersistentVolumeClaim = serde_json::from_value(claim(json!(null))).unwrap();
         for text in [claim(managed()).to_string(), format!("{:#}", claim(managed()))] {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_are_read_otherwise_are_too() {
+    fn kinds_with_their_own_readers_are_trimmed_too() {
         let snapshot = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "metadata": { "name": "s", "managedFields": managed() },
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn without_metadata_or_what_it_should_be_it_is_as_ever() {
+    fn objects_without_valid_metadata_are_read_as_usual() {
         for text in [
             r#"{"data":{"managedFields":"x"}}"#,
             r#"{"metadata":null}"#,

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_is_not_there_is_looked_for_ever_more_rarely() {
+    fn a_missing_namespace_is_checked_with_growing_delays() {
         let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(until_next_look(u32::MAX), MAX_RECHECK_INTERVAL);

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_api_server_with_too_much_to_do_says_when_to_come_again() {
+    fn a_busy_api_server_names_the_delay_of_the_next_try() {
         let answered = |code: u16, seconds: u32| {
             let details = serde_json::from_value(json!({ "retryAfterSeconds": seconds })).expect("details of a status");
             let status = kube::core::Status::failure("no", "").with_code(code).with_details(details);

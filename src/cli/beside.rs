@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configs_where_nobody_looks_are_found() {
+    fn configs_outside_the_config_namespaces_are_found() {
         let identity = Identity {
             provisioner: names::DEFAULT_PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),

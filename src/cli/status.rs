@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_fails_whose_last_attempt_is_known_to_have_failed() {
+    fn a_class_fails_if_its_last_known_attempt_failed() {
         let retry = |name: &str, created, at| failed(name, created, Failure::Retry, at, "the array is off");
         let never = |name: &str, created, at| failed(name, created, Failure::Never, at, "too large");
         let deletes = || {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_class_that_fails_says_how_many_claims_and_the_last_words() {
+    fn the_state_of_a_failing_class_has_the_number_of_claims_and_the_last_message() {
         let table = one_class(json!({ "service-account-name": "c" }));
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);

@@ -19,7 +19,7 @@ fn file(name: &str, text: &str) -> File {
 }
 
 /// Returns the messages about a file, each as `LINE: SEVERITY: MESSAGE`.
-fn said(text: &str) -> Vec<String> {
+fn messages_of(text: &str) -> Vec<String> {
     let checked = check(&[file("a.yaml", text)], &identity(&["flex-provisioner"]));
     let shown = |Finding { line, severity, message, .. }: &Finding| format!("{line}: {severity}: {message}");
     checked.findings.iter().map(shown).collect()
@@ -28,8 +28,8 @@ fn said(text: &str) -> Vec<String> {
 /// Checks that there is one message about a file, that it begins with the first text, and that it contains the second.
 #[track_caller]
 fn says(text: &str, begin: &str, within: &str) {
-    let said = said(text);
-    assert!(said.len() == 1 && said[0].starts_with(begin) && said[0].contains(within), "{said:#?}");
+    let messages = messages_of(text);
+    assert!(messages.len() == 1 && messages[0].starts_with(begin) && messages[0].contains(within), "{messages:#?}");
 }
 
 const GOOD: &str = "\
@@ -47,8 +47,8 @@ data:
 ";
 
 #[test]
-fn a_config_that_the_provisioner_does_not_see_is_told() {
-    assert_eq!(said(GOOD), [""; 0]);
+fn a_config_that_the_provisioner_ignores_is_reported() {
+    assert_eq!(messages_of(GOOD), [""; 0]);
     for (mark, within) in [
         ("type: config", "has the label `type: config`, and the provisioner does not see it"),
         ("type: provisioner_config", "has the label `type: provisioner_config` in place of"),
@@ -70,7 +70,7 @@ fn a_config_that_the_provisioner_does_not_see_is_told() {
 }
 
 #[test]
-fn a_config_in_a_namespace_where_nobody_looks_is_told() {
+fn a_config_outside_the_config_namespaces_is_reported() {
     says(
         &GOOD.replace("namespace: flex-provisioner", "namespace: default"),
         "1: warning: ",
@@ -82,13 +82,14 @@ fn a_config_in_a_namespace_where_nobody_looks_is_told() {
 }
 
 #[test]
-fn files_without_a_config_do_not_pass_in_silence() {
+fn files_without_a_config_are_reported() {
     let other = "kind: ConfigMap\nmetadata: {name: a, labels: {app: x}}\ndata: {key: value}\n";
     for text in ["", "# nothing\n---\n", "kind: Pod\nmetadata: {name: a}\n", other] {
-        let said = said(text);
-        let of = |severity: &str| said.iter().filter(|said| said.starts_with(&format!("1: {severity}: "))).count();
-        assert_eq!((of("error"), of("warning"), said.len()), (1, 1, 2), "{text}: {said:?}");
-        assert!(said[0].contains("no provisioner ConfigMap was found"), "{said:?}");
+        let messages = messages_of(text);
+        let of =
+            |severity: &str| messages.iter().filter(|message| message.starts_with(&format!("1: {severity}: "))).count();
+        assert_eq!((of("error"), of("warning"), messages.len()), (1, 1, 2), "{text}: {messages:?}");
+        assert!(messages[0].contains("no provisioner ConfigMap was found"), "{messages:?}");
     }
     assert_eq!(check(&[], &identity(&[])).findings.len(), 1, "a directory without files of YAML");
     // The config is beside others, and in a directory.
@@ -99,30 +100,30 @@ fn files_without_a_config_do_not_pass_in_silence() {
 }
 
 #[test]
-fn objects_that_are_passed_over_are_told() {
+fn ignored_objects_are_reported() {
     says("kind: List\nitems: []\n", "1: error: ", "does not look into Lists");
     says(&GOOD.replace("ConfigMap", "Configmap"), "1: error: ", "did you mean `ConfigMap`?");
     let near = GOOD.replace("kubernetes.io/flex-provisioner", "kubernetes.io/flex-provisoner");
     says(&near, "9: warning: plugin-name: ", "did you mean `kubernetes.io/flex-provisioner`?");
-    let twice = said(&format!("{GOOD}---\n{GOOD}"));
+    let twice = messages_of(&format!("{GOOD}---\n{GOOD}"));
     assert!(twice.len() == 1 && twice[0].contains("is in a.yaml:13, too"), "{twice:?}");
 }
 
 #[test]
-fn a_class_that_nothing_serves_is_told_where_it_stands() {
+fn an_unserved_class_is_reported_with_its_line() {
     let class = "kind: StorageClass\nmetadata: {name: gold}\nprovisioner: flex-provisioner.io\n";
     says(&format!("{GOOD}---\n{class}"), "13: error: StorageClass gold: no provisioner config serves the class", "");
 }
 
 #[test]
-fn an_account_that_is_not_among_those_of_the_file_is_told() {
-    let with = |account: &str| said(&format!("{GOOD}---\nkind: ServiceAccount\nmetadata: {account}\n"));
+fn an_account_missing_in_the_files_is_reported() {
+    let with = |account: &str| messages_of(&format!("{GOOD}---\nkind: ServiceAccount\nmetadata: {account}\n"));
     for good in ["{name: silver, namespace: flex-provisioner}", "{name: silver}"] {
         assert_eq!(with(good), [""; 0], "{good}");
     }
     for bad in ["{name: sliver, namespace: flex-provisioner}", "{name: silver, namespace: default}"] {
-        let said = with(bad);
-        assert!(said.len() == 1 && said[0].starts_with("11: warning: service-account-name: "), "{said:?}");
+        let messages = with(bad);
+        assert!(messages.len() == 1 && messages[0].starts_with("11: warning: service-account-name: "), "{messages:?}");
     }
 }
 
@@ -142,13 +143,13 @@ fn shipped(folder: &str) -> Vec<File> {
 }
 
 #[test]
-fn nothing_is_said_of_the_shipped_configs_and_examples() {
+fn the_shipped_configs_and_examples_have_no_findings() {
     let files: Vec<_> = shipped("configmaps").into_iter().chain(shipped("examples")).collect();
     let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
     assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
     // The first config contains its token.
-    let (told, findings): (Vec<_>, Vec<_>) =
+    let (messages, findings): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
-    assert_eq!((told.len(), told[0].file.as_str()), (1, "configmaps/silver.yaml"));
+    assert_eq!((messages.len(), messages[0].file.as_str()), (1, "configmaps/silver.yaml"));
     assert_eq!(findings, []);
 }

@@ -10,7 +10,7 @@ use crate::site::{Site, provisioner};
 use crate::world::Finding;
 
 impl Site<'_> {
-    /// A class of attributes of this site's volumes.
+    /// Creates a VolumeAttributesClass for this site's volumes.
     pub async fn attributes_class(&self, name: &str, (key, value): (&str, &str)) {
         let name = format!("{}-{name}", self.name);
         let class = json!({
@@ -18,17 +18,20 @@ impl Site<'_> {
         });
         let classes: Api<VolumeAttributesClass> = Api::all(self.world.client.clone());
         let class = serde_json::from_value(class).unwrap();
-        classes.create(&PostParams::default(), &class).await.expect("the class of attributes is created");
+        classes.create(&PostParams::default(), &class).await.expect("the VolumeAttributesClass is created");
     }
 
-    /// The user asks for other attributes.
+    /// A user changes the VolumeAttributesClass of a claim.
     pub async fn ask_for_attributes(&self, claim: &str, name: &str) {
         let requested = json!({ "spec": { "volumeAttributesClassName": format!("{}-{name}", self.name) } });
         let claims = self.api::<PersistentVolumeClaim>();
-        claims.patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await.expect("the wish is accepted");
+        claims
+            .patch(claim, &PatchParams::default(), &Patch::Merge(requested))
+            .await
+            .expect("the API server accepts the request");
     }
 
-    /// Waits until a claim has attributes, and nothing of the way there is left.
+    /// Waits until a claim has attributes, and no trace of the modification.
     pub async fn has_attributes(&self, claim: &str, name: &str) -> Result<PersistentVolumeClaim, Finding> {
         let class = format!("{}-{name}", self.name);
         let has = |claim: &PersistentVolumeClaim| {

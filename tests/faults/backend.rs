@@ -6,28 +6,28 @@ use std::sync::{Mutex, MutexGuard};
 
 use flex_contract::names;
 
-/// What the backend knows: volumes, and what was done to them against the rules.
+/// The backend's records: its volumes, and violations of its rules.
 pub struct Backend {
     dir: tempfile::TempDir,
     /// The process that works on a volume, by volume id.
     running: Mutex<HashMap<String, String>>,
     /// The sizes of volumes that have grown, in bytes.
-    grown: Mutex<HashMap<String, u64>>,
-    /// The class of attributes of volumes that were modified.
-    modified: Mutex<HashMap<String, String>>,
-    /// Of which volume a volume is a copy, and the process that reads that just now.
+    expanded_size: Mutex<HashMap<String, u64>>,
+    /// The last VolumeAttributesClass of each modified volume.
+    attributes_class: Mutex<HashMap<String, String>>,
+    /// The source of each clone, and the process that reads it at the moment.
     copies: Mutex<HashMap<String, String>>,
     read: Mutex<Vec<String>>,
     /// Snapshots, each with its VolumeSnapshot as `namespace/name`.
     snapshots: Mutex<BTreeMap<String, String>>,
-    /// The nodes of volumes that are on one.
+    /// The nodes of volumes that exist on one node only.
     homes: Mutex<HashMap<String, String>>,
-    /// What attempts without room have left, by volume id and node, each with its claim as `namespace/name`.
+    /// The leftovers of attempts without space, by volume id and node, each with its claim as `namespace/name`.
     leftovers: Mutex<BTreeMap<(String, String), String>>,
-    broken: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
 }
 
-/// While it lives, a process works on a volume.
+/// A process that works on a volume while this value lives.
 pub struct Working<'a> {
     backend: &'a Backend,
     id: String,
@@ -39,7 +39,7 @@ impl Drop for Working<'_> {
     }
 }
 
-/// While it lives, a process reads a volume to copy it.
+/// A process that reads a volume to copy it while this value lives.
 pub struct Reading<'a> {
     backend: &'a Backend,
     id: String,
@@ -63,14 +63,14 @@ impl Backend {
         Backend {
             dir: tempfile::tempdir().unwrap(),
             running: Mutex::default(),
-            grown: Mutex::default(),
-            modified: Mutex::default(),
+            expanded_size: Mutex::default(),
+            attributes_class: Mutex::default(),
             copies: Mutex::default(),
             read: Mutex::default(),
             snapshots: Mutex::default(),
             homes: Mutex::default(),
             leftovers: Mutex::default(),
-            broken: Mutex::default(),
+            violations: Mutex::default(),
         }
     }
 
@@ -78,27 +78,27 @@ impl Backend {
         self.dir.path().join(id)
     }
 
-    /// Notes what was done against the rules; the words have the namespace of the claim in them.
-    pub fn broke(&self, what: String) {
-        lock(&self.broken).push(what);
+    /// Records a violation of the rules; its text names the namespace of the claim.
+    pub fn record_violation(&self, what: String) {
+        lock(&self.violations).push(what);
     }
 
-    /// Begins to work on a volume, on which no other process may work meanwhile.
+    /// Begins to work on a volume. No other process may work on it meanwhile.
     pub fn work(&self, id: &str, pod: &str) -> Working<'_> {
         if let Some(other) = lock(&self.running).insert(id.to_owned(), pod.to_owned()) {
-            self.broke(format!("{pod} and {other} work on volume {id} at one time"));
+            self.record_violation(format!("{pod} and {other} work on volume {id} at one time"));
         }
         Working { backend: self, id: id.to_owned() }
     }
 
-    /// Makes a volume for a claim, unless it is there. If a node is named, the volume is on it.
+    /// Makes a volume for a claim, unless it exists. If a node is named, the volume is on that node.
     pub fn make(&self, id: &str, node: &str, claim: &str) {
-        // What a pool asks for has the names of what it asked for before.
+        // A new pool request may have the name of an earlier one.
         let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::POOL_REQUEST_PREFIX));
         let mut volumes = self.volumes().into_iter().filter(|_| !is_request);
         let of_claim = volumes.find(|(other, owner)| owner == claim && other != id);
         if let Some((other, _)) = of_claim {
-            self.broke(format!("claim {claim} has the volumes {other} and {id} at one time"));
+            self.record_violation(format!("claim {claim} has the volumes {other} and {id} at one time"));
         }
         std::fs::write(self.path(id), claim).expect("the backend's directory can be written");
         if !node.is_empty() {
@@ -106,13 +106,13 @@ impl Backend {
         }
     }
 
-    /// An attempt that finds no room on a node leaves something there.
-    pub fn leave(&self, id: &str, node: &str, claim: &str) {
+    /// Leaves something on a node, as an attempt without space does.
+    pub fn add_leftover(&self, id: &str, node: &str, claim: &str) {
         lock(&self.leftovers).insert((id.to_owned(), node.to_owned()), claim.to_owned());
     }
 
-    /// Removes what an attempt without room has left on a node. Returns whether there was something.
-    pub fn clear(&self, id: &str, node: &str) -> bool {
+    /// Removes the leftover of an attempt from a node. Returns whether there was one.
+    pub fn remove_leftover(&self, id: &str, node: &str) -> bool {
         lock(&self.leftovers).remove(&(id.to_owned(), node.to_owned())).is_some()
     }
 
@@ -122,12 +122,12 @@ impl Backend {
     }
 
     pub fn grow(&self, id: &str, bytes: u64) {
-        lock(&self.grown).insert(id.to_owned(), bytes);
+        lock(&self.expanded_size).insert(id.to_owned(), bytes);
     }
 
     /// Gives a volume the attributes of a class.
     pub fn modify(&self, id: &str, class: &str) {
-        lock(&self.modified).insert(id.to_owned(), class.to_owned());
+        lock(&self.attributes_class).insert(id.to_owned(), class.to_owned());
     }
 
     fn read(&self, id: &str) -> Reading<'_> {
@@ -135,32 +135,32 @@ impl Backend {
         Reading { backend: self, id: id.to_owned() }
     }
 
-    /// Begins to copy a volume, which must be there and stay.
+    /// Begins to copy a volume, which must exist and stay.
     pub fn copy(&self, of: &str, id: &str, claim: &str) -> Reading<'_> {
         if !self.volumes().contains_key(of) {
-            self.broke(format!("claim {claim} is to be a copy of volume {of}, which is not there"));
+            self.record_violation(format!("claim {claim} is to be a copy of volume {of}, which does not exist"));
         }
         lock(&self.copies).insert(id.to_owned(), of.to_owned());
         self.read(of)
     }
 
-    /// Begins to read a volume for a snapshot, which must be there and stay.
+    /// Begins to read a volume for a snapshot; the volume must exist and stay.
     pub fn snapshot(&self, of: &str, owner: &str) -> Reading<'_> {
         if !self.volumes().contains_key(of) {
-            self.broke(format!("{owner} is to be a snapshot of volume {of}, which is not there"));
+            self.record_violation(format!("{owner} is to be a snapshot of volume {of}, which does not exist"));
         }
         self.read(of)
     }
 
-    /// The snapshot of a VolumeSnapshot, named as `namespace/name`, is there from now on.
+    /// Stores the snapshot of a VolumeSnapshot, named as `namespace/name`.
     pub fn keep_snapshot(&self, id: &str, owner: &str) {
         lock(&self.snapshots).insert(id.to_owned(), owner.to_owned());
     }
 
-    /// Begins to fill a volume from a snapshot, which must be there and stay.
+    /// Begins to fill a volume from a snapshot, which must exist and stay.
     pub fn restore(&self, from: &str, id: &str, claim: &str) -> Reading<'_> {
         if !self.snapshots().contains_key(from) {
-            self.broke(format!("claim {claim} is to be made from snapshot {from}, which is not there"));
+            self.record_violation(format!("claim {claim} is to be made from snapshot {from}, which does not exist"));
         }
         lock(&self.copies).insert(id.to_owned(), from.to_owned());
         self.read(from)
@@ -169,56 +169,56 @@ impl Backend {
     pub fn remove_snapshot(&self, id: &str) {
         if lock(&self.read).iter().any(|read| read == id) {
             let owner = self.snapshots().get(id).cloned().unwrap_or_default();
-            self.broke(format!("snapshot {id} of {owner} is deleted while a volume is made from it"));
+            self.record_violation(format!("snapshot {id} of {owner} is deleted while a volume is made from it"));
         }
         lock(&self.snapshots).remove(id);
     }
 
-    /// All snapshots, each with its VolumeSnapshot as `namespace/name`.
+    /// Returns all snapshots, each with its VolumeSnapshot as `namespace/name`.
     pub fn snapshots(&self) -> BTreeMap<String, String> {
         lock(&self.snapshots).clone()
     }
 
-    /// Of which volume or snapshot a volume is a copy.
-    pub fn copy_of(&self, id: &str) -> Option<String> {
+    /// Returns the volume or snapshot of which a volume is a copy.
+    pub fn source_of(&self, id: &str) -> Option<String> {
         lock(&self.copies).get(id).cloned()
     }
 
     pub fn remove(&self, id: &str) {
         if lock(&self.read).iter().any(|read| read == id) {
             let claim = self.volumes().get(id).cloned().unwrap_or_default();
-            self.broke(format!("volume {id} of {claim} is deleted while it is copied"));
+            self.record_violation(format!("volume {id} of {claim} is deleted while it is copied"));
         }
         let _ = std::fs::remove_file(self.path(id));
     }
 
-    /// All volumes, each with its claim as `namespace/name`.
+    /// Returns all volumes, each with its claim as `namespace/name`.
     pub fn volumes(&self) -> BTreeMap<String, String> {
-        let files = std::fs::read_dir(self.dir.path()).expect("the backend's directory is there");
+        let files = std::fs::read_dir(self.dir.path()).expect("the backend's directory exists");
         let volume =
             |path: PathBuf| Some((path.file_name()?.to_str()?.to_owned(), std::fs::read_to_string(path).ok()?));
         files.filter_map(|file| volume(file.ok()?.path())).collect()
     }
 
-    /// What was left on nodes by attempts for claims of a namespace.
+    /// Lists the leftovers on nodes of attempts for claims of a namespace.
     pub fn leftovers(&self, namespace: &str) -> Vec<String> {
         let leftovers = lock(&self.leftovers);
         let of = leftovers.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
         of.map(|((id, node), _)| format!("{id} on {node}")).collect()
     }
 
-    /// The size in bytes to which a volume has grown.
-    pub fn grown(&self, id: &str) -> Option<u64> {
-        lock(&self.grown).get(id).copied()
+    /// Returns the size in bytes to which a volume was expanded.
+    pub fn expanded_size(&self, id: &str) -> Option<u64> {
+        lock(&self.expanded_size).get(id).copied()
     }
 
-    /// The class of attributes that a volume was given last.
-    pub fn modified(&self, id: &str) -> Option<String> {
-        lock(&self.modified).get(id).cloned()
+    /// Returns the last VolumeAttributesClass of a volume.
+    pub fn attributes_class(&self, id: &str) -> Option<String> {
+        lock(&self.attributes_class).get(id).cloned()
     }
 
-    /// What was done against the rules, about claims of a namespace.
-    pub fn broken(&self, namespace: &str) -> Vec<String> {
-        lock(&self.broken).iter().filter(|what| what.contains(namespace)).cloned().collect()
+    /// Lists the violations about claims of a namespace.
+    pub fn violations(&self, namespace: &str) -> Vec<String> {
+        lock(&self.violations).iter().filter(|what| what.contains(namespace)).cloned().collect()
     }
 }

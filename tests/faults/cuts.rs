@@ -18,24 +18,25 @@ use crate::scenarios::Scenario;
 use crate::site::{PROVISIONERS, Site, provisioner};
 use crate::world::{Finding, Trouble, World};
 
-/// Control planes at one time, each with a scenario of its own: while the last cut points of one wait, the other works.
+/// The number of control planes at one time, each with a scenario of its own: one works while the last cut points of
+/// the other wait.
 const WORLDS: usize = 2;
-/// Cut points of a scenario at one time.
+/// The number of cut points of a scenario at one time.
 const MAX_CONCURRENT: usize = 8;
-/// What is written in the background, such as events and the Lease, may come later than the end.
+/// Background writes, such as events and the Lease, may follow after the end of the scenario.
 const BACKGROUND_WRITES: Duration = Duration::from_millis(2500);
-/// So many broken cut points are enough.
+/// The test stops after this many broken cut points.
 const ENOUGH: usize = 8;
 /// Replays a part: only the cut points whose description contains this text.
 const ONLY: &str = "FLEX_CUTS";
 /// The long form: before and after every write in all scenarios.
 const ALL: &str = "FLEX_CUTS_ALL";
 
-/// What came of a run.
+/// The result of a run.
 struct Run {
-    /// What was written while it was counted.
+    /// The recorded writes.
     writes: Vec<Written>,
-    /// The fault has happened.
+    /// Whether the fault has happened.
     reached: bool,
     findings: Vec<Finding>,
 }
@@ -48,7 +49,7 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
     let supervise = async {
         proxy.happened().await;
         if kills {
-            process.kill().await.expect("it can be killed");
+            process.kill().await.expect("the process can be killed");
             process = site.run(&site.world.kubeconfig(), "one", "second");
         }
         std::future::pending::<()>().await
@@ -58,15 +59,15 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
         scenario.prepare(site).await?;
         proxy.arm();
         let bound = scenario.act(site, &proxy).await?;
-        site.settles(bound).await?;
+        site.comes_to_rest(bound).await?;
         if point.is_some() && tokio::time::timeout(BACKGROUND_WRITES, proxy.happened()).await.is_ok() {
-            site.settles(bound).await?;
+            site.comes_to_rest(bound).await?;
         }
         Ok::<(), Vec<Finding>>(())
     };
     let ended = tokio::select! {
         ended = script => ended,
-        () = supervise => unreachable!("it goes on for ever"),
+        () = supervise => unreachable!("the supervision never ends"),
     };
     if point.is_none() {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -74,14 +75,13 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
     Run { writes: proxy.writes(), reached: proxy.has_happened(), findings: ended.err().unwrap_or_default() }
 }
 
-/// What can happen to a write. Nothing is decided on the answer to an event or a Lease's renewal, so that one which is
-/// lost to a process that lives says no more than one that is lost with it. For all other kinds of writes the scenarios
-/// of a whole life are enough.
-///
-/// The short form leaves out what says the same as another point, or as good as: what is before events and renewals, and
-/// in scenarios that add something to a claim's life what is before all others and whatever is about events and renewals;
-/// and by the record, what is about a write that changed nothing, and what is before one that came when all was still as
-/// an earlier one had left it.
+/// Returns the faults to test for a write. The orchestrator decides nothing on the answer to an event or a Lease's
+/// renewal: a lost answer to a living process shows no more than an answer that is lost with the process. For all other
+/// kinds of writes the scenarios of a whole life are enough. The short form omits points that are equal, or almost
+/// equal, to another one. These are the points before events and renewals. In scenarios that add something to a claim's
+/// life, they are also the points before all other writes, and all points of events and renewals. By the record, they
+/// are also the points of a write that changed nothing, and the point before a write that arrived in the state that an
+/// earlier write had left.
 fn faults(scenario: Scenario, binding: &str, written: &Written, effect: &Effect) -> Vec<Fault> {
     let all = std::env::var_os(ALL).is_some();
     let is_aside = matches!(written.write.kind.resource.as_str(), "events" | "leases");
@@ -96,12 +96,14 @@ fn faults(scenario: Scenario, binding: &str, written: &Written, effect: &Effect)
     faults.into_iter().filter(|(_, happens)| *happens).map(|(fault, _)| fault).collect()
 }
 
-/// What a write did to the store.
+/// The effect of a write on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Effect {
-    /// It changed something, as far as one knows. Before one that did not all is as before the next, or as after the last.
+    /// Whether it changed something, as far as is known. The state before a write without effect is the state before
+    /// the next one, or after the last one.
     changes: bool,
-    /// When it came, the store was as an earlier one had left it: none was under way, and nobody else had written anything.
+    /// Whether it arrived in the state that an earlier write had left: no write was in progress, and no other client
+    /// had written.
     follows: bool,
 }
 
@@ -149,7 +151,7 @@ impl Totals {
 }
 
 #[tokio::test]
-async fn killed_before_and_after_every_write_nothing_is_left() {
+async fn an_orchestrator_killed_at_any_write_leaves_nothing() {
     let only = std::env::var(ONLY).unwrap_or_default();
     let began = Instant::now();
     let all = Scenario::ALL.into_iter().flat_map(|scenario| scenario.bindings().iter().map(move |of| (scenario, *of)));
@@ -161,7 +163,7 @@ async fn killed_before_and_after_every_write_nothing_is_left() {
     let scenarios = stream::iter(all).map(async |(scenario, binding)| {
         let used = worlds.lock().unwrap().pop();
         let world = match used {
-            // With all that went before in it, every list would take longer and longer.
+            // With the objects of all earlier scenarios every list would take longer.
             Some(world) => World::renewed(world).await,
             None => World::start().await,
         };
@@ -176,10 +178,10 @@ async fn killed_before_and_after_every_write_nothing_is_left() {
         totals.points, totals.leaked, totals.duplicate, totals.stuck
     );
     assert_eq!(totals.broken(), 0);
-    assert!(totals.points > totals.unreached * 10, "too many recorded writes were not met again");
+    assert!(totals.points > totals.unreached * 10, "too many recorded writes did not happen again");
 }
 
-/// All cut points of a scenario whose description contains a text.
+/// Runs all cut points of a scenario whose description contains a text.
 async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &str) -> Totals {
     let (began, name) = (Instant::now(), format!("{}-{binding}", scenario.name()));
     let site = world.site(format!("{name}-r"), binding).await;
@@ -187,7 +189,7 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
     assert!(
         recorded.findings.is_empty(),
         "{name} without a fault: {}{}",
-        told(&recorded.findings),
+        in_lines(&recorded.findings),
         site.log_end("first")
     );
     let effects = effects(&recorded.writes);
@@ -207,7 +209,7 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
             if !run.findings.is_empty() {
                 println!(
                     "{name} {point}:\n{}--- first:\n{}\n--- second:\n{}",
-                    told(&run.findings),
+                    in_lines(&run.findings),
                     site.log_end("first"),
                     site.log_end("second")
                 );
@@ -244,18 +246,18 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
     totals
 }
 
-fn told(findings: &[Finding]) -> String {
+fn in_lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("  {finding}\n")).collect()
 }
 
-/// Once more all sites at once: storage = volumes = Bound claims.
+/// Checks all sites together: storage = volumes = bound claims.
 async fn whole(world: &World, name: &str) -> Vec<Finding> {
     let claims: Api<PersistentVolumeClaim> = Api::all(world.client.clone());
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     let claims = claims.list(&ListParams::default()).await.expect("claims are listed").items;
     let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
     let volumes = volumes.list(&ListParams::default()).await.expect("volumes are listed").items;
-    // An orchestrator that is ended with its site may just have created one, which the next would remove.
+    // An orchestrator that ended with its site may have created one last object, which its successor would remove.
     let volumes =
         volumes.iter().filter(|volume| !volume.name_any().starts_with(flex_contract::names::PROBE_PREFIX)).count();
     let storage = world.node.backend().volumes().len();
@@ -272,7 +274,7 @@ async fn whole(world: &World, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// Each site has an orchestrator of its own: none has anything to say about the claims of another.
+/// Checks that no site's orchestrator emits an event about the claims of another site.
 async fn meddling(world: &World, name: &str, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
     let events: Api<Event> = Api::all(world.client.clone());
     let about = ListParams::default().fields("involvedObject.kind=PersistentVolumeClaim");
@@ -291,7 +293,7 @@ async fn meddling(world: &World, name: &str, claims: &[PersistentVolumeClaim]) -
 }
 
 #[test]
-fn what_is_before_a_write_is_known_from_the_revisions() {
+fn the_state_before_a_write_follows_from_the_revisions() {
     let written = |alone, refused, revision| {
         let kind = Kind { method: "PATCH".into(), resource: "persistentvolumes".into() };
         Written { write: Write { kind, number: 1 }, alone, refused, revision }
@@ -300,13 +302,13 @@ fn what_is_before_a_write_is_known_from_the_revisions() {
     let all = [
         ("the first", written(true, false, Some(10)), effect(true, false)),
         ("the next revision", written(true, false, Some(11)), effect(true, true)),
-        ("somebody else wrote before it", written(true, false, Some(13)), effect(true, false)),
+        ("another client wrote before it", written(true, false, Some(13)), effect(true, false)),
         ("refused", written(true, true, None), effect(false, false)),
-        ("the next revision after what was refused", written(true, false, Some(14)), effect(true, true)),
+        ("the next revision after a refused write", written(true, false, Some(14)), effect(true, true)),
         ("beside another", written(false, false, Some(15)), effect(true, false)),
         ("nothing new", written(true, false, Some(14)), effect(false, false)),
         ("an answer without a revision", written(true, false, None), effect(true, false)),
-        ("answered before the one before it", written(false, false, Some(12)), effect(true, false)),
+        ("answered before its predecessor", written(false, false, Some(12)), effect(true, false)),
     ];
     let (names, rest): (Vec<_>, Vec<_>) =
         all.into_iter().map(|(name, written, effect)| (name, (written, effect))).unzip();

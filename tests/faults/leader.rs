@@ -1,5 +1,5 @@
 //! Several replicas, of which one leads by a Lease. The tests stop a process while another takes over, take the Lease
-//! from a leader, and measure the time of a change.
+//! from a leader, and measure how long a change of leader takes.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use crate::proxy::{Fault, Kind, Point, Proxy, Write};
 use crate::site::Site;
 use crate::world::{Finding, World};
 
-/// The term of a Lease is 15 s, and it is looked at every 2 s; the rest is for a busy machine.
+/// The term of a Lease is 15 s, and replicas check it every 2 s; the rest is for a busy machine.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Long enough to see that something does not happen.
+/// Long enough to show that something does not happen.
 const WHILE: Duration = Duration::from_secs(3);
 
 fn signal(process: &Child, signal: &str) {
-    let pid = process.id().expect("it has not ended").to_string();
+    let pid = process.id().expect("the process has not ended").to_string();
     assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
 
-fn fine<T>(site: &Site<'_>, replica: &str, result: Result<T, impl Into<Vec<Finding>>>) -> T {
+fn expect_ok<T>(site: &Site<'_>, replica: &str, result: Result<T, impl Into<Vec<Finding>>>) -> T {
     result.unwrap_or_else(|findings| {
         let messages: Vec<_> = findings.into().iter().map(ToString::to_string).collect();
         panic!("{}\n--- {replica}:\n{}", messages.join("\n"), site.log_end(replica))
@@ -40,14 +40,14 @@ impl Site<'_> {
 async fn a_standby_takes_over_at_once_after_a_stop_and_within_the_term_after_a_kill() {
     let world = World::start().await;
     let site = world.site("turns".into(), "direct").await;
-    fine(&site, "one", site.is_ready().await);
+    expect_ok(&site, "one", site.is_ready().await);
     let mut one = site.replica("one");
     site.led_by("one").await;
     let mut two = site.replica("two");
     site.config(&[]).await;
     site.claim("a").await;
-    fine(&site, "one", site.bound("a").await);
-    assert_eq!(site.leader().await.as_deref(), Ok("one"), "a standby stands by");
+    expect_ok(&site, "one", site.bound("a").await);
+    assert_eq!(site.leader().await.as_deref(), Ok("one"), "a standby does not lead");
 
     let began = Instant::now();
     signal(&one, "-TERM");
@@ -56,7 +56,7 @@ async fn a_standby_takes_over_at_once_after_a_stop_and_within_the_term_after_a_k
     assert!(began.elapsed() < Duration::from_secs(12), "not at once, but after a term");
     assert!(one.wait().await.unwrap().success());
     site.claim("b").await;
-    fine(&site, "two", site.bound("b").await);
+    expect_ok(&site, "two", site.bound("b").await);
 
     let three = site.replica("three");
     tokio::time::sleep(WHILE).await;
@@ -66,24 +66,24 @@ async fn a_standby_takes_over_at_once_after_a_stop_and_within_the_term_after_a_k
     println!("kill -9 → the standby leads after {:.1?}", began.elapsed());
     assert!(began.elapsed() < WITHIN, "not within the term");
     site.claim("c").await;
-    fine(&site, "three", site.bound("c").await);
-    fine(&site, "three", site.settles(&["a", "b", "c"]).await);
+    expect_ok(&site, "three", site.bound("c").await);
+    expect_ok(&site, "three", site.comes_to_rest(&["a", "b", "c"]).await);
     drop(three);
 }
 
 #[tokio::test]
-async fn a_replica_that_loses_the_lease_pauses_and_goes_on_when_it_leads_again() {
+async fn a_replica_that_loses_the_lease_pauses_until_it_leads_again() {
     let world = World::start().await;
     let site = world.site("loss".into(), "direct").await;
-    fine(&site, "one", site.is_ready().await);
+    expect_ok(&site, "one", site.is_ready().await);
     let proxy = Proxy::start(world.client.clone(), None).await;
     let mut one = site.run(&proxy.kubeconfig(&world.file("loss.kubeconfig"), json!({})), "one", "one");
     site.led_by("one").await;
     site.config(&[]).await;
     site.claim("a").await;
-    fine(&site, "one", site.bound("a").await);
+    expect_ok(&site, "one", site.bound("a").await);
 
-    // Stolen by somebody who never renews it.
+    // A stranger steals the Lease and never renews it.
     let thief = json!({ "spec": { "holderIdentity": "thief" } });
     let stolen = Instant::now();
     site.leases().patch(&site.lease(), &PatchParams::default(), &Patch::Merge(thief)).await.unwrap();
@@ -93,13 +93,13 @@ async fn a_replica_that_loses_the_lease_pauses_and_goes_on_when_it_leads_again()
     let waiting = site.claims().get("b").await.unwrap();
     assert!(
         waiting.metadata.finalizers.is_none_or(|f| f.iter().all(|f| !f.contains("flex"))),
-        "it works without the Lease"
+        "the replica works without the Lease"
     );
     site.led_by("one").await;
     println!("stolen and never renewed → it leads again after {:.1?}", stolen.elapsed());
-    fine(&site, "one", site.bound("b").await);
+    expect_ok(&site, "one", site.bound("b").await);
 
-    // Kept from the Lease alone: everything else could go on, and must not.
+    // Only the requests for the Lease fail: all others would succeed, and must not be sent.
     let cut = Instant::now();
     proxy.refuse("GET", "leases");
     let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time);
@@ -108,21 +108,21 @@ async fn a_replica_that_loses_the_lease_pauses_and_goes_on_when_it_leads_again()
     assert_eq!(renewed(site.leases().get(&site.lease()).await.unwrap()), last);
     site.claim("c").await;
     tokio::time::sleep(WHILE).await;
-    assert_eq!(phase(&site.claims().get("c").await.unwrap()), "Pending", "it works after its term");
+    assert_eq!(phase(&site.claims().get("c").await.unwrap()), "Pending", "the replica works after its term");
     proxy.heal();
-    fine(&site, "one", site.bound("c").await);
-    println!("kept from the Lease for {:.1?}: paused, then went on", cut.elapsed());
-    assert!(one.try_wait().unwrap().is_none(), "it has ended");
-    fine(&site, "one", site.settles(&["a", "b", "c"]).await);
+    expect_ok(&site, "one", site.bound("c").await);
+    println!("kept from the Lease for {:.1?}: paused, then continued", cut.elapsed());
+    assert!(one.try_wait().unwrap().is_none(), "the replica has ended");
+    expect_ok(&site, "one", site.comes_to_rest(&["a", "b", "c"]).await);
 }
 
-/// A leader that stood still amid a pass: the answer to its last question comes when another leads,
-/// and what it then would write is about a claim that is gone.
+/// A leader was cut off during a reconciliation: the answer to its last request arrives when another replica leads, and
+/// its next write would be about a deleted claim.
 #[tokio::test]
-async fn a_leader_that_was_cut_off_amid_a_pass_writes_nothing_after_its_term() {
+async fn a_leader_cut_off_during_a_reconciliation_writes_nothing_after_its_term() {
     let world = World::start().await;
     let site = world.site("late".into(), "direct").await;
-    fine(&site, "one", site.is_ready().await);
+    expect_ok(&site, "one", site.is_ready().await);
     let job = Write { kind: Kind { method: "POST".into(), resource: "jobs".into() }, number: 1 };
     let proxy = Proxy::start(world.client.clone(), Some(Point { fault: Fault::CutBefore, write: job })).await;
     proxy.arm();
@@ -132,26 +132,26 @@ async fn a_leader_that_was_cut_off_amid_a_pass_writes_nothing_after_its_term() {
     proxy.happened().await;
     first.kill().await.unwrap();
 
-    // Stamped, and no Job: the next one reads the claim anew before it creates the Job.
+    // Stamped, and without a Job: the orchestrator reads the claim again before it creates the Job.
     let slow = Proxy::start(world.client.clone(), None).await;
-    slow.hold("GET", "persistentvolumeclaims");
+    slow.delay_answers("GET", "persistentvolumeclaims");
     slow.arm();
     let _one = site.run(&slow.kubeconfig(&world.file("slow.kubeconfig"), json!({})), "one", "one");
     let asked =
         site.until("the claim is read", || async { (slow.waiting() == 1).then_some(()).ok_or_else(String::new) });
-    fine(&site, "one", asked.await);
+    expect_ok(&site, "one", asked.await);
     slow.refuse("GET", "leases");
     let _two = site.replica("two");
     site.led_by("two").await;
-    fine(&site, "two", site.bound("a").await);
+    expect_ok(&site, "two", site.bound("a").await);
     site.delete_claim("a").await;
-    fine(&site, "two", site.settles(&[]).await);
+    expect_ok(&site, "two", site.comes_to_rest(&[]).await);
 
     slow.heal();
     tokio::time::sleep(WHILE).await;
     let late: Vec<_> = slow.writes().into_iter().filter(|written| written.write.kind.resource == "jobs").collect();
     assert!(late.is_empty(), "written after its term: {late:?}\n{}", site.log_end("one"));
-    fine(&site, "two", site.settles(&[]).await);
+    expect_ok(&site, "two", site.comes_to_rest(&[]).await);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn two_leaders_at_once_do_no_harm() {
     const CLAIMS: usize = 24;
     let world = World::start().await;
     let site = world.site("both".into(), "direct").await;
-    fine(&site, "one", site.is_ready().await);
+    expect_ok(&site, "one", site.is_ready().await);
     let one = site.replica("one");
     site.led_by("one").await;
     let _two = site.replica("two");
@@ -169,8 +169,8 @@ async fn two_leaders_at_once_do_no_harm() {
     for name in &names {
         site.claim(name).await;
     }
-    // Amid the burst, with writes under way.
-    fine(
+    // During the burst, with writes in progress.
+    expect_ok(
         &site,
         "one",
         site.until("storage is made", || async { (site.storage().len() > 4).then_some(()).ok_or_else(String::new) })
@@ -178,22 +178,22 @@ async fn two_leaders_at_once_do_no_harm() {
     );
     signal(&one, "-STOP");
     let done = site.storage().len();
-    assert!(done < CLAIMS, "all were made before it was stopped");
+    assert!(done < CLAIMS, "all volumes were made before the leader was stopped");
     site.led_by("two").await;
-    // It goes on when the other has just begun, and believes that it leads.
+    // It resumes just after the other has become leader, and believes that it still leads.
     signal(&one, "-CONT");
-    fine(&site, "two", site.settles(&names).await);
-    println!("stopped after {done} of {CLAIMS} volumes, went on when the other led: {} volumes", site.storage().len());
+    expect_ok(&site, "two", site.comes_to_rest(&names).await);
+    println!("stopped after {done} of {CLAIMS} volumes, resumed when the other led: {} volumes", site.storage().len());
     assert_eq!(site.storage().len(), CLAIMS);
 
-    // The same while all are deleted.
+    // The same while all claims are deleted.
     for name in &names {
         site.delete_claim(name).await;
     }
     signal(&one, "-STOP");
     tokio::time::sleep(WHILE).await;
     signal(&one, "-CONT");
-    fine(&site, "two", site.settles(&[]).await);
+    expect_ok(&site, "two", site.comes_to_rest(&[]).await);
     tokio::time::sleep(WHILE).await;
-    fine(&site, "two", site.settles(&[]).await);
+    expect_ok(&site, "two", site.comes_to_rest(&[]).await);
 }

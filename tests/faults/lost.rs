@@ -1,7 +1,7 @@
-//! No claim is ever called Lost, however late the PV controller learns of its volume.
+//! No claim ever gets the phase Lost, however late the PV controller learns of its volume.
 //!
-//! The PV controller calls a claim Lost that is completely bound and whose volume is not in the controller's cache. A
-//! proxy between the controller manager and the API server holds back the watch of volumes.
+//! The PV controller sets the phase Lost on a claim that is completely bound and whose volume is not in the
+//! controller's cache. A proxy between the controller manager and the API server delays the watch of volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -19,21 +19,21 @@ use serde_json::json;
 use crate::node::Node;
 use crate::orchestrator::{Ring, USER, phase};
 use crate::proxy::Proxy;
-use crate::wait::{seen, until, within};
+use crate::wait::{unexpected, until, within};
 
 /// Claims of a burst.
 const BURST: usize = 50;
-/// How late the PV controller learns of a volume.
+/// The delays with which the PV controller learns of a volume.
 const DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(700), Duration::from_secs(2)];
 
-/// What was seen, and when.
+/// The observations of a burst, with their times.
 #[derive(Default)]
 struct Story {
     /// The phases of each claim, in their order.
     phases: BTreeMap<String, Vec<String>>,
     bound: BTreeMap<String, Instant>,
-    /// When the volume of a claim's UID was there.
+    /// The time at which the volume of a claim's UID appeared.
     made: BTreeMap<String, Instant>,
 }
 
@@ -55,7 +55,7 @@ impl Story {
         self.made.entry(uid.to_owned()).or_insert_with(Instant::now);
     }
 
-    /// From the volume's creation to the claim's binding, of those bound since a moment; sorted.
+    /// Returns the times from the volume's creation to the claim's binding, of claims bound since a moment; sorted.
     fn latencies(&self, since: Instant) -> Vec<Duration> {
         let bound = self.bound.iter().filter(|(_, at)| **at >= since);
         let mut all: Vec<_> =
@@ -65,7 +65,7 @@ impl Story {
     }
 }
 
-fn follow<K>(api: kube::Api<K>, story: &Arc<Mutex<Story>>, tell: fn(&mut Story, &K))
+fn follow<K>(api: kube::Api<K>, story: &Arc<Mutex<Story>>, observe: fn(&mut Story, &K))
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -74,13 +74,13 @@ where
         let mut stream = pin!(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = stream.next().await {
             if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
-                tell(&mut story.lock().unwrap(), &object);
+                observe(&mut story.lock().unwrap(), &object);
             }
         }
     });
 }
 
-/// The controller manager sees the cluster through a proxy from now on.
+/// Makes the controller manager use a proxy from now on.
 async fn through(cluster: &Cluster, proxy: &Proxy) {
     proxy.kubeconfig(&cluster.kubeconfig_of(Component::ControllerManager), json!({}));
     cluster.restart(Component::ControllerManager).await.unwrap();
@@ -103,9 +103,9 @@ async fn bursts(binding: &str) {
         for claim in 0..BURST {
             ring.claim(&format!("c-{number}-{claim}"), "c").await;
         }
-        let bound = within(Duration::from_secs(180), format!("all are bound, {delay:?} late"), || async {
+        let bound = within(Duration::from_secs(180), format!("all claims are bound, {delay:?} late"), || async {
             let latencies = story.lock().unwrap().latencies(began);
-            if latencies.len() == BURST { Ok(latencies) } else { seen(latencies.len()) }
+            if latencies.len() == BURST { Ok(latencies) } else { unexpected(latencies.len()) }
         });
         let bound = bound.await;
         let of = |part: f64| bound[(part * (BURST - 1) as f64) as usize];
@@ -115,17 +115,17 @@ async fn bursts(binding: &str) {
             of(0.99),
             began.elapsed()
         );
-        assert!(delay <= of(1.0) || delay < Duration::from_secs(1), "the delay is none: {bound:?}");
+        assert!(delay <= of(1.0) || delay < Duration::from_secs(1), "the delay has no effect: {bound:?}");
     }
-    // What the controller has yet to see, it sees.
-    until("nothing is owed to any claim", || async {
+    // The controller then observes the delayed volumes.
+    until("the orchestrator has finished with all claims", || async {
         let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let held = |claim: &&PersistentVolumeClaim| {
             claim.finalizers().iter().any(|finalizer| finalizer == flex_contract::names::CLAIM_FINALIZER)
         };
         match claims.iter().find(held) {
             None => Ok(()),
-            Some(claim) => seen((claim.name_any(), claim.finalizers().to_vec())),
+            Some(claim) => unexpected((claim.name_any(), claim.finalizers().to_vec())),
         }
     })
     .await;
@@ -134,7 +134,7 @@ async fn bursts(binding: &str) {
     let ways: BTreeSet<&[String]> = phases.values().map(Vec::as_slice).collect();
     assert_eq!(phases.len(), BURST * DELAYS.len());
     let expected = ["Pending", "Bound"].map(str::to_owned);
-    assert_eq!(ways, BTreeSet::from([expected.as_slice()]), "a claim has gone another way");
+    assert_eq!(ways, BTreeSet::from([expected.as_slice()]), "a claim had other phases");
     let events = ring.api::<Event>(USER).list(&ListParams::default()).await.unwrap();
     let lost: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("ClaimLost")).collect();
     assert!(lost.is_empty(), "{lost:#?}");
@@ -142,11 +142,11 @@ async fn bursts(binding: &str) {
 }
 
 #[tokio::test]
-async fn no_claim_is_lost_when_the_orchestrator_binds() {
+async fn no_claim_is_lost_when_the_orchestrator_binds_it() {
     bursts("direct").await;
 }
 
 #[tokio::test]
-async fn no_claim_is_lost_when_the_pv_controller_binds() {
+async fn no_claim_is_lost_when_the_pv_controller_binds_it() {
     bursts("controller").await;
 }

@@ -1,6 +1,6 @@
 //! A simulated node: its kubelet runs an image whose storage can be counted.
 //!
-//! The test plays the kubelet as far as the API sees it. Pods are bound to a node, run and end, and are deleted only
+//! The test plays the kubelet as far as the API shows it. Pods are bound to a node, run and end, and are deleted only
 //! when their process is dead. The image's storage is the [`Backend`].
 
 use std::collections::{HashMap, HashSet};
@@ -25,30 +25,30 @@ use flex_provisioner::model::snapshot::api::VolumeSnapshot;
 use crate::backend::{Backend, lock};
 use crate::kubelet::{list, nfs_volume_of};
 
-/// All nodes; runs that are bound to none are on the first.
+/// All nodes; runs without a node are on the first.
 const NAMES: [&str; 2] = ["simulated", "second"];
-/// Parameter: so many attempts find no room, and leave something on their node.
+/// Parameter: this many attempts find no space, and leave something on their node.
 pub const FULL: &str = "full";
-/// Parameter: so many attempts fail, after they have made the storage.
+/// Parameter: this many attempts fail after making the storage.
 pub const FAILS: &str = "fails";
-/// Parameter: where the image stops until it is let go, or killed.
+/// Parameter: the stage at which the image stops until it is released or killed.
 pub const HOLDS_AT: &str = "holds-at";
 
-/// The room that it says there is, in bytes.
+/// The capacity that the image reports, in bytes.
 pub const CAPACITY: u64 = 1_234_567;
 
-/// Where an image can be held.
+/// The stages at which an image can be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It runs, and has done nothing.
+    /// The image runs, and has done nothing.
     Started,
-    /// It reads what it is to copy.
+    /// The image reads the source of its clone.
     Copying,
-    /// It reads a snapshot that it is to fill its volume from.
+    /// The image reads the snapshot with which it fills its volume.
     Restoring,
     /// The storage is made, the PersistentVolume is not.
     Made,
-    /// It is to delete a volume, and has not yet.
+    /// The image is about to delete a volume.
     Deleting,
 }
 
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// The node.
+/// The simulated nodes.
 pub struct Node {
     _heard: Vec<cluster::SimulatedNode>,
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// The nodes join the cluster; to the images they are one.
+    /// Adds the nodes to the cluster; the images see them as one.
     pub async fn start(client: Client) -> Node {
         let mut heard = Vec::new();
         for name in NAMES {
@@ -104,13 +104,13 @@ impl Node {
         &self.shared.backend
     }
 
-    /// An image of this namespace has come to a stage.
+    /// Returns whether an image of this namespace has reached a stage.
     pub fn has_reached(&self, namespace: &str, stage: Stage) -> bool {
         lock(&self.shared.reached).contains(&(namespace.to_owned(), stage))
     }
 
-    /// Images of this namespace are not held any more.
-    pub fn let_go(&self, namespace: &str) {
+    /// Releases the images of this namespace.
+    pub fn release_images(&self, namespace: &str) {
         self.shared.open.send_if_modified(|open| open.insert(namespace.to_owned()));
     }
 }
@@ -141,14 +141,14 @@ async fn kubelet(shared: Arc<Shared>) {
     }
 }
 
-/// How a process ended.
+/// The end of a process.
 struct Exit {
     code: i32,
     message: String,
 }
 
 impl Shared {
-    /// The life of a pod on the node. A pod that is gone is no error: somebody was faster.
+    /// Plays the life of a pod on the node. A missing pod is no error: another actor was faster.
     async fn run(self: Arc<Self>, pod: Pod, mut killed: watch::Receiver<bool>) {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
@@ -167,7 +167,7 @@ impl Shared {
             request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
             Some(request)
         };
-        // A pod that no orchestrator made says nothing, and ends by itself.
+        // A pod that no orchestrator made reports nothing, and ends by itself.
         let Some(requests) = members.iter().map(request).collect::<Option<Vec<_>>>() else { return };
         let node = NAMES.into_iter().find(|name| *name == requests[0].node_name).unwrap_or(NAMES[0]);
         let binding: Binding =
@@ -195,12 +195,12 @@ impl Shared {
         let ended = json!({ "terminated": { "exitCode": exit.code, "reason": reason, "message": exit.message, "startedAt": now(), "finishedAt": now() } });
         let phase = if exit.code == 0 { "Succeeded" } else { "Failed" };
         status(json!({ "phase": phase, "containerStatuses": [container(ended, false)] })).await;
-        // The process is dead: the API need not keep the pod for its sake.
+        // The process is dead: the API server need not keep the pod for it.
         let _ = killed.wait_for(|killed| *killed).await;
         let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
     }
 
-    /// The members of a batch are at work at one time.
+    /// Runs the members of a batch at one time.
     async fn images(&self, requests: &[RunRequest], is_batch: bool, (namespace, pod): (&str, &str)) -> Exit {
         let mut exits = join_all(requests.iter().map(|request| self.image(request, namespace, pod))).await;
         if !is_batch {
@@ -213,7 +213,7 @@ impl Shared {
 
     async fn image(&self, request: &RunRequest, namespace: &str, pod: &str) -> Exit {
         let snapshot = request.snapshot.as_ref().filter(|_| request.operation.is_of_snapshot());
-        // One run of a kind at a time is asked of those that are for no volume.
+        // Runs that concern no volume are limited to one of a kind at a time.
         let of = match (snapshot, request.operation.is_of_volume()) {
             (Some(snapshot), _) => snapshot.id.clone(),
             (None, true) => request.claim_uuid.clone(),
@@ -241,11 +241,11 @@ impl Shared {
     async fn provision(&self, request: &RunRequest, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Started).await;
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
-        let original = request.clone_of.as_ref();
-        let _reading = original.map(|original| self.backend.copy(&original.id, &request.claim_uuid, &claim));
+        let source = request.clone_of.as_ref();
+        let _reading = source.map(|source| self.backend.copy(&source.id, &request.claim_uuid, &claim));
         let snapshot = request.snapshot.as_ref();
         let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.claim_uuid, &claim));
-        if original.is_some() {
+        if source.is_some() {
             self.pause(request, namespace, Stage::Copying).await;
         }
         if snapshot.is_some() {
@@ -253,7 +253,7 @@ impl Shared {
         }
         let full = request.parameters.get(FULL).and_then(|full| full.parse().ok()).unwrap_or(0);
         if request.attempt <= full {
-            self.backend.leave(&request.claim_uuid, &request.node_name, &claim);
+            self.backend.add_leftover(&request.claim_uuid, &request.node_name, &claim);
             return Exit { code: 69, message: "no room here".into() };
         }
         self.backend.make(&request.claim_uuid, &request.node_name, &claim);
@@ -265,7 +265,7 @@ impl Shared {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match volumes.create(&PostParams::default(), &nfs_volume_of(request)).await {
             Ok(_) => Exit { code: 0, message: String::new() },
-            // Of an attempt before this one.
+            // The storage may be that of an earlier attempt.
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
                 Exit { code: 0, message: String::new() }
             }
@@ -274,7 +274,7 @@ impl Shared {
     }
 
     async fn snapshot(&self, request: &RunRequest, namespace: &str) -> Exit {
-        let snapshot = request.snapshot.as_ref().expect("the contract has it read");
+        let snapshot = request.snapshot.as_ref().expect("the contract reads it");
         let owner = format!("{}/{}", snapshot.namespace, snapshot.name);
         let _reading = self.backend.snapshot(&request.claim_uuid, &owner);
         self.pause(request, namespace, Stage::Copying).await;
@@ -288,14 +288,14 @@ impl Shared {
 
     async fn delete_snapshot(&self, request: &RunRequest, namespace: &str) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let snapshot = request.snapshot.as_ref().expect("the contract has it read");
+        let snapshot = request.snapshot.as_ref().expect("the contract reads it");
         let snapshots: Api<VolumeSnapshot> = Api::namespaced(self.client.clone(), &snapshot.namespace);
         let found = snapshots.get_opt(&snapshot.name).await.ok().flatten();
         let lives = |found: &VolumeSnapshot| {
             found.metadata.uid.as_ref() == Some(&snapshot.id) && found.metadata.deletion_timestamp.is_none()
         };
         if found.as_ref().is_some_and(lives) {
-            self.backend.broke(format!(
+            self.backend.record_violation(format!(
                 "the living snapshot {}/{} was deleted ({namespace})",
                 snapshot.namespace, snapshot.name
             ));
@@ -332,21 +332,24 @@ impl Shared {
 
     async fn delete(&self, request: &RunRequest, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Deleting).await;
-        // Long enough for a process that should not run beside it to be seen.
+        // Long enough to detect a process that should not run at the same time.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let (id, node) = (&request.claim_uuid, &request.node_name);
-        if self.backend.clear(id, node) || self.backend.is_elsewhere(id, node) {
+        if self.backend.remove_leftover(id, node) || self.backend.is_elsewhere(id, node) {
             return Exit { code: 0, message: String::new() };
         }
         if let Some(claim) = self.living_owner(&request.claim_uuid).await {
-            self.backend
-                .broke(format!("volume {} of the living claim {claim} was deleted ({namespace})", request.claim_uuid));
+            self.backend.record_violation(format!(
+                "volume {} of the living claim {claim} was deleted ({namespace})",
+                request.claim_uuid
+            ));
         }
         self.backend.remove(&request.claim_uuid);
         Exit { code: 0, message: String::new() }
     }
 
-    /// The claim whose storage this is, if it is there to stay: that for which it was made, or which was given it.
+    /// Returns the claim to which this storage belongs, if it exists and stays: the claim for which the storage was
+    /// made, or to which it was assigned.
     async fn living_owner(&self, id: &str) -> Option<String> {
         let made_for = self.backend.volumes().get(id)?.clone();
         if self.lives(&made_for, id).await {

@@ -1,7 +1,7 @@
-//! A proxy between an orchestrator and the API server: it counts the writes, and cuts the orchestrator off at one of
+//! A proxy between an orchestrator and the API server. It counts the writes, and cuts the orchestrator off at one of
 //! them.
 //!
-//! It uses the HTTP server that exists anyway, and the client of Kubernetes: [`Client::send`] knows address,
+//! It uses the HTTP server that the project has anyway, and the client of Kubernetes: [`Client::send`] knows address,
 //! certificates and connections.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// No request of the orchestrator is larger.
+/// The orchestrator sends no larger request.
 const LARGEST: usize = 4 << 20;
 
 /// A kind of request: the method (`LIST` for a GET of many), and the resource with its subresource.
@@ -34,8 +34,8 @@ pub struct Kind {
     pub resource: String,
 }
 
-/// A write of a sequence: the first, second, … of its kind that is carried out. Writes that are independent may change
-/// places from run to run, and some are refused now and then and tried again; this name stays.
+/// The name of a write in a sequence: the first, second, … successful write of its kind. Independent writes may change
+/// their order from run to run, and some are refused now and then and repeated; this name stays.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Write {
     pub kind: Kind,
@@ -48,26 +48,26 @@ impl fmt::Display for Write {
     }
 }
 
-/// A write as it was recorded.
+/// A recorded write.
 #[derive(Clone, Debug)]
 pub struct Written {
     pub write: Write,
-    /// All writes before it had been answered when it came.
+    /// Whether all earlier writes had been answered when it arrived.
     pub alone: bool,
-    /// It was refused.
+    /// Whether it was refused.
     pub refused: bool,
-    /// The revision of the store in which what it wrote was changed last, where its answer says so.
+    /// The last revision of the store in the object that it wrote, if the answer contains one.
     pub revision: Option<u64>,
 }
 
-/// What happens to a write.
+/// The fault at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It never reaches the API server, and nothing after it does: the process is cut off.
+    /// The write never reaches the API server, and neither does anything after it: the process is cut off.
     CutBefore,
-    /// It is carried out, its answer is lost, and nothing after it gets through: the process is cut off.
+    /// The write is carried out, its answer is lost, and nothing after it gets through: the process is cut off.
     CutAfter,
-    /// It is carried out and its answer is lost; everything after it gets through.
+    /// The write is carried out and its answer is lost; everything after it gets through.
     AnswerLost,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A write and what happens to it.
+/// A write and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     pub fault: Fault,
@@ -94,10 +94,10 @@ impl fmt::Display for Point {
     }
 }
 
-/// What becomes of a request.
+/// The proxy's decision about a request.
 enum Fate {
     Passes,
-    /// It passes as the write with this place among all, and this happens to it if it is carried out.
+    /// The request passes. It is the write with this number among all, and has this fault if it succeeds.
     IsRecorded(usize, Option<Fault>),
     Held,
     Refused,
@@ -105,39 +105,39 @@ enum Fate {
 
 /// The writes of a kind.
 #[derive(Default)]
-struct Tally {
+struct KindCounts {
     carried_out: u32,
     under_way: u32,
 }
 
 #[derive(Default)]
 struct Record {
-    /// Writes are counted, and the fault is waited for.
+    /// Whether writes are counted, and the fault is awaited.
     armed: bool,
-    tallies: BTreeMap<Kind, Tally>,
+    counts: BTreeMap<Kind, KindCounts>,
     writes: Vec<Written>,
     point: Option<Point>,
-    /// The write after which something is to happen is under way: nothing else gets through.
+    /// Whether the write before the fault is in progress: nothing else gets through.
     undecided: bool,
-    /// Nothing gets through any more.
+    /// Whether nothing gets through any more.
     cut: bool,
-    /// Requests of these kinds are refused.
+    /// The kinds of requests that are refused.
     refused: Vec<Kind>,
-    /// Requests of these kinds are carried out, and their answers held until they are let go.
-    held: Vec<Kind>,
-    /// How many are held now.
+    /// The kinds of requests whose answers are delayed until the proxy is healed.
+    delayed: Vec<Kind>,
+    /// The number of answers that are delayed now.
     waiting: usize,
-    /// What watches of these resources say comes so much later.
+    /// The delay of watches, by resource.
     late: BTreeMap<String, Duration>,
 }
 
 struct Wire {
     client: Client,
     record: Mutex<Record>,
-    /// The fault has happened.
+    /// Whether the fault has happened.
     happened: watch::Sender<bool>,
-    /// Changes whenever something that is held may go.
-    let_go: watch::Sender<()>,
+    /// Changes whenever a delayed answer may be sent.
+    released: watch::Sender<()>,
 }
 
 /// A proxy for one process.
@@ -154,7 +154,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Starts one. Nothing is counted and nothing happens until [`Proxy::arm`].
+    /// Starts a proxy. It counts nothing and causes no fault until [`Proxy::arm`].
     pub async fn start(client: Client, point: Option<Point>) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a local port");
         let address = listener.local_addr().expect("the port is bound");
@@ -162,7 +162,7 @@ impl Proxy {
             client,
             record: Mutex::new(Record { point, ..Record::default() }),
             happened: watch::Sender::new(false),
-            let_go: watch::Sender::new(()),
+            released: watch::Sender::new(()),
         });
         let router = Router::new().fallback(handle).with_state(wire.clone());
         let server = tokio::spawn(async move {
@@ -171,7 +171,7 @@ impl Proxy {
         Proxy { address, wire, server }
     }
 
-    /// Writes a kubeconfig that leads through the proxy; `user` is what stands in it as the user.
+    /// Writes a kubeconfig that leads through the proxy, with `user` as its user.
     pub fn kubeconfig(&self, path: &Path, user: Value) -> PathBuf {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
@@ -185,49 +185,49 @@ impl Proxy {
 
     fn record<T>(&self, with: impl FnOnce(&mut Record) -> T) -> T {
         let done = with(&mut self.wire.record.lock().expect("no code panics while it holds the record"));
-        self.wire.let_go.send_replace(());
+        self.wire.released.send_replace(());
         done
     }
 
-    /// From now on writes are counted.
+    /// Begins to count writes.
     pub fn arm(&self) {
         self.record(|record| record.armed = true);
     }
 
-    /// The writes since it was armed.
+    /// Returns the writes since [`Proxy::arm`].
     pub fn writes(&self) -> Vec<Written> {
         self.record(|record| record.writes.clone())
     }
 
-    /// Requests of a kind are refused, as by a broken connection, until [`Proxy::heal`].
+    /// Refuses requests of a kind, as a broken connection does, until [`Proxy::heal`].
     pub fn refuse(&self, method: &str, resource: &str) {
         self.record(|record| record.refused.push(Kind { method: method.into(), resource: resource.into() }));
     }
 
-    /// Requests of a kind are carried out, and their answers held until [`Proxy::heal`].
-    pub fn hold(&self, method: &str, resource: &str) {
-        self.record(|record| record.held.push(Kind { method: method.into(), resource: resource.into() }));
+    /// Carries out requests of a kind, and delays their answers until [`Proxy::heal`].
+    pub fn delay_answers(&self, method: &str, resource: &str) {
+        self.record(|record| record.delayed.push(Kind { method: method.into(), resource: resource.into() }));
     }
 
-    /// From now on, what watches of a resource say comes so much later, in its order.
+    /// Delays the events of watches of a resource from now on, in their order.
     pub fn delay(&self, resource: &str, by: Duration) {
         self.record(|record| record.late.insert(resource.into(), by));
     }
 
-    /// How many answers are held.
+    /// Returns the number of delayed answers.
     pub fn waiting(&self) -> usize {
         self.record(|record| record.waiting)
     }
 
-    /// Nothing is refused or held any more.
+    /// Ends all refusals and delays.
     pub fn heal(&self) {
         self.record(|record| {
             record.refused.clear();
-            record.held.clear();
+            record.delayed.clear();
         });
     }
 
-    /// The fault has happened.
+    /// Returns whether the fault has happened.
     pub fn has_happened(&self) -> bool {
         *self.wire.happened.borrow()
     }
@@ -242,20 +242,20 @@ async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let kind = kind(request.method(), request.uri().path());
     let watches =
         request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("watch="));
-    match wire.decided(&kind, request.method()).await {
+    match wire.decision(&kind, request.method()).await {
         Fate::Passes => {
             let answer = wire.forward(request).await;
-            wire.held(&kind).await;
+            wire.wait_while_delayed(&kind).await;
             if watches { late(wire, kind.resource, answer) } else { answer }
         }
         Fate::IsRecorded(location, fault) => {
             let (mut parts, body) = wire.forward(request).await.into_parts();
             parts.headers.remove(header::TRANSFER_ENCODING);
-            // All of the answer, so that the write is carried out.
+            // Reads the whole answer, so that the write is carried out.
             let Ok(body) = to_bytes(body, LARGEST).await else { return StatusCode::BAD_GATEWAY.into_response() };
             match wire.is_answered(location, fault, parts.status, &body) {
                 None => {
-                    wire.held(&kind).await;
+                    wire.wait_while_delayed(&kind).await;
                     Response::from_parts(parts, Body::from(body))
                 }
                 Some(Fault::AnswerLost) => StatusCode::BAD_GATEWAY.into_response(),
@@ -270,7 +270,7 @@ async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     }
 }
 
-/// The answer to a watch, with each part of it as late as is wanted when it comes.
+/// Delays each part of the answer to a watch by the delay at its arrival.
 fn late(wire: Arc<Wire>, resource: String, answer: Response) -> Response {
     answer.map(|body| {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -296,39 +296,39 @@ impl Wire {
         self.record.lock().expect("no code panics while it holds the record")
     }
 
-    /// Waits while answers of this kind are held.
-    async fn held(&self, kind: &Kind) {
-        let mut let_go = self.let_go.subscribe();
+    /// Waits while answers of this kind are delayed.
+    async fn wait_while_delayed(&self, kind: &Kind) {
+        let mut released = self.released.subscribe();
         let mut counted = false;
         loop {
             {
                 let mut record = self.record();
-                let held = record.held.contains(kind);
-                match (held, counted) {
+                let delayed = record.delayed.contains(kind);
+                match (delayed, counted) {
                     (true, false) => record.waiting += 1,
                     (false, true) => record.waiting -= 1,
                     _ => {}
                 }
-                counted = held;
+                counted = delayed;
             }
             if !counted {
                 return;
             }
-            let _ = let_go.changed().await;
+            let _ = released.changed().await;
         }
     }
 
-    async fn decided(&self, kind: &Kind, method: &Method) -> Fate {
-        let mut let_go = self.let_go.subscribe();
+    async fn decision(&self, kind: &Kind, method: &Method) -> Fate {
+        let mut released = self.released.subscribe();
         loop {
             match self.fate(kind, method) {
                 Some(fate) => return fate,
-                None => drop(let_go.changed().await),
+                None => drop(released.changed().await),
             }
         }
     }
 
-    /// None as long as it is not known.
+    /// Returns the decision, or `None` while another write must be answered first.
     fn fate(&self, kind: &Kind, method: &Method) -> Option<Fate> {
         let mut record = self.record();
         if record.cut {
@@ -343,10 +343,10 @@ impl Wire {
         if method == Method::GET || !record.armed {
             return Some(Fate::Passes);
         }
-        let alone = record.tallies.values().all(|tally| tally.under_way == 0);
-        let tally = record.tallies.entry(kind.clone()).or_default();
-        tally.under_way += 1;
-        let write = Write { kind: kind.clone(), number: tally.carried_out + tally.under_way };
+        let alone = record.counts.values().all(|count| count.under_way == 0);
+        let count = record.counts.entry(kind.clone()).or_default();
+        count.under_way += 1;
+        let write = Write { kind: kind.clone(), number: count.carried_out + count.under_way };
         let fault = record.point.as_ref().filter(|point| point.write == write).map(|point| point.fault);
         let location = record.writes.len();
         record.writes.push(Written { write, alone, refused: false, revision: None });
@@ -355,7 +355,7 @@ impl Wire {
         Some(if record.cut { Fate::Held } else { Fate::IsRecorded(location, fault) })
     }
 
-    /// A write is answered. Says what happens to it.
+    /// Records the answer to a write, and returns the fault that happens now.
     fn is_answered(&self, location: usize, fault: Option<Fault>, status: StatusCode, answer: &[u8]) -> Option<Fault> {
         let object: Value = serde_json::from_slice(answer).unwrap_or_default();
         let revision = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
@@ -364,9 +364,9 @@ impl Wire {
         written.revision = revision.and_then(|revision| revision.parse().ok());
         written.refused = status.is_client_error();
         let (kind, refused) = (written.write.kind.clone(), written.refused);
-        let tally = record.tallies.entry(kind).or_default();
-        tally.under_way -= 1;
-        tally.carried_out += u32::from(!refused);
+        let count = record.counts.entry(kind).or_default();
+        count.under_way -= 1;
+        count.carried_out += u32::from(!refused);
         let fault = fault.filter(|_| !refused);
         if fault.is_some() {
             record.point = None;
@@ -375,7 +375,7 @@ impl Wire {
         }
         record.undecided = false;
         drop(record);
-        self.let_go.send_replace(());
+        self.released.send_replace(());
         fault
     }
 
@@ -412,7 +412,7 @@ fn kind(method: &Method, path: &str) -> Kind {
 }
 
 #[test]
-fn requests_are_told_apart_by_resource() {
+fn requests_are_distinguished_by_resource() {
     let of = |path| kind(&Method::PATCH, path).resource;
     assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b"), "persistentvolumeclaims");
     assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b/status"), "persistentvolumeclaims/status");

@@ -20,20 +20,20 @@ use serde_json::{Value, json};
 
 use crate::node::{FAILS, Node};
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
-use crate::wait::{GUARD, seen, until, within};
+use crate::wait::{GUARD, unexpected, until, within};
 
-/// A config namespace that is not there any more, and with it the Role in it.
+/// A config namespace that was deleted, together with the Role in it.
 const GONE: &str = "gone";
-/// What the admission policies ask for and no request needs.
+/// The group of resources that only the admission policies use, and no request.
 const MARKS: &str = "flex-provisioner.io";
-/// The role of images.
+/// The ClusterRole of images.
 const OF_IMAGES: &str = "flex-provisioner-image";
 
-/// One thing that one role allows.
+/// A permission of one role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     role: String,
-    /// Where it holds; none for everywhere.
+    /// The namespace of the permission, or `None` for all.
     namespaces: Option<Vec<String>>,
     group: String,
     resource: String,
@@ -46,7 +46,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// One request.
+/// A kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     namespace: String,
@@ -64,10 +64,13 @@ impl Right {
 
 fn documents(yaml: &str) -> Vec<Value> {
     let texts = yaml.split("\n---").map(|text| text.trim_start_matches("---"));
-    texts.map(|text| serde_saphyr::from_str::<Value>(text).expect("it is YAML")).filter(|one| !one.is_null()).collect()
+    texts
+        .map(|text| serde_saphyr::from_str::<Value>(text).expect("a manifest is YAML"))
+        .filter(|one| !one.is_null())
+        .collect()
 }
 
-/// The rights of the orchestrator. A Role of which no namespace is written holds in `namespaces`.
+/// Returns the permissions of the orchestrator. A Role without a namespace counts in `namespaces`.
 fn rights(documents: &[Value], namespaces: impl Fn(&str) -> Vec<String>) -> BTreeSet<Right> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
@@ -106,12 +109,12 @@ fn shipped() -> Vec<Value> {
     documents(&std::fs::read_to_string(path("deploy/kustomize/rbac.yaml")).unwrap())
 }
 
-/// The requests of the orchestrator by the audit log, and those that it was refused by its rights.
+/// Returns the orchestrator's requests from the audit log, and those that were forbidden.
 fn audited(log: &Path) -> (BTreeSet<Request>, BTreeSet<Request>) {
     let account = format!("system:serviceaccount:{OWN}:flex-provisioner");
     let (mut all, mut refused) = (BTreeSet::new(), BTreeSet::new());
     for line in std::fs::read_to_string(log).expect("there is an audit log").lines() {
-        let entry: Value = serde_json::from_str(line).expect("a JSON object a line");
+        let entry: Value = serde_json::from_str(line).expect("each line is a JSON object");
         if entry["impersonatedUser"]["username"] != json!(account) {
             continue;
         }
@@ -136,9 +139,9 @@ fn audited(log: &Path) -> (BTreeSet<Request>, BTreeSet<Request>) {
 }
 
 #[tokio::test]
-async fn the_shipped_rights_are_those_that_are_used() {
+async fn the_orchestrator_uses_exactly_the_shipped_rights() {
     let flags = ["--config-namespace", OWN, "--config-namespace", GONE, "--sweep-interval", "1s"];
-    // Its audit log tells of this orchestrator alone.
+    // The audit log contains this orchestrator alone.
     let cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await;
     let mut ring = Ring::on(cluster.expect("the control plane starts"), &flags).await;
     ring.with_shipped_rights();
@@ -149,7 +152,7 @@ async fn the_shipped_rights_are_those_that_are_used() {
     ring.stop().await;
 
     let (requests, refused) = audited(&ring.cluster().audit_log());
-    // Both Roles of the file are needed in its own namespace, the one for configs in each of theirs.
+    // The orchestrator's own namespace needs both Roles of the file, and each config namespace the Role for configs.
     let rights = rights(&shipped(), |role| match role {
         "flex-provisioner-configs" => vec![OWN.into(), ADMIN.into()],
         _ => vec![OWN.into()],
@@ -158,7 +161,7 @@ async fn the_shipped_rights_are_those_that_are_used() {
         .iter()
         .filter(|request| request.namespace != GONE && !rights.iter().any(|right| right.permits(request)))
         .collect();
-    assert!(missing.is_empty(), "asked for, and not in deploy/kustomize/rbac.yaml: {missing:#?}");
+    assert!(missing.is_empty(), "requested, and not in deploy/kustomize/rbac.yaml: {missing:#?}");
     let refused: Vec<_> = refused.iter().filter(|request| request.namespace != GONE).collect();
     assert!(refused.is_empty(), "refused: {refused:#?}");
 
@@ -208,7 +211,7 @@ fn the_chart_grants_the_same_rights() {
     let none = |_: &str| panic!("the chart writes every namespace");
     assert_eq!(each(rights(&rendered(&[]), none)), everywhere(vec![OWN.into()]));
 
-    // In its own namespace it needs neither ConfigMaps nor accounts, if no configs are there.
+    // Without configs in it, the orchestrator's own namespace needs no right to ConfigMaps or ServiceAccounts.
     let mut apart = everywhere(vec![OWN.into(), ADMIN.into()]);
     let of_configs = |right: &Right| matches!(right.resource.as_str(), "configmaps" | "serviceaccounts");
     apart.retain(|right| !of_configs(right) || right.namespaces != Some(vec![OWN.into()]));
@@ -216,9 +219,9 @@ fn the_chart_grants_the_same_rights() {
     assert_eq!(each(rights(&rendered(&["--set", &set]), none)), apart);
 }
 
-/// All that it does.
+/// Makes the orchestrator do everything that it can do.
 async fn everything(ring: &mut Ring) {
-    // A life, with growth and end.
+    // A claim's life, with expansion and deletion.
     let growing = [("capabilities", "expand"), ("max-size", "10Gi")];
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
     ring.config("c", "c", &growing).await;
@@ -234,20 +237,20 @@ async fn everything(ring: &mut Ring) {
     ring.volume_gone(&volume).await;
 
     many_at_one_time(ring).await;
-    volumes_that_are_kept_ready(ring).await;
+    pooled_volumes(ring).await;
     snapshots_of_a_claim(ring).await;
-    a_node_that_is_gone(ring).await;
-    room_that_is_told(ring).await;
-    revisions_that_come_back_and_go(ring).await;
-    a_pod_that_is_left_over(ring).await;
-    the_provisioner_of_a_driver(ring).await;
+    deleted_node(ring).await;
+    published_capacity(ring).await;
+    returning_and_deleted_revisions(ring).await;
+    orphaned_pod(ring).await;
+    external_provisioner(ring).await;
 
-    // Told by one process, and told again by the next.
+    // One process emits an event, and the next process emits it again.
     ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
     ring.event(USER, "big", reason::PROVISIONING_FAILED, "class c provides at most").await;
     ring.stop().await;
 
-    // Somebody else's Job has the name of ours.
+    // A foreign Job has the name of the orchestrator's Job.
     ring.claim("b", "c").await;
     let name = format!("provision-{}-1", uid(&ring.get_claim("b").await));
     let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/image" }] });
@@ -259,17 +262,17 @@ async fn everything(ring: &mut Ring) {
     let background = DeleteParams::background();
     jobs.delete(&name, &background).await.unwrap();
     ring.bound("b").await;
-    let told_again = until("the event is counted twice", || async {
+    let repeated = until("the event is counted twice", || async {
         let list = ListParams::default().fields("involvedObject.name=big");
         let events =
             ring.api::<k8s_openapi::api::core::v1::Event>(USER).list(&list).await.map_err(|e| e.to_string())?;
         let counts: Vec<_> = events.iter().map(|event| event.count).collect();
-        if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { seen(counts) }
+        if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { unexpected(counts) }
     });
-    told_again.await;
+    repeated.await;
 }
 
-/// So many volumes at one time that the PV controller is asked which of them it knows.
+/// Makes so many volumes at one time that sync probes are needed.
 async fn many_at_one_time(ring: &Ring) {
     let batches = [("batch-size", "10"), ("batch-window", "300ms"), ("max-in-flight", "100")];
     ring.config("m", "m", &batches).await;
@@ -286,8 +289,8 @@ async fn many_at_one_time(ring: &Ring) {
     }
 }
 
-/// A volume is asked for before a claim, which gets it, and the next one is for nobody.
-async fn volumes_that_are_kept_ready(ring: &Ring) {
+/// Fills a pool; a claim gets a pooled volume, and the next volume stays unclaimed.
+async fn pooled_volumes(ring: &Ring) {
     let can = ("capabilities", "pool");
     let counted = |count: usize| async move {
         let volumes: Api<PersistentVolume> = Api::all(ring.client.clone());
@@ -297,7 +300,7 @@ async fn volumes_that_are_kept_ready(ring: &Ring) {
             let requests = ring.api::<PersistentVolumeClaim>(OWN).list(&labelled).await;
             let requests = requests.map_err(|error| error.to_string())?.items;
             let names: Vec<_> = ready.iter().map(|volume| volume.name_any()).collect();
-            if names.len() == count && requests.is_empty() { Ok(names) } else { seen((names, requests.len())) }
+            if names.len() == count && requests.is_empty() { Ok(names) } else { unexpected((names, requests.len())) }
         })
         .await
     };
@@ -315,7 +318,7 @@ async fn volumes_that_are_kept_ready(ring: &Ring) {
     }
 }
 
-/// Snapshots that cannot be made yet, fail, are restored and go.
+/// Makes snapshots that must wait, fail, are restored and deleted.
 async fn snapshots_of_a_claim(ring: &Ring) {
     Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
     let class =
@@ -331,24 +334,24 @@ async fn snapshots_of_a_claim(ring: &Ring) {
     ring.claim("s", "s").await;
     until("the snapshot is ready", || async {
         let status = snapshots.get("s").await.map_err(|error| error.to_string())?.status;
-        if status.as_ref().is_some_and(|s| s.ready_to_use == Some(true)) { Ok(()) } else { seen(status) }
+        if status.as_ref().is_some_and(|s| s.ready_to_use == Some(true)) { Ok(()) } else { unexpected(status) }
     })
     .await;
     let from = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
     ring.claim_with("restored", "s", json!({ "spec": { "dataSource": from } })).await;
     ring.bound("restored").await;
     snapshots.delete("s", &DeleteParams::default()).await.unwrap();
-    until("the snapshot is gone", || async {
+    until("the snapshot is deleted", || async {
         match snapshots.get_opt("s").await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(snapshot) => seen(snapshot.metadata),
+            Some(snapshot) => unexpected(snapshot.metadata),
         }
     })
     .await;
 }
 
-/// What an attempt may have left on a node that is not there any more is forgotten, if the config says so.
-async fn a_node_that_is_gone(ring: &Ring) {
+/// Forgets the leftovers on a deleted node, if the config says so.
+async fn deleted_node(ring: &Ring) {
     let nodes: Api<NodeObject> = Api::all(ring.client.clone());
     let node = serde_json::from_value(json!({ "metadata": { "name": "ghost" } })).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
@@ -363,8 +366,8 @@ async fn a_node_that_is_gone(ring: &Ring) {
     ring.claim_gone("n").await;
 }
 
-/// The external provisioner of a driver is at work, and what a config stands for is left to it.
-async fn the_provisioner_of_a_driver(ring: &Ring) {
+/// Starts the external provisioner of a driver, and checks that the config leaves its classes alone.
+async fn external_provisioner(ring: &Ring) {
     let spec = json!({ "holderIdentity": "sidecar", "leaseDurationSeconds": 600 });
     let lease = json!({ "metadata": { "name": "csi-example-com" }, "spec": spec });
     let leases = ring.api::<Lease>(USER);
@@ -372,41 +375,40 @@ async fn the_provisioner_of_a_driver(ring: &Ring) {
     ring.class("d", "csi.example.com", json!({})).await;
     ring.config("d", "d", &[("replaces-provisioner", "csi.example.com"), ("replaces-provisioner-namespace", USER)])
         .await;
-    until("it is told", || async {
+    until("the verdict names the external provisioner", || async {
         let config = ring.api::<ConfigMap>(ADMIN).get("d").await.map_err(|error| error.to_string())?;
         let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();
-        if verdict.contains("sidecar holds the Lease") { Ok(()) } else { seen(verdict) }
+        if verdict.contains("sidecar holds the Lease") { Ok(()) } else { unexpected(verdict) }
     })
     .await;
 }
 
-/// A class tells how much room it has, again and again, and then does not any more.
-async fn room_that_is_told(ring: &Ring) {
-    let told = ring.api::<CSIStorageCapacity>(OWN);
+/// Makes a class report capacity repeatedly, and then stop.
+async fn published_capacity(ring: &Ring) {
+    let capacities = ring.api::<CSIStorageCapacity>(OWN);
     let drivers: Api<CSIDriver> = Api::all(ring.client.clone());
     ring.class("k", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     ring.config("k", "k", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..2s")]).await;
-    until("it is asked twice, and the scheduler looks", || async {
-        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+    until("two capacity runs have ended, and the scheduler checks capacity", || async {
+        let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let driver = drivers.get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
         let record = |one: &CSIStorageCapacity| one.annotations().get(names::CAPACITY).cloned();
         let records: Vec<_> = all.iter().filter_map(record).collect();
         let again = records.iter().any(|record| !record.contains("\"attempt\":1,"));
-        if again && driver.is_some() { Ok(()) } else { seen((records, driver)) }
+        if again && driver.is_some() { Ok(()) } else { unexpected((records, driver)) }
     })
     .await;
     ring.config("k", "k", &[("placement", "any"), ("capabilities", "-"), ("capacity-interval", "-")]).await;
-    until("all of it is gone", || async {
-        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+    until("no published capacity is left", || async {
+        let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let driver = drivers.get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
-        if all.is_empty() && driver.is_none() { Ok(()) } else { seen((all, driver)) }
+        if all.is_empty() && driver.is_none() { Ok(()) } else { unexpected((all, driver)) }
     })
     .await;
 }
 
-/// A config that takes back an edit uses its first version again; one that nobody needs is dropped
-/// when it is old.
-async fn revisions_that_come_back_and_go(ring: &Ring) {
+/// Undoes an edit of a config, which then uses its first version again. An old version that nothing needs is deleted.
+async fn returning_and_deleted_revisions(ring: &Ring) {
     let revisions = ring.api::<ControllerRevision>(OWN);
     let of = |zone: &'static str| {
         let revisions = revisions.clone();
@@ -419,7 +421,7 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
         until(format!("the version of {zone} is the newest"), || async {
             match of(zone).await {
                 Some(revision) if revision.revision > after => Ok(revision),
-                other => seen(other.map(|revision| revision.revision)),
+                other => unexpected(other.map(|revision| revision.revision)),
             }
         })
         .await
@@ -433,40 +435,40 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
 
     let name = second.name_any();
     age(ring, &format!("/registry/controllerrevisions/{OWN}/{name}"), &second).await;
-    within(2 * GUARD, "the old version is dropped", || async {
+    within(2 * GUARD, "the old version is deleted", || async {
         match revisions.get_opt(&name).await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(revision) => seen(revision.metadata.creation_timestamp),
+            Some(revision) => unexpected(revision.metadata.creation_timestamp),
         }
     })
     .await;
 }
 
-/// The pod of a run whose Job was deleted without it, and whose claim is gone too.
-async fn a_pod_that_is_left_over(ring: &Ring) {
+/// Leaves the pod of a run whose Job was deleted without it, and whose claim is gone too.
+async fn orphaned_pod(ring: &Ring) {
     let labels = json!({
         names::LABEL_INSTANCE: names::DEFAULT_INSTANCE, names::LABEL_OPERATION: "provision", names::LABEL_ATTEMPT: "1",
         names::LABEL_CLAIM_UUID: "00000000-0000-4000-8000-000000000000", "job-name": "provision-gone-1",
     });
     let pod = json!({
-        "metadata": { "name": "left", "labels": labels },
+        "metadata": { "name": "orphaned", "labels": labels },
         "spec": { "restartPolicy": "Never", "containers": [{ "name": "provisioner", "image": "example/image" }] },
     });
     let pods = ring.api::<Pod>(ADMIN);
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
-    let pod = pods.patch_status("left", &PatchParams::default(), &ended).await.unwrap();
-    age(ring, &format!("/registry/pods/{ADMIN}/left"), &pod).await;
-    until("the pod is removed", || async {
-        match pods.get_opt("left").await.map_err(|error| error.to_string())? {
+    let pod = pods.patch_status("orphaned", &PatchParams::default(), &ended).await.unwrap();
+    age(ring, &format!("/registry/pods/{ADMIN}/orphaned"), &pod).await;
+    until("the pod is deleted", || async {
+        match pods.get_opt("orphaned").await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(pod) => seen((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
+            Some(pod) => unexpected((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
         }
     })
     .await;
 }
 
-/// An object becomes years old, which no request can bring about.
+/// Makes an object years old, which no request can do.
 async fn age<K: serde::Serialize>(ring: &Ring, key: &str, object: &K) {
     let mut old = serde_json::to_value(object).unwrap();
     old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");

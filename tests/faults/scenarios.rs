@@ -1,5 +1,5 @@
-//! The scenarios: what users and admins do while the orchestrator is cut off. They do not know of it, and wait for what
-//! they see in the API.
+//! The scenarios: actions of users and admins while the orchestrator is cut off. These actors do not notice, and wait
+//! for what the API shows.
 
 use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,54 +10,54 @@ use crate::proxy::Proxy;
 use crate::site::Site;
 use crate::world::{Finding, Trouble};
 
-/// One of them.
+/// A scenario of users and admins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     /// A config and a claim.
     Provision,
-    /// The first attempt fails, the second does not.
+    /// The first attempt fails, the second succeeds.
     Retry,
-    /// A claim that is bound is deleted.
+    /// A bound claim is deleted.
     Delete,
     /// A claim is deleted while its image runs and has made nothing.
     DeletedWhileRunning,
-    /// A claim is deleted when its storage is made and its PersistentVolume is not.
+    /// A claim is deleted after its storage is made and before its PersistentVolume is.
     DeletedHalfMade,
-    /// A claim is deleted while no orchestrator runs, wherever the last one got to.
+    /// A claim is deleted while no orchestrator runs, wherever the last one was stopped.
     DeletedWhileDown,
-    /// The config is deleted with claims in flight, which are then deleted too.
+    /// The config is deleted with claims in progress, which are then deleted too.
     ConfigDeleted,
-    /// The config is edited with a claim in flight.
+    /// The config is edited with a claim in progress.
     ConfigEdited,
-    /// The StorageClass is replaced with a claim in flight.
+    /// The StorageClass is replaced with a claim in progress.
     ClassReplaced,
-    /// A bound claim asks for more.
+    /// A bound claim requests more.
     Expand,
-    /// A bound claim asks for other attributes, and the first run for them fails.
+    /// A bound claim requests other attributes, and the first run for them fails.
     Modify,
-    /// A claim is a copy of another, which is deleted while it is read.
+    /// The source of a clone is deleted while it is read.
     Clone,
-    /// A claim and its half-made copy are deleted.
+    /// A claim and its half-made clone are deleted.
     CloneDeleted,
-    /// A snapshot of a claim is made, which is deleted while it is read.
+    /// The source of a snapshot is deleted while it is read.
     Snapshot,
     /// A claim and its half-made snapshot are deleted.
     SnapshotDeleted,
-    /// A claim is made from a snapshot, which is deleted while it is read.
+    /// A snapshot is deleted while a claim is restored from it.
     Restore,
-    /// A class has room for one volume: a second claim gets its own when the first is gone.
+    /// The quota of a class is one volume: a second claim gets its own after the first is deleted.
     Limited,
-    /// The first attempt finds no room on its node, and the second is made on another; then the claim goes.
+    /// The first attempt finds no space on its node, the second succeeds on another; then the claim is deleted.
     NoRoom,
-    /// Claims come while a run of their class is under way, and share one.
+    /// Claims are created while a run of their class is in progress, and share the next run.
     Batch,
-    /// One of the claims of a batch is deleted while it is made.
+    /// One claim of a batch is deleted while its volume is made.
     BatchLeft,
-    /// Claims are deleted while a run deletes the volume of another, and their volumes share the next one.
+    /// Claims are deleted while a run deletes the volume of another; their volumes share the next run.
     BatchDeleted,
-    /// A class begins to tell how much room it has, is asked again, and ceases to.
+    /// A class begins to report capacity, does so again, and stops.
     Capacity,
-    /// A class begins to keep a volume ready, which a claim gets; the claim goes, and the class ceases to.
+    /// A class begins a pool, and a claim gets the pooled volume; the claim is deleted, and the class ends the pool.
     Pool,
 }
 
@@ -116,7 +116,7 @@ impl Scenario {
         }
     }
 
-    /// The ways of binding that matter to it: where nothing is bound, there is only one.
+    /// Returns the ways of binding that matter to the scenario: without a binding there is only one.
     pub fn bindings(self) -> &'static [&'static str] {
         match self {
             Scenario::Provision | Scenario::Delete | Scenario::DeletedWhileDown | Scenario::Pool => {
@@ -126,19 +126,19 @@ impl Scenario {
         }
     }
 
-    /// Together these write all that is written for a claim that nobody disturbs.
+    /// Returns whether the scenario is one of those that together contain all writes for an undisturbed claim.
     pub fn is_of_a_life(self) -> bool {
         matches!(self, Scenario::Provision | Scenario::Retry | Scenario::Delete | Scenario::Expand)
     }
 
-    /// What becomes of a claim, whose volume is made, grows and goes, and of its config. The others are what is added to
-    /// that.
+    /// Returns whether the scenario is about the life of a claim and its config: its volume is made, expanded and
+    /// deleted. The other scenarios add something to that.
     pub fn is_of_claims(self) -> bool {
         use Scenario::{ConfigDeleted, DeletedHalfMade, DeletedWhileDown, DeletedWhileRunning};
         self.is_of_a_life() || matches!(self, DeletedWhileRunning | DeletedHalfMade | DeletedWhileDown | ConfigDeleted)
     }
 
-    /// What is there before writes are counted.
+    /// Prepares the objects that exist before writes are counted.
     pub async fn prepare(self, site: &Site<'_>) -> Result<(), Finding> {
         match self {
             Scenario::Provision | Scenario::Pool => {}
@@ -147,38 +147,38 @@ impl Scenario {
                 site.config(&[]).await;
                 site.claim("a").await;
                 site.bound("a").await?;
-                site.settled(&["a"]).await?;
+                site.at_rest(&["a"]).await?;
             }
-            Scenario::DeletedWhileRunning => held(site, Stage::Started, false).await?,
-            Scenario::DeletedHalfMade | Scenario::ConfigEdited => held(site, Stage::Made, false).await?,
+            Scenario::DeletedWhileRunning => stopped_at(site, Stage::Started, false).await?,
+            Scenario::DeletedHalfMade | Scenario::ConfigEdited => stopped_at(site, Stage::Made, false).await?,
             Scenario::DeletedWhileDown => site.config(&[]).await,
             Scenario::ConfigDeleted => {
                 site.class(&[]).await;
                 site.config(&[]).await;
             }
-            Scenario::ClassReplaced => held(site, Stage::Made, true).await?,
+            Scenario::ClassReplaced => stopped_at(site, Stage::Made, true).await?,
             Scenario::Expand => {
                 site.class(&[]).await;
                 site.config(&[("capabilities", "expand")]).await;
                 site.claim("a").await;
                 site.bound("a").await?;
-                site.settled(&["a"]).await?;
+                site.at_rest(&["a"]).await?;
             }
             Scenario::Modify => {
                 site.attributes_class("gold", (FAILS, "1")).await;
                 site.config(&[("capabilities", "modify"), ("backoff", "1s")]).await;
                 site.claim("a").await;
                 site.bound("a").await?;
-                site.settled(&["a"]).await?;
+                site.at_rest(&["a"]).await?;
             }
             Scenario::NoRoom => {
                 let here = ("volume-affinity", names::HOSTNAME);
                 site.config(&[("placement", "selected-node"), here, (FULL, "1"), ("backoff", "1s")]).await;
             }
-            Scenario::Batch => first_of_batches(site, Stage::Started, "3").await?,
+            Scenario::Batch => claim_before_batch(site, Stage::Started, "3").await?,
             Scenario::BatchLeft => {
-                first_of_batches(site, Stage::Made, "2").await?;
-                come_together(site, &["b", "c"]).await?;
+                claim_before_batch(site, Stage::Made, "2").await?;
+                create_together(site, &["b", "c"]).await?;
                 site.made(3).await?;
             }
             Scenario::BatchDeleted => {
@@ -190,13 +190,13 @@ impl Scenario {
                 for name in ALL_OF_BATCHES {
                     site.bound(name).await?;
                 }
-                site.settled(&ALL_OF_BATCHES).await?;
+                site.at_rest(&ALL_OF_BATCHES).await?;
             }
             Scenario::Capacity => site.delayed_class().await,
             Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
-            Scenario::Clone => original(site).await?,
+            Scenario::Clone => source_claim(site).await?,
             Scenario::CloneDeleted => {
-                original(site).await?;
+                source_claim(site).await?;
                 site.copy("b", "a").await;
                 site.reached(Stage::Copying).await?;
             }
@@ -206,11 +206,11 @@ impl Scenario {
                 site.config(&[("capabilities", "snapshot")]).await;
                 site.claim("a").await;
                 site.bound("a").await?;
-                site.settled(&["a"]).await?;
+                site.at_rest(&["a"]).await?;
                 site.snapshot("s", "a").await;
                 site.snapshot_ready("s").await?;
                 site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Restoring.as_str())]).await;
-                site.config_kept().await?;
+                site.config_recorded().await?;
             }
             Scenario::SnapshotDeleted => {
                 source(site).await?;
@@ -221,7 +221,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What is done, and what must come of it. Returns the claims that are Bound in the end.
+    /// Plays the scenario, and checks its outcome. Returns the claims that are bound in the end.
     pub async fn act(self, site: &Site<'_>, proxy: &Proxy) -> Result<&'static [&'static str], Finding> {
         match self {
             Scenario::Provision => {
@@ -264,8 +264,8 @@ impl Scenario {
             }
             Scenario::ConfigEdited => {
                 site.config(&[("image", "example/second")]).await;
-                site.config_kept().await?;
-                site.node_lets_go();
+                site.config_recorded().await?;
+                site.release_images();
                 made_with(site, &site.bound("a").await?, "example/image").await?;
                 site.claim("b").await;
                 made_with(site, &site.bound("b").await?, "example/second").await?;
@@ -274,7 +274,7 @@ impl Scenario {
             Scenario::ClassReplaced => {
                 site.delete_class().await;
                 site.class(&[("tier", "bronze")]).await;
-                site.node_lets_go();
+                site.release_images();
                 made_with(site, &site.bound("a").await?, "gold").await?;
                 Ok(&["a"])
             }
@@ -287,14 +287,14 @@ impl Scenario {
                         && status.allocated_resource_statuses.unwrap_or_default().is_empty()
                 };
                 let claim = site.claim_when("a", "has grown", grown).await?;
-                let size = site.world.node.backend().grown(&uid(&claim));
+                let size = site.world.node.backend().expanded_size(&uid(&claim));
                 expect(size == Some(2 << 30), || format!("the claim says 2Gi, the backend {size:?}"))?;
                 Ok(&["a"])
             }
             Scenario::Modify => {
                 site.ask_for_attributes("a", "gold").await;
                 let claim = site.has_attributes("a", "gold").await?;
-                let has = site.world.node.backend().modified(&uid(&claim));
+                let has = site.world.node.backend().attributes_class(&uid(&claim));
                 let gold = has.as_ref().is_some_and(|class| class.ends_with("-gold"));
                 expect(gold, || format!("the claim says gold, the backend {has:?}"))?;
                 Ok(&["a"])
@@ -304,29 +304,31 @@ impl Scenario {
                 site.restore("b", "s").await;
                 site.reached(Stage::Restoring).await?;
                 site.delete_snapshot("s").await;
-                site.node_lets_go();
+                site.release_images();
                 let claim = uid(&site.bound("b").await?);
-                let of = site.world.node.backend().copy_of(&claim);
+                let of = site.world.node.backend().source_of(&claim);
                 expect(of.as_ref() == Some(&snapshot), || format!("{claim} is made from {of:?}, not from {snapshot}"))?;
                 site.snapshot_gone("s").await?;
                 Ok(&["a", "b"])
             }
             Scenario::Clone => {
-                let original = uid(&site.bound("a").await?);
+                let source_claim = uid(&site.bound("a").await?);
                 site.copy("b", "a").await;
                 site.reached(Stage::Copying).await?;
                 site.delete_claim("a").await;
-                site.node_lets_go();
+                site.release_images();
                 let copy = uid(&site.bound("b").await?);
-                let of = site.world.node.backend().copy_of(&copy);
-                expect(of.as_ref() == Some(&original), || format!("{copy} is a copy of {of:?}, not of {original}"))?;
+                let of = site.world.node.backend().source_of(&copy);
+                expect(of.as_ref() == Some(&source_claim), || {
+                    format!("{copy} is a copy of {of:?}, not of {source_claim}")
+                })?;
                 Ok(&["b"])
             }
             Scenario::Limited => {
                 site.claim("a").await;
                 site.claim("b").await;
                 let (first, second) = site.first_bound("a", "b").await?;
-                site.stays_unbegun(second).await?;
+                site.stays_unstamped(second).await?;
                 site.delete_claim(first).await;
                 site.bound(second).await?;
                 Ok(if second == "a" { &["a"] } else { &["b"] })
@@ -341,8 +343,8 @@ impl Scenario {
                 Ok(&[])
             }
             Scenario::Batch => {
-                come_together(site, &["b", "c", "d"]).await?;
-                site.node_lets_go();
+                create_together(site, &["b", "c", "d"]).await?;
+                site.release_images();
                 for name in ALL_OF_BATCHES {
                     site.bound(name).await?;
                 }
@@ -350,7 +352,7 @@ impl Scenario {
             }
             Scenario::BatchLeft => {
                 site.delete_claim("c").await;
-                site.node_lets_go();
+                site.release_images();
                 site.bound("a").await?;
                 site.bound("b").await?;
                 Ok(&["a", "b"])
@@ -362,18 +364,18 @@ impl Scenario {
                     site.delete_claim(name).await;
                 }
                 site.runs(2).await?;
-                site.node_lets_go();
+                site.release_images();
                 Ok(&[])
             }
             Scenario::Capacity => {
                 let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];
                 site.config(&asked).await;
-                site.told_of_room(Some(CAPACITY)).await?;
+                site.has_published(Some(CAPACITY)).await?;
                 site.config(&[asked[0], asked[1], asked[2], ("zone", "another")]).await;
-                site.config_kept().await?;
-                site.asked_with_the_last_config().await?;
+                site.config_recorded().await?;
+                site.has_published_with_last_config().await?;
                 site.config(&[]).await;
-                site.told_of_room(None).await?;
+                site.has_published(None).await?;
                 Ok(&[])
             }
             Scenario::Pool => {
@@ -384,11 +386,14 @@ impl Scenario {
                 let claim = site.bound("a").await?;
                 let own = names::pv_name(&uid(&claim));
                 let has = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
-                // It gets what is ready, unless its watch is faster than that of volumes: then one is made for it.
-                expect(ready.contains(&has) || has == own, || format!("the claim has {has}, and {ready:?} was ready"))?;
+                // The claim gets the pooled volume, unless its watch is faster than that of volumes: then a volume is
+                // made for it.
+                expect(ready.contains(&has) || has == own, || {
+                    format!("the claim has {has}, and {ready:?} was pooled")
+                })?;
                 site.stamped("a").await?;
                 let next = site.ready(1).await?;
-                expect(!next.contains(&has), || format!("{has} is a claim's, and ready for others"))?;
+                expect(!next.contains(&has), || format!("{has} is assigned to a claim, and still pooled"))?;
                 site.delete_claim("a").await;
                 site.config(&[can, ("placement", "any")]).await;
                 Ok(&[])
@@ -402,7 +407,7 @@ impl Scenario {
                 site.snapshot("s", "a").await;
                 site.reached(Stage::Copying).await?;
                 site.delete_claim("a").await;
-                site.node_lets_go();
+                site.release_images();
                 site.snapshot_ready("s").await?;
                 site.delete_snapshot("s").await;
                 Ok(&[])
@@ -416,39 +421,39 @@ impl Scenario {
     }
 }
 
-/// A claim that is bound, and copies of it that are held while they are made.
-async fn original(site: &Site<'_>) -> Result<(), Finding> {
+/// Makes a bound claim, and clones of it that stop while they are made.
+async fn source_claim(site: &Site<'_>) -> Result<(), Finding> {
     site.config(&[("capabilities", "clone")]).await;
     site.claim("a").await;
     site.bound("a").await?;
-    site.settled(&["a"]).await?;
+    site.at_rest(&["a"]).await?;
     site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-    site.config_kept().await
+    site.config_recorded().await
 }
 
-/// A claim that is bound, and snapshots of it that are held while they are made.
+/// Makes a bound claim, and snapshots of it that stop while they are made.
 async fn source(site: &Site<'_>) -> Result<(), Finding> {
     site.snapshot_class().await;
     site.config(&[("capabilities", "snapshot")]).await;
     site.claim("a").await;
     site.bound("a").await?;
-    site.settled(&["a"]).await?;
+    site.at_rest(&["a"]).await?;
     site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-    site.config_kept().await
+    site.config_recorded().await
 }
 
-/// A claim, and those that share a run after it.
+/// The first claim, and the claims that share a run after it.
 const ALL_OF_BATCHES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A claim whose image is held at a stage, as are those of the claims that come next, so many of which share a run.
-async fn first_of_batches(site: &Site<'_>, stage: Stage, size: &str) -> Result<(), Finding> {
+/// Creates a claim whose image stops at a stage, as do those of the following claims, which share runs.
+async fn claim_before_batch(site: &Site<'_>, stage: Stage, size: &str) -> Result<(), Finding> {
     site.config(&[(HOLDS_AT, stage.as_str()), ("batch-size", size), ("batch-window", "1s")]).await;
     site.claim("a").await;
     site.reached(stage).await
 }
 
-/// Others come, and are stamped.
-async fn come_together(site: &Site<'_>, names: &[&str]) -> Result<(), Finding> {
+/// Creates the other claims, and waits for their stamps.
+async fn create_together(site: &Site<'_>, names: &[&str]) -> Result<(), Finding> {
     for name in names {
         site.claim(name).await;
     }
@@ -458,8 +463,8 @@ async fn come_together(site: &Site<'_>, names: &[&str]) -> Result<(), Finding> {
     Ok(())
 }
 
-/// A claim whose image is held at a stage.
-async fn held(site: &Site<'_>, stage: Stage, class: bool) -> Result<(), Finding> {
+/// Creates a claim whose image stops at a stage.
+async fn stopped_at(site: &Site<'_>, stage: Stage, class: bool) -> Result<(), Finding> {
     if class {
         site.class(&[("tier", "gold")]).await;
     }
@@ -468,7 +473,7 @@ async fn held(site: &Site<'_>, stage: Stage, class: bool) -> Result<(), Finding>
     site.reached(stage).await
 }
 
-/// The volume was made by the version of the config in which this text stands.
+/// Checks that the volume was made by the version of the config that contains this text.
 async fn made_with(site: &Site<'_>, claim: &PersistentVolumeClaim, text: &str) -> Result<(), Finding> {
     let provenance = site.provenance(claim).await;
     expect(provenance.contains(&format!("\"{text}\"")), || format!("not made with {text}: {provenance}"))

@@ -15,16 +15,18 @@ use crate::site::{GUARD, Site, pause, provisioner};
 use crate::world::{Finding, Trouble};
 
 impl Site<'_> {
-    /// As [`Site::settles`], on the way.
-    pub async fn settled(&self, bound: &[&str]) -> Result<(), Finding> {
-        self.settles(bound).await.map_err(|findings| findings.into_iter().next().expect("there is one"))
+    /// The same as [`Site::comes_to_rest`], during a scenario.
+    pub async fn at_rest(&self, bound: &[&str]) -> Result<(), Finding> {
+        self.comes_to_rest(bound)
+            .await
+            .map_err(|findings| findings.into_iter().next().expect("a failure has a finding"))
     }
 
-    /// Waits for the end: these claims are Bound, each to a volume of its own, and nothing else is there.
-    pub async fn settles(&self, bound: &[&str]) -> Result<(), Vec<Finding>> {
+    /// Waits for the end: these claims are bound, each to a volume of its own, and nothing else exists.
+    pub async fn comes_to_rest(&self, bound: &[&str]) -> Result<(), Vec<Finding>> {
         let began = Instant::now();
         loop {
-            let findings = self.unsettled(bound).await;
+            let findings = self.all_findings(bound).await;
             if findings.is_empty() {
                 return Ok(());
             }
@@ -35,52 +37,52 @@ impl Site<'_> {
         }
     }
 
-    /// What is not as it must be at the end, as far as one looks: no further than the first that is not, so that waiting
-    /// does not keep the API server from what is waited for.
-    async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
-        let broken = self.world.node.backend().broken(&self.name);
+    /// Returns the first finding at the end, if any. It stops at the first, so that waiting does not load the API
+    /// server on which the orchestrator works.
+    async fn all_findings(&self, bound: &[&str]) -> Vec<Finding> {
+        let violations = self.world.node.backend().violations(&self.name);
         let mut findings: Vec<_> =
-            broken.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect();
+            violations.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect();
         let claims = self.claims().list(&ListParams::default()).await.expect("claims are listed").items;
-        findings.extend(self.unsettled_claims(&claims, bound));
+        findings.extend(self.claim_findings(&claims, bound));
         if findings.is_empty() {
-            findings.extend(self.unsettled_volumes(&claims).await);
+            findings.extend(self.volume_findings(&claims).await);
         }
         if findings.is_empty() {
-            findings.extend(self.left_of_runs().await);
+            findings.extend(self.run_findings().await);
         }
         if findings.is_empty() {
-            findings.extend(self.left_of_snapshots().await);
+            findings.extend(self.snapshot_findings().await);
         }
         findings
     }
 
-    fn unsettled_claims(&self, claims: &[PersistentVolumeClaim], bound: &[&str]) -> Vec<Finding> {
+    fn claim_findings(&self, claims: &[PersistentVolumeClaim], bound: &[&str]) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
         for missing in bound.iter().filter(|name| !claims.iter().any(|claim| claim.name_any() == **name)) {
             find(Trouble::Leaked, format!("claim {missing} is gone"));
         }
-        let ours = |finalizer: &String| {
+        let own = |finalizer: &String| {
             let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
             prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
         };
         for claim in claims {
             let name = claim.name_any();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-            let held = claim.finalizers().iter().any(ours);
-            let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
+            let has_finalizer = claim.finalizers().iter().any(own);
+            let message = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
             if !bound.contains(&name.as_str()) {
-                find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));
-            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || held {
-                find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", said()));
+                find(Trouble::Stuck, format!("claim {name} is not deleted: {}", message()));
+            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || has_finalizer {
+                find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", message()));
             }
         }
         findings
     }
 
-    /// Volumes and storage, each of which must be that of one of the claims.
-    async fn unsettled_volumes(&self, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
+    /// Returns the findings about volumes and storage, each of which must belong to one of the claims.
+    async fn volume_findings(&self, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
         let expected: BTreeMap<_, _> = claims.iter().map(|claim| (names::pv_name(&uid(claim)), uid(claim))).collect();
@@ -95,10 +97,10 @@ impl Site<'_> {
             };
             let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
             let is = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-            let held = volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER);
+            let has_finalizer = volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER);
             if of.as_ref() != Some(claim)
                 || is != "Bound"
-                || !held
+                || !has_finalizer
                 || !volume.annotations().contains_key(names::PROVENANCE)
             {
                 find(Trouble::Stuck, format!("volume {name} is {is}, of {of:?}, {:?}", volume.finalizers()));
@@ -118,8 +120,9 @@ impl Site<'_> {
         findings
     }
 
-    /// Jobs and pods. Those of failed runs are kept for their logs, for a time that Kubernetes looks after.
-    async fn left_of_runs(&self) -> Vec<Finding> {
+    /// Returns the findings about Jobs and pods. Those of failed runs are kept for their logs, for a time that
+    /// Kubernetes controls.
+    async fn run_findings(&self) -> Vec<Finding> {
         let all = ListParams::default();
         let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
         let (kept, leftovers): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
@@ -131,12 +134,12 @@ impl Site<'_> {
         leftovers.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
     }
 
-    /// What of snapshots is left at the end, where there should be none.
-    async fn left_of_snapshots(&self) -> Vec<Finding> {
+    /// Returns the findings about snapshots, none of which may exist at the end.
+    async fn snapshot_findings(&self) -> Vec<Finding> {
         let mut leftovers = Vec::new();
         let all = ListParams::default();
         for snapshot in self.api::<VolumeSnapshot>().list(&all).await.expect("snapshots are listed").items {
-            leftovers.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
+            leftovers.push((Trouble::Stuck, format!("snapshot {} is not deleted: {snapshot:?}", snapshot.name_any())));
         }
         let contents: Api<VolumeSnapshotContent> = Api::all(self.world.client.clone());
         let contents = contents.list(&all).await.expect("contents are listed").items;
@@ -151,9 +154,9 @@ impl Site<'_> {
     }
 }
 
-/// A failed Job that goes by itself after its time.
+/// Returns whether Kubernetes deletes this failed Job after its time.
 fn is_kept(job: &Job) -> bool {
     let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
-    let goes = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
-    failed && goes && job.metadata.deletion_timestamp.is_none()
+    let expires = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
+    failed && expires && job.metadata.deletion_timestamp.is_none()
 }

@@ -21,40 +21,40 @@ use crate::node::Stage;
 use crate::orchestrator::{phase, program, uid};
 use crate::world::{Finding, Trouble, World};
 
-/// No scenario takes longer than this to come to its end, even on a busy machine.
+/// No scenario takes longer than this to end, even on a busy machine.
 pub const GUARD: Duration = Duration::from_secs(300);
-/// Between the first two looks, and a third of what is between later ones: many sites are looked at at one time, and each
-/// look is work for the API server.
+/// The delay between the first two checks, and the base of later delays: many sites are checked at one time, and each
+/// check is work for the API server.
 const POLL: Duration = Duration::from_millis(300);
 
-/// Until the next look, by how long one has looked.
-pub fn pause(looked: Duration) -> Duration {
-    (looked / 4).clamp(POLL, 3 * POLL)
+/// Returns the delay until the next check, by the time waited so far.
+pub fn pause(waited: Duration) -> Duration {
+    (waited / 4).clamp(POLL, 3 * POLL)
 }
 
-/// A site; class, instance and config bear its name, and the namespace of users, in which its orchestrator lives too.
-/// Configs, and so Jobs, are in another.
+/// A site. Its name is that of the class, the instance, the config and the users' namespace, in which its orchestrator
+/// runs too. Configs, and so Jobs, are in another namespace.
 pub struct Site<'w> {
     pub world: &'w World,
     pub name: String,
     binding: &'static str,
 }
 
-/// How the provisioner names of all sites end.
+/// The suffix of the provisioner names of all sites.
 pub const PROVISIONERS: &str = ".example";
 
-/// The provisioner name of a site.
+/// Returns the provisioner name of a site.
 pub fn provisioner(site: &str) -> String {
     format!("{site}{PROVISIONERS}")
 }
 
 impl<'w> Site<'w> {
-    /// One whose namespaces are not there yet.
+    /// Returns a site whose namespaces do not exist yet.
     pub fn on(world: &'w World, name: String, binding: &'static str) -> Site<'w> {
         Site { world, name, binding }
     }
 
-    /// Where configs and Jobs are.
+    /// Returns the namespace of configs and Jobs.
     pub fn admin(&self) -> String {
         format!("{}-admin", self.name)
     }
@@ -81,7 +81,7 @@ impl<'w> Site<'w> {
         Api::all(self.world.client.clone())
     }
 
-    /// Pods are refused until the namespace has its default account.
+    /// Waits for the default account of the namespace, without which pods are refused.
     pub async fn is_ready(&self) -> Result<(), Finding> {
         let accounts = self.in_admin::<ServiceAccount>();
         self.until("the default account", || async {
@@ -90,8 +90,8 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// Starts an orchestrator, as a replica of this name. One that bears the name of another before it
-    /// finds the Lease its own, as a container does that is restarted in its pod.
+    /// Starts an orchestrator as a replica of this name. If an earlier one had the name, the new one finds its own
+    /// Lease, as a container does that is restarted in its pod.
     pub fn run(&self, kubeconfig: &Path, replica: &str, start: &str) -> Child {
         let log = File::create(self.log(start)).unwrap();
         Command::new(program())
@@ -110,22 +110,22 @@ impl<'w> Site<'w> {
         self.world.file(&format!("{}-{start}.log", self.name))
     }
 
-    /// The end of the log of an orchestrator.
+    /// Returns the end of the log of an orchestrator.
     pub fn log_end(&self, start: &str) -> String {
         let text = std::fs::read_to_string(self.log(start)).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    /// Waits until a look finds something; what is not found in time is stuck.
+    /// Waits until a check finds something; after the time limit the item counts as stuck.
     pub async fn until<T, F: Future<Output = Result<T, String>>>(
         &self,
         what: &str,
-        mut look: impl FnMut() -> F,
+        mut check: impl FnMut() -> F,
     ) -> Result<T, Finding> {
         let began = Instant::now();
         loop {
-            match look().await {
+            match check().await {
                 Ok(found) => return Ok(found),
                 Err(observed) if began.elapsed() > GUARD => {
                     return Err(Finding { trouble: Trouble::Stuck, what: format!("{what}: {observed}") });
@@ -165,7 +165,7 @@ impl<'w> Site<'w> {
         self.classes().create(&PostParams::default(), &class).await.expect("the class is created");
     }
 
-    /// The same, whose claims wait for their first consumer.
+    /// Creates the StorageClass, with claims that wait for their first consumer.
     pub async fn delayed_class(&self) {
         let class = json!({
             "metadata": { "name": self.name }, "provisioner": provisioner(&self.name),
@@ -175,32 +175,38 @@ impl<'w> Site<'w> {
         self.classes().create(&PostParams::default(), &class).await.expect("the class is created");
     }
 
-    /// Waits until the scheduler is told of so much room, or of none at all and need not look any more.
-    pub async fn told_of_room(&self, bytes: Option<u64>) -> Result<(), Finding> {
+    /// Waits until this capacity is published, or none is and the scheduler stops checking.
+    pub async fn has_published(&self, bytes: Option<u64>) -> Result<(), Finding> {
         let drivers: Api<CSIDriver> = Api::all(self.world.client.clone());
-        let told = self.api::<CSIStorageCapacity>();
-        self.until("the scheduler is told", || async {
+        let capacities = self.api::<CSIStorageCapacity>();
+        self.until("the capacity is published", || async {
             let driver = drivers.get_opt(&provisioner(&self.name)).await.map_err(|error| error.to_string())?;
-            let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-            let bytes_told: Vec<_> = all.iter().filter_map(|one| Some(one.capacity.as_ref()?.0.clone())).collect();
-            let looks = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
+            let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let published: Vec<_> = all.iter().filter_map(|one| Some(one.capacity.as_ref()?.0.clone())).collect();
+            let scheduler_checks = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
             let expected = bytes.map(|bytes| bytes.to_string()).into_iter().collect::<Vec<_>>();
-            match looks == bytes.is_some() && bytes_told == expected {
+            match scheduler_checks == bytes.is_some() && published == expected {
                 true => Ok(()),
-                false => Err(format!("{bytes_told:?}, looks: {looks}")),
+                false => Err(format!("{published:?}, scheduler checks: {scheduler_checks}")),
             }
         })
         .await
     }
 
-    /// Waits until what the scheduler is told was asked with the newest version of the config.
-    pub async fn asked_with_the_last_config(&self) -> Result<(), Finding> {
-        let revisions = self.api::<ControllerRevision>().list(&ListParams::default()).await.expect("they are listed");
-        let newest = revisions.items.iter().max_by_key(|revision| revision.revision).expect("there is one").name_any();
+    /// Waits until the published capacity is that of the newest version of the config.
+    pub async fn has_published_with_last_config(&self) -> Result<(), Finding> {
+        let revisions =
+            self.api::<ControllerRevision>().list(&ListParams::default()).await.expect("revisions are listed");
+        let newest = revisions
+            .items
+            .iter()
+            .max_by_key(|revision| revision.revision)
+            .expect("the config has a version")
+            .name_any();
         let hash = newest.rsplit('-').next().unwrap_or_default().to_owned();
-        let told = self.api::<CSIStorageCapacity>();
-        self.until("the newest config is asked", || async {
-            let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let capacities = self.api::<CSIStorageCapacity>();
+        self.until("the newest config has reported its capacity", || async {
+            let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
             let records: Vec<_> = all.iter().filter_map(|one| one.annotations().get(names::CAPACITY)).collect();
             match records.as_slice() {
                 [record] if record.contains(&hash) => Ok(()),
@@ -219,12 +225,12 @@ impl<'w> Site<'w> {
         self.claim_from(name, json!(null)).await;
     }
 
-    /// Creates a claim that is to be a copy of another.
+    /// Creates a claim that clones another.
     pub async fn copy(&self, name: &str, of: &str) {
         self.claim_from(name, json!({ "kind": "PersistentVolumeClaim", "name": of })).await;
     }
 
-    /// Creates a claim that is to be made from a snapshot.
+    /// Creates a claim that is restored from a snapshot.
     pub async fn restore(&self, name: &str, from: &str) {
         let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": from });
         self.claim_from(name, source).await;
@@ -242,13 +248,13 @@ impl<'w> Site<'w> {
         self.claims().create(&PostParams::default(), &claim).await.expect("the claim is created");
     }
 
-    /// A user asks for another size.
+    /// A user requests another size.
     pub async fn ask(&self, name: &str, size: &str) {
         let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
         self.claims()
             .patch(name, &PatchParams::default(), &Patch::Merge(requested))
             .await
-            .expect("the wish is accepted");
+            .expect("the API server accepts the request");
     }
 
     pub async fn delete_claim(&self, name: &str) {
@@ -275,7 +281,7 @@ impl<'w> Site<'w> {
         self.claim_when(name, "is Bound", |claim| phase(claim) == "Bound").await
     }
 
-    /// Waits until one of two claims is Bound; returns that one, and the other.
+    /// Waits until one of two claims is Bound; returns the bound claim, and the other.
     pub async fn first_bound(
         &self,
         one: &'static str,
@@ -293,13 +299,16 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// For a while no attempt begins for a claim.
-    pub async fn stays_unbegun(&self, name: &str) -> Result<(), Finding> {
+    /// Checks for a while that no attempt begins for a claim.
+    pub async fn stays_unstamped(&self, name: &str) -> Result<(), Finding> {
         let claims = self.claims();
         for _ in 0..5 {
-            let claim = claims.get(name).await.expect("the claim is there");
+            let claim = claims.get(name).await.expect("the claim exists");
             if claim.annotations().contains_key(names::ATTEMPT) {
-                return Err(Finding { trouble: Trouble::Duplicate, what: format!("{name} has begun over the limit") });
+                return Err(Finding {
+                    trouble: Trouble::Duplicate,
+                    what: format!("{name} has begun beyond the quota"),
+                });
             }
             tokio::time::sleep(POLL).await;
         }
@@ -311,14 +320,14 @@ impl<'w> Site<'w> {
         self.claim_when(name, "is stamped", stamp).await
     }
 
-    /// Waits until an image of this site has come to a stage.
+    /// Waits until an image of this site has reached a stage.
     pub async fn reached(&self, stage: Stage) -> Result<(), Finding> {
         let has = || self.world.node.has_reached(&self.admin(), stage);
         self.until("an image runs", || async { has().then_some(()).ok_or_else(|| format!("not {}", stage.as_str())) })
             .await
     }
 
-    /// Waits until the storage of so many claims is made.
+    /// Waits until the storage of this many claims is made.
     pub async fn made(&self, count: usize) -> Result<(), Finding> {
         self.until(&format!("storage of {count} claims"), || async {
             let made = self.storage();
@@ -327,12 +336,12 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// Waits until exactly so many volumes are ready for claims, and no request is left. Returns their names.
+    /// Waits until exactly this many volumes are pooled, and no pool request is left. Returns their names.
     pub async fn ready(&self, count: usize) -> Result<BTreeSet<String>, Finding> {
         let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
         let labels = format!("{}={},{}", names::LABEL_INSTANCE, self.name, names::LABEL_POOL);
         let (of_pool, asked) = (ListParams::default().labels(&labels), ListParams::default().labels(names::LABEL_POOL));
-        self.until(&format!("{count} volumes are ready"), || async {
+        self.until(&format!("{count} volumes are pooled"), || async {
             let requests = self.claims().list(&asked).await.map_err(|error| error.to_string())?.items;
             let volumes = volumes.list(&of_pool).await.map_err(|error| error.to_string())?.items;
             let of = |volume: &PersistentVolume| volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
@@ -346,7 +355,7 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// Waits until so many runs are under way.
+    /// Waits until this many runs are in progress.
     pub async fn runs(&self, count: usize) -> Result<(), Finding> {
         self.until(&format!("{count} runs"), || async {
             let jobs =
@@ -356,18 +365,19 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// Images of this site are not held any more.
-    pub fn node_lets_go(&self) {
-        self.world.node.let_go(&self.admin());
+    /// Releases the images of this site.
+    pub fn release_images(&self) {
+        self.world.node.release_images(&self.admin());
     }
 
-    /// Waits until the config is kept as it stands now. Of one that was seen before its class two versions are kept.
-    pub async fn config_kept(&self) -> Result<(), Finding> {
+    /// Waits until the config is recorded as it is now. If the orchestrator observed it before its class, two versions
+    /// are recorded.
+    pub async fn config_recorded(&self) -> Result<(), Finding> {
         let revisions = self.api::<ControllerRevision>();
-        self.until("the config is kept", || async {
+        self.until("the config is recorded", || async {
             let written = self.in_admin::<ConfigMap>().get(&self.name).await.map_err(|error| error.to_string())?;
             let mut written = written.data.unwrap_or_default();
-            // Says whose config it is, and is no part of a version.
+            // This key says which provisioner the config belongs to, and is no part of a version.
             written.remove("plugin-name");
             let kept = revisions.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
             let has_all = |revision: &ControllerRevision| {
@@ -379,24 +389,24 @@ impl<'w> Site<'w> {
         .await
     }
 
-    /// Waits until nothing is left on nodes where attempts found no room.
+    /// Waits until the leftovers on nodes without space are deleted.
     pub async fn cleared(&self) -> Result<(), Finding> {
         let backend = self.world.node.backend();
-        self.until("what attempts have left is deleted", || async {
+        self.until("the leftovers of attempts are deleted", || async {
             let leftovers = backend.leftovers(&self.name);
             if leftovers.is_empty() { Ok(()) } else { Err(leftovers.join(", ")) }
         })
         .await
     }
 
-    /// How the volume of a bound claim was made, as it stands on it.
+    /// Returns the provenance on the volume of a bound claim.
     pub async fn provenance(&self, claim: &PersistentVolumeClaim) -> String {
         let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
-        let volume = volumes.get(&names::pv_name(&uid(claim))).await.expect("the volume is there");
+        let volume = volumes.get(&names::pv_name(&uid(claim))).await.expect("the volume exists");
         volume.annotations().get(names::PROVENANCE).cloned().unwrap_or_default()
     }
 
-    /// Who holds the Lease.
+    /// Returns the holder of the Lease.
     pub async fn leader(&self) -> Result<String, String> {
         let lease = self.leases().get(&self.lease()).await.map_err(|error| error.to_string())?;
         Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
@@ -406,7 +416,7 @@ impl<'w> Site<'w> {
         self.api()
     }
 
-    /// The name of its Lease.
+    /// Returns the name of the site's Lease.
     pub fn lease(&self) -> String {
         format!("flex-provisioner-{}", self.name)
     }
@@ -421,7 +431,7 @@ impl<'w> Site<'w> {
         led.await.unwrap_or_else(|finding| panic!("{finding}\n{}", self.log_end(replica)));
     }
 
-    /// The ids of the volumes on the backend.
+    /// Returns the ids of the volumes on the backend.
     pub fn storage(&self) -> Vec<String> {
         let mine = |claim: &str| claim.split('/').next() == Some(self.name.as_str());
         let volumes = self.world.node.backend().volumes();

@@ -15,7 +15,7 @@ impl Site<'_> {
             json!({ "metadata": { "name": self.name }, "driver": provisioner(&self.name), "deletionPolicy": "Delete" });
         let class = serde_json::from_value(class).unwrap();
         let classes: Api<VolumeSnapshotClass> = Api::all(self.world.client.clone());
-        classes.create(&PostParams::default(), &class).await.expect("the class of snapshots is created");
+        classes.create(&PostParams::default(), &class).await.expect("the VolumeSnapshotClass is created");
     }
 
     /// Creates a VolumeSnapshot of a claim.

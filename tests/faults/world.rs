@@ -16,15 +16,15 @@ use crate::site::Site;
 /// The kinds of trouble that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// Something is left that nobody answers for, or storage is gone that somebody uses.
+    /// Something is left that nothing will delete, or storage is gone that a claim uses.
     Leaked,
-    /// Two where one should be.
+    /// Two objects where one should be.
     Duplicate,
-    /// It did not come to its end.
+    /// A claim or object did not reach its end.
     Stuck,
 }
 
-/// One of them.
+/// A trouble, with its description.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub trouble: Trouble,
@@ -48,7 +48,7 @@ pub struct World {
     pub client: Client,
     pub node: Node,
     cluster: Cluster,
-    /// What is there before anything happens.
+    /// The objects before the first scenario.
     empty: Contents,
     dir: tempfile::TempDir,
 }
@@ -66,7 +66,7 @@ impl World {
         World { client, node, cluster, empty, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Another world on the same control plane, on which all that happened is undone.
+    /// Returns another world on the same control plane, which is reset to its beginning.
     pub async fn renewed(self) -> World {
         let World { cluster, empty, node, .. } = self;
         drop(node);
@@ -74,17 +74,17 @@ impl World {
         World::on(cluster, empty).await
     }
 
-    /// A kubeconfig that leads to the API server without detours.
+    /// Writes a kubeconfig that leads to the API server without a proxy.
     pub fn kubeconfig(&self) -> PathBuf {
         self.cluster.kubeconfig()
     }
 
-    /// Where files of a site stand.
+    /// Returns the path of a site's file.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A site. It is usable when [`Site::is_ready`] has returned.
+    /// Returns a site, which is usable after [`Site::is_ready`].
     pub async fn site(&self, name: String, binding: &'static str) -> Site<'_> {
         let site = Site::on(self, name, binding);
         let namespaces: Api<Namespace> = Api::all(self.client.clone());

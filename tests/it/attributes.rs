@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::kubelet::{nfs_volume, request};
 use crate::orchestrator::{ADMIN, Ring, WHILE, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 impl Ring {
     async fn attributes_class(&self, name: &str, driver: &str, parameters: &[(&str, &str)]) {
@@ -27,13 +27,13 @@ impl Ring {
         self.attributes_class("silver", names::DEFAULT_PROVISIONER, &[("iops", "300")]).await;
     }
 
-    /// The user asks for other attributes.
-    async fn wish(&self, claim: &str, class: Option<&str>) -> Result<PersistentVolumeClaim, kube::Error> {
+    /// The user changes the VolumeAttributesClass of a claim.
+    async fn request_class(&self, claim: &str, class: Option<&str>) -> Result<PersistentVolumeClaim, kube::Error> {
         let requested = json!({ "spec": { "volumeAttributesClassName": class } });
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await
     }
 
-    /// Waits until the claim says that its volume has the attributes of a class, and nothing of the way there is left.
+    /// Waits until the claim's status shows the class, and no trace of a modification.
     async fn has_class(&self, claim: &str, class: Option<&str>) -> PersistentVolumeClaim {
         let settled = |claim: &PersistentVolumeClaim| {
             let status = claim.status.clone().unwrap();
@@ -44,7 +44,7 @@ impl Ring {
         self.claim_when(claim, &format!("has {class:?}"), settled).await
     }
 
-    /// Waits until the claim says how its volume is at being changed, and what the API calls it besides.
+    /// Waits until the claim's status shows this state of a modification, with these conditions.
     async fn modify_status(&self, claim: &str, class: &str, state: &str, conditions: &[&str]) {
         let is = |claim: &PersistentVolumeClaim| {
             let status = claim.status.clone().unwrap();
@@ -59,13 +59,13 @@ impl Ring {
     async fn no_modify_jobs(&self, id: &str) {
         until("no modify Job is left", || async {
             let remaining = self.jobs(ADMIN, "modify", id).await.len();
-            if remaining == 0 { Ok(()) } else { seen(remaining) }
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
         })
         .await;
     }
 }
 
-/// A volume of CSI, which is the one kind whose spec can name the class.
+/// Builds a CSI volume: the only kind whose spec can name the class.
 fn csi_volume(job: &Job) -> PersistentVolume {
     let mut volume = nfs_volume(job);
     let spec = volume.spec.as_mut().unwrap();
@@ -88,18 +88,18 @@ fn asked_with(class: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
+async fn a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim() {
     let ring = Ring::start().await;
     ring.gold_and_silver().await;
     let sources = ("volume-sources", "nfs, csi:csi.example");
     ring.config("c", "c", &[("capabilities", "modify"), ("zone", "west"), ("iops", "100"), sources]).await;
-    // The field is for CSI volumes in a PersistentVolume; a claim may have it whatever its volume is.
+    // In a PersistentVolume only CSI volumes have this field; a claim may have it with any volume.
     for (name, make) in [("csi", csi_volume as fn(&Job) -> PersistentVolume), ("nfs", nfs_volume)] {
         ring.claim_with(name, "c", asked_with("silver")).await;
         let id = uid(&ring.stamped(name).await);
         let job = ring.job(ADMIN, "provision", &id, 1).await;
-        let told = |job: &Job| ["ATTRIBUTES_CLASS", "IOPS", "ZONE"].map(|name| env(job, name).unwrap_or_default());
-        assert_eq!(told(&job), ["silver", "300", "west"]);
+        let values = |job: &Job| ["ATTRIBUTES_CLASS", "IOPS", "ZONE"].map(|name| env(job, name).unwrap_or_default());
+        assert_eq!(values(&job), ["silver", "300", "west"]);
         let volume = make(&job);
         ring.create_volume(&volume).await;
         ring.bound(name).await;
@@ -115,9 +115,9 @@ async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
         };
         in_spec(Some("silver")).await;
 
-        ring.wish(name, Some("gold")).await.unwrap();
+        ring.request_class(name, Some("gold")).await.unwrap();
         let job = ring.job(ADMIN, "modify", &id, 1).await;
-        assert_eq!(told(&job), ["gold", "900", "west"]);
+        assert_eq!(values(&job), ["gold", "900", "west"]);
         let asked = request(&job);
         assert_eq!(asked.old_attributes_class, "silver");
         assert_eq!(asked.old_attributes, [("iops".to_owned(), "300".to_owned())].into());
@@ -125,29 +125,29 @@ async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
         assert!(asked.volume_source.contains(&id), "{}", asked.volume_source);
         ring.modify_status(name, "gold", "InProgress", &["ModifyingVolume"]).await;
         ring.event(&ring.user, name, reason::MODIFYING, "run 1 to VolumeAttributesClass gold: image").await;
-        // The next wish comes while the first is at work.
-        ring.wish(name, Some("silver")).await.unwrap();
+        // The user changes the class again during the first run.
+        ring.request_class(name, Some("silver")).await.unwrap();
         stays("one run at a time", WHILE, || async {
             let jobs = ring.jobs(ADMIN, "modify", &id).await.len();
-            if jobs == 1 { Ok(()) } else { seen(jobs) }
+            if jobs == 1 { Ok(()) } else { unexpected(jobs) }
         })
         .await;
         ring.pod_ends(&job, 0, "").await;
         let job = ring.job(ADMIN, "modify", &id, 2).await;
-        assert_eq!((told(&job)[0].as_str(), request(&job).old_attributes_class.as_str()), ("silver", "gold"));
+        assert_eq!((values(&job)[0].as_str(), request(&job).old_attributes_class.as_str()), ("silver", "gold"));
         in_spec(Some("gold")).await;
         ring.pod_ends(&job, 0, "").await;
         ring.has_class(name, Some("silver")).await;
         ring.event(&ring.user, name, reason::MODIFY_SUCCEEDED, "attributes of VolumeAttributesClass silver").await;
         in_spec(Some("silver")).await;
         ring.no_modify_jobs(&id).await;
-        // To be without one again is refused by the API server itself.
-        let refused = ring.wish(name, None).await.unwrap_err().to_string();
+        // The API server refuses to remove the class.
+        let refused = ring.request_class(name, None).await.unwrap_err().to_string();
         assert!(refused.contains("update to nil is forbidden"), "{refused}");
 
         ring.delete_claim(name).await;
         let job = ring.job(ADMIN, "delete", &id, 1).await;
-        assert_eq!(told(&job), ["silver", "300", "west"], "as it was when it was deleted");
+        assert_eq!(values(&job), ["silver", "300", "west"], "the attributes at the time of the deletion");
         ring.pod_ends(&job, 0, "").await;
         ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
     }
@@ -155,7 +155,7 @@ async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
 }
 
 #[tokio::test]
-async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
+async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class() {
     let mut ring = Ring::start().await;
     ring.gold_and_silver().await;
     ring.config("c", "c", &[("capabilities", "modify"), ("backoff", "1s")]).await;
@@ -163,28 +163,28 @@ async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
     let (_, volume) = ring.provision("a").await;
     let (id, volume) = (uid(&ring.get_claim("a").await), volume.metadata.name.unwrap());
 
-    // What can never be has changed nothing: the claim is back where it was without a run.
-    ring.wish("a", Some("gold")).await.unwrap();
+    // A permanent failure has changed nothing: the claim returns to its class without a run.
+    ring.request_class("a", Some("gold")).await.unwrap();
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 65, "no cache here").await;
     ring.modify_status("a", "gold", "Infeasible", &["ModifyVolumeError"]).await;
     ring.event(&ring.user, "a", reason::MODIFY_FAILED, "no cache here; a retry would fail, too").await;
-    ring.wish("a", None).await.unwrap();
+    ring.request_class("a", None).await.unwrap();
     ring.has_class("a", None).await;
-    stays("no run to what it has", WHILE, || async {
+    stays("no run to the attributes that the volume has", WHILE, || async {
         let jobs = ring.jobs(ADMIN, "modify", &id).await;
-        if jobs.iter().all(|job| request(job).attempt == 1) { Ok(()) } else { seen(jobs.len()) }
+        if jobs.iter().all(|job| request(job).attempt == 1) { Ok(()) } else { unexpected(jobs.len()) }
     })
     .await;
 
-    // After any other failure it may be in between, and is brought back.
-    ring.wish("a", Some("silver")).await.unwrap();
+    // After any other failure the volume may be half modified, and a run restores it.
+    ring.request_class("a", Some("silver")).await.unwrap();
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 75, "the array is busy").await;
     ring.event(&ring.user, "a", reason::MODIFY_FAILED, "run 1 to VolumeAttributesClass silver failed").await;
     let job = ring.job(ADMIN, "modify", &id, 2).await;
     ring.modify_status("a", "silver", "InProgress", &["ModifyingVolume", "ModifyVolumeError"]).await;
-    ring.wish("a", None).await.unwrap();
+    ring.request_class("a", None).await.unwrap();
     ring.restart().await;
     ring.pod_ends(&job, 75, "the array is still busy").await;
     let job = ring.job(ADMIN, "modify", &id, 3).await;
@@ -195,14 +195,14 @@ async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
     ring.pod_ends(&job, 0, "").await;
     ring.has_class("a", None).await;
     ring.no_modify_jobs(&id).await;
-    until("what failed is forgotten", || async {
+    until("the failure is forgotten", || async {
         let annotations = ring.volumes().get(&volume).await.unwrap().metadata.annotations.unwrap_or_default();
-        if annotations.contains_key(names::MODIFICATION) { seen(annotations) } else { Ok(()) }
+        if annotations.contains_key(names::MODIFICATION) { unexpected(annotations) } else { Ok(()) }
     })
     .await;
 
-    // A claim that goes takes a run along that is under way.
-    ring.wish("a", Some("gold")).await.unwrap();
+    // When a claim is deleted, its modify run is stopped.
+    ring.request_class("a", Some("gold")).await.unwrap();
     ring.job(ADMIN, "modify", &id, 4).await;
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
@@ -213,7 +213,7 @@ async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
 }
 
 #[tokio::test]
-async fn attributes_that_cannot_be_had_are_told_and_waited_for() {
+async fn a_claim_with_unusable_attributes_gets_an_event_and_waits() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("capabilities", "modify")]).await;
     ring.config("plain", "plain", &[]).await;
@@ -232,11 +232,11 @@ async fn attributes_that_cannot_be_had_are_told_and_waited_for() {
     ring.claim("bound", "c").await;
     ring.provision("bound").await;
     let id = uid(&ring.get_claim("bound").await);
-    ring.wish("bound", Some("gold")).await.unwrap();
+    ring.request_class("bound", Some("gold")).await.unwrap();
     ring.modify_status("bound", "gold", "Pending", &[]).await;
     ring.event(&ring.user, "bound", reason::MODIFY_FAILED, "gold, which the claim asks for, does not exist").await;
 
-    // As soon as the class is there, both go on.
+    // Once the class exists, both claims continue.
     ring.gold_and_silver().await;
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 0, "").await;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::deployed::{clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
 use crate::orchestrator::{OWN, Ring, annotation, phase, program, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// A claim and its volume as a backup tool saves them.
 pub struct Backup {
@@ -50,7 +50,7 @@ impl Backup {
         self.claim["metadata"]["name"].as_str().unwrap()
     }
 
-    /// Both objects are lost, the storage is not.
+    /// Deletes both objects and keeps the storage.
     async fn lose(&self, ring: &Ring) {
         let keep = ["patch", "pv", self.volume_name(), "-p", r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#];
         kubectl(ring.cluster(), &keep);
@@ -65,13 +65,14 @@ impl Backup {
         kubectl(ring.cluster(), &["create", "-f", file.to_str().unwrap()]);
     }
 
-    /// A bound claim and its volume are saved, lost and restored, the volume first. The storage stays, and the claim is bound.
+    /// Saves, loses and restores a bound claim and its volume, the volume first. Checks that the storage stays and the
+    /// claim is bound.
     pub async fn restored(ring: &Ring, claim: &str, is_there: impl Fn() -> bool) -> Self {
         let backup = Backup::of(ring, claim).await;
         backup.lose(ring).await;
-        assert!(is_there(), "it is kept by its policy");
+        assert!(is_there(), "its policy keeps it");
         Backup::create(ring, &backup.volume);
-        // The whole time in which the orchestrator would have begun a delete run.
+        // Long enough for the orchestrator to begin a delete run.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(is_there(), "the storage of a restored volume stays");
         Backup::create(ring, &backup.claim);
@@ -80,13 +81,13 @@ impl Backup {
         backup
     }
 
-    /// An admin vouches for the restored volume; its claim is deleted, and the storage by the volume's own record.
+    /// Vouches for the restored volume, deletes its claim, and checks that the volume's own record deletes the storage.
     pub async fn vouched_for_and_deleted(&self, ring: &Ring, is_there: impl Fn() -> bool) {
         let vouched = flex(ring, &["vouch", self.volume_name()]);
         assert!(vouched.status.success(), "{vouched:?}");
         ring.delete_claim(self.claim_name()).await;
         ring.volume_gone(self.volume_name()).await;
-        assert!(!is_there(), "the storage is really gone");
+        assert!(!is_there(), "the storage is deleted");
     }
 }
 
@@ -101,7 +102,7 @@ fn flex(ring: &Ring, arguments: &[&str]) -> Output {
         .expect("the program runs")
 }
 
-/// A claim `kept` of a class, in which a pod has written.
+/// Creates a claim `kept` of a class; a pod writes to it.
 async fn written(ring: &Ring, class: &str) {
     ring.claim("kept", class).await;
     pod(ring, "writer", "kept", "echo precious > /data/text").await;
@@ -109,17 +110,17 @@ async fn written(ring: &Ring, class: &str) {
     kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "writer"]);
 }
 
-/// Wherever the directory is now, the file in it is whole.
+/// Reads the file of a volume, in the directory of any name.
 fn data(class: &str, id: &str) -> Option<String> {
     fs::read_to_string(Path::new(&directory(class)).join(id).join("text")).ok().map(|text| text.trim().to_owned())
 }
 
 #[tokio::test]
-async fn a_restored_volume_keeps_its_data_is_vouched_for_and_goes_by_its_own_record() {
+async fn a_restored_volume_keeps_its_data_and_is_deleted_by_its_own_record_once_vouched_for() {
     let ring = users("restored").await;
     let class = "restored";
     local_class(&ring, class, &[("placement", "any")]).await;
-    // In the order of the restore: the volume first, the claim first, and a volume without its claimRef.
+    // Three orders of the restore: the volume first, the claim first, and a volume without its claimRef.
     for order in ["volume-first", "claim-first", "no-reference"] {
         written(&ring, class).await;
         let mut backup = Backup::of(&ring, "kept").await;
@@ -133,14 +134,14 @@ async fn a_restored_volume_keeps_its_data_is_vouched_for_and_goes_by_its_own_rec
             Backup::create(&ring, &backup.claim);
         }
         Backup::create(&ring, &backup.volume);
-        // The whole time in which the orchestrator would have begun a delete run.
+        // Long enough for the orchestrator to begin a delete run.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(data(class, &id).as_deref(), Some("precious"), "{order}");
         if order != "claim-first" {
             Backup::create(&ring, &backup.claim);
         }
         let claim = ring.bound("kept").await;
-        assert_ne!(uid(&claim), id, "it is another object");
+        assert_ne!(uid(&claim), id, "the restored claim is another object");
         ring.event("", backup.volume_name(), reason::VOLUME_RESTORED, "flex-provisioner vouch").await;
         pod(&ring, "reader", "kept", "cat /data/text").await;
         assert_eq!(log_of(&ring, "reader").await.trim(), "precious", "{order}");
@@ -149,30 +150,30 @@ async fn a_restored_volume_keeps_its_data_is_vouched_for_and_goes_by_its_own_rec
         let dry = flex(&ring, &["vouch", "--dry-run", backup.volume_name()]);
         assert!(dry.status.success(), "{dry:?}");
         assert!(String::from_utf8_lossy(&dry.stdout).contains("would be confirmed"), "{dry:?}");
-        // The doctor leaves alone what is so young that it may be under way.
+        // The doctor ignores young objects: something may still be in progress.
         let (command, word) = match order {
             "volume-first" => (vec!["doctor", "--fix"], "    vouched for"),
             _ => (vec!["vouch", backup.volume_name()], ": confirmed"),
         };
         until("the volume is vouched for", || async {
-            let said = String::from_utf8_lossy(&flex(&ring, &command).stdout).into_owned();
-            if said.contains(word) { Ok(()) } else { seen(said) }
+            let message = String::from_utf8_lossy(&flex(&ring, &command).stdout).into_owned();
+            if message.contains(word) { Ok(()) } else { unexpected(message) }
         })
         .await;
-        // The class makes its volumes elsewhere by now: this one is deleted where it is.
+        // The class makes its volumes elsewhere now: this volume is deleted from its own directory.
         let config: Api<ConfigMap> = ring.api(&ring.admin);
         let elsewhere = |path: &str| json!({ "data": { "mode": path } });
         config.patch(class, &PatchParams::default(), &Patch::Merge(elsewhere("0700"))).await.unwrap();
         ring.delete_claim("kept").await;
         ring.volume_gone(backup.volume_name()).await;
-        assert!(!volumes_in(&directory(class)).contains(&id), "{order}: the directory is really gone");
+        assert!(!volumes_in(&directory(class)).contains(&id), "{order}: the directory is deleted");
         config.patch(class, &PatchParams::default(), &Patch::Merge(elsewhere("0777"))).await.unwrap();
     }
     clean(&ring).await;
 }
 
 #[tokio::test]
-async fn a_restored_volume_that_nobody_vouched_for_outlives_its_claim() {
+async fn a_restored_volume_outlives_its_claim_until_it_is_vouched_for() {
     let ring = users("unvouched").await;
     let class = "unvouched";
     local_class(&ring, class, &[("placement", "any")]).await;
@@ -186,7 +187,7 @@ async fn a_restored_volume_that_nobody_vouched_for_outlives_its_claim() {
     ring.delete_claim("kept").await;
     ring.claim_gone("kept").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(data(class, &id).as_deref(), Some("precious"), "released, but by whom is not known");
+    assert_eq!(data(class, &id).as_deref(), Some("precious"), "released, but it is not known from which claim");
     let refused = flex(&ring, &["vouch", backup.volume_name()]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stdout).contains("delete its storage at once"), "{refused:?}");
@@ -197,23 +198,23 @@ async fn a_restored_volume_that_nobody_vouched_for_outlives_its_claim() {
     clean(&ring).await;
 }
 
-/// A class of the directory of this test in which something is wrong.
+/// Creates a class on this test's directory with a mistake in it.
 async fn mistaken(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     local_class(ring, class, more).await;
     ring.claim("never", class).await;
-    until("an attempt is told to be in trouble", || async {
+    until("an event says what is wrong with the attempt", || async {
         let claim = ring.get_claim("never").await;
         let events = kubectl(ring.cluster(), &["-n", &ring.user, "get", "events", "-o", "json"]);
         match events.contains(reason::PROVISIONING_FAILED.name) && annotation(&claim, names::CLAIM_UUID).is_some() {
             true => Ok(()),
-            false => seen(phase(&claim)),
+            false => unexpected(phase(&claim)),
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_claim_whose_runs_never_started_goes_without_a_delete_run() {
+async fn a_claim_whose_runs_never_started_is_deleted_without_a_delete_run() {
     let ring = users("mistakes").await;
     let mistakes: [(&str, &[(&str, &str)]); 4] = [
         ("no-image", &[("image", "localhost/flex-provisioner/hostpth:0.1.0")]),
@@ -234,7 +235,7 @@ async fn a_claim_whose_runs_never_started_goes_without_a_delete_run() {
 }
 
 #[tokio::test]
-async fn a_delete_run_goes_by_the_program_that_the_config_names_now() {
+async fn a_delete_run_uses_the_image_that_the_config_names_now() {
     let ring = users("mended").await;
     let class = "mended";
     local_class(&ring, class, &[("placement", "any")]).await;
@@ -250,6 +251,6 @@ async fn a_delete_run_goes_by_the_program_that_the_config_names_now() {
     assert!(volumes_in(&directory(class)).contains(&id));
     config.patch(class, &PatchParams::default(), &image(right)).await.unwrap();
     ring.volume_gone(&volume).await;
-    assert!(!volumes_in(&directory(class)).contains(&id), "the directory is really gone");
+    assert!(!volumes_in(&directory(class)).contains(&id), "the directory is deleted");
     clean(&ring).await;
 }

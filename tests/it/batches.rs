@@ -1,4 +1,4 @@
-//! Tests of one run for several claims, or for the deletion of several volumes.
+//! Tests of batches: one run for several claims, or for the deletion of several volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -13,12 +13,12 @@ use kube::api::{DeleteParams, ListParams};
 
 use crate::kubelet::nfs_volume_of;
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
-use crate::wait::{GUARD, pause, seen, stays, until};
+use crate::wait::{GUARD, pause, stays, unexpected, until};
 
-/// No node is needed for a run.
+/// Runs need no node.
 const ANYWHERE: (&str, &str) = ("placement", "any");
 
-/// The requests that the pod of a Job would read, of a batch in the order of its list.
+/// Returns the requests that the pod of a Job would read; those of a batch in the order of its list.
 fn requests(job: &Job) -> Vec<RunRequest> {
     let template = &job.spec.as_ref().unwrap().template;
     let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
@@ -46,7 +46,7 @@ impl Ring {
         self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items
     }
 
-    /// Waits for the Job of a batch for so many claims.
+    /// Waits for the Job of a batch with this many claims.
     async fn batch_of(&self, count: usize) -> Job {
         let found = until(format!("a batch of {count}"), || async {
             let jobs = self.all_jobs().await;
@@ -57,19 +57,20 @@ impl Ring {
         self.explained(found).await
     }
 
-    /// A claim whose run goes on, so that those that come next gather, and a batch for these.
+    /// Creates a claim whose run does not end, so that the next claims are collected, and returns both Jobs.
     async fn collected(&self, names: &[&str]) -> (Job, Job) {
         self.claim("first", "c").await;
         let id = uid(&self.stamped("first").await);
         let first = self.job(ADMIN, "provision", &id, 1).await;
-        assert!(!is_batch(&first), "nobody waits when there is little to do");
+        assert!(!is_batch(&first), "a single claim waits for no batch");
         for name in names {
             self.claim(name, "c").await;
         }
         (first, self.batch_of(names.len()).await)
     }
 
-    /// Volumes of claims that go, each deleted by itself; of whose claims only the first has gone, and its delete run goes on.
+    /// Makes a volume for each claim, and deletes the claim `first`. Its delete run goes on, so that other deletions
+    /// are collected.
     async fn deleting(&self, names: &[&str]) -> (Job, Vec<String>) {
         let mut ids = Vec::new();
         for name in ["first"].iter().chain(names) {
@@ -80,11 +81,11 @@ impl Ring {
         }
         self.delete_claim("first").await;
         let first = self.job(ADMIN, "delete", &ids[0], 1).await;
-        assert!(!is_batch(&first), "nobody waits when there is little to do");
+        assert!(!is_batch(&first), "a single volume waits for no batch");
         (first, ids)
     }
 
-    /// The batch that the volume of an id is noted for.
+    /// Waits for the note on a volume, and returns the batch that it names.
     async fn batch_noted(&self, id: &str) -> String {
         let name = names::pv_name(id);
         let noted = until(format!("{name} is noted for a batch"), || async {
@@ -99,7 +100,7 @@ impl Ring {
         self.create_volume(&nfs_volume_of(&wanted.expect("the claim is in the batch"))).await;
     }
 
-    /// A Job of somebody else has the name: whoever is to be in the batch gets a run of its own.
+    /// Creates a foreign Job of this name: each member of the batch then gets a run of its own.
     async fn take_name(&self, name: &str) {
         let theirs = serde_json::from_value::<Job>(serde_json::json!({
             "metadata": { "name": name },
@@ -110,8 +111,8 @@ impl Ring {
         self.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
     }
 
-    /// Does what each new Job is to do, until none waits any more. Returns for how many each was.
-    async fn play_until_none(&self, waiting: impl AsyncFn() -> usize) -> Vec<usize> {
+    /// Plays the image for each new Job, until nothing waits any more. Returns the number of members of each Job.
+    async fn play_until_done(&self, waiting: impl AsyncFn() -> usize) -> Vec<usize> {
         let (mut jobs, mut played, mut sizes) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         let began = Instant::now();
         let none_waits = async {
@@ -123,12 +124,15 @@ impl Ring {
                     let requests = requests(&job);
                     sizes.push(requests.len());
                     for request in requests {
-                        assert!(played.insert((request.claim_uuid.clone(), request.attempt)), "one is in two Jobs");
+                        assert!(
+                            played.insert((request.claim_uuid.clone(), request.attempt)),
+                            "a member is in two Jobs"
+                        );
                         if request.operation == Operation::Provision {
                             self.create_volume(&nfs_volume_of(&request)).await;
                         }
                     }
-                    self.ends_well(&job).await;
+                    self.succeeds(&job).await;
                 }
                 let waiting = waiting().await;
                 if waiting == 0 {
@@ -142,7 +146,7 @@ impl Ring {
         sizes
     }
 
-    async fn ends_well(&self, job: &Job) {
+    async fn succeeds(&self, job: &Job) {
         self.pod_of(job).await;
         self.pod_ends(job, 0, "").await;
     }
@@ -150,25 +154,25 @@ impl Ring {
     async fn no_jobs_left(&self) {
         let gone = until("no Job is left", || async {
             let leftovers: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
-            if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+            if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
         });
         self.explained(gone).await;
     }
 }
 
-/// The line of a claim in the list of a batch, from 1.
+/// Returns the line of a claim in the list of a batch, from 1.
 fn line(job: &Job, claim: &str) -> usize {
     1 + requests(job).iter().position(|request| request.claim.name == claim).unwrap()
 }
 
-/// Those whose stamps take longer than their batch waits for them have runs of their own: on a machine that is busy with
-/// other tests that can be half of them.
+/// Checks that there are few Jobs. A member whose stamp takes longer than its batch waits has a run of its own: on a
+/// busy machine that can be half of the members.
 fn are_few(sizes: &[usize]) {
     assert!(sizes.len() <= 70 && sizes.iter().max() <= Some(&50), "{sizes:?}");
 }
 
 #[tokio::test]
-async fn a_burst_of_claims_takes_few_jobs_and_so_does_their_end() {
+async fn few_jobs_provision_and_delete_a_burst_of_claims() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "50"), ("batch-window", "1s")]).await;
     for n in 0..100 {
@@ -180,7 +184,7 @@ async fn a_burst_of_claims_takes_few_jobs_and_so_does_their_end() {
         let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
         claims.iter().filter(|claim| phase(claim) != "Bound").count()
     };
-    let sizes = ring.play_until_none(not_bound).await;
+    let sizes = ring.play_until_done(not_bound).await;
     println!("100 claims bound after {:?} by Jobs for {sizes:?}", began.elapsed());
     are_few(&sizes);
     ring.no_jobs_left().await;
@@ -188,17 +192,17 @@ async fn a_burst_of_claims_takes_few_jobs_and_so_does_their_end() {
     ring.kill().await;
     let all = ListParams::default();
     ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
-    until("all are released", || async {
+    until("all volumes are released", || async {
         let volumes = ring.volumes().list(&all).await.unwrap().items;
         let phase = |volume: &PersistentVolume| volume.status.clone().unwrap_or_default().phase.unwrap_or_default();
         let others: Vec<_> = volumes.iter().map(phase).filter(|phase| phase != "Released").collect();
-        if others.is_empty() { Ok(()) } else { seen(others) }
+        if others.is_empty() { Ok(()) } else { unexpected(others) }
     })
     .await;
     let began = Instant::now();
     ring.run().await;
     let leftovers = async || ring.volumes().list(&all).await.unwrap().items.len();
-    let sizes = ring.play_until_none(leftovers).await;
+    let sizes = ring.play_until_done(leftovers).await;
     println!("100 volumes gone after {:?} by Jobs for {sizes:?}", began.elapsed());
     are_few(&sizes);
     assert_eq!(sizes.iter().sum::<usize>(), 100);
@@ -206,7 +210,7 @@ async fn a_burst_of_claims_takes_few_jobs_and_so_does_their_end() {
 }
 
 #[tokio::test]
-async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
+async fn a_failed_member_delays_no_other_and_is_retried_alone() {
     let ring = Ring::start().await;
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
@@ -221,7 +225,7 @@ async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
     ring.event(USER, "b", reason::PROVISIONING_FAILED, "the array is switched off").await;
     let id = uid(&ring.get_claim("b").await);
     let again = ring.job(ADMIN, "provision", &id, 2).await;
-    assert!(!is_batch(&again), "what has failed delays no other");
+    assert!(!is_batch(&again), "the failed member delays no other");
     assert_eq!(annotation(&ring.get_claim("b").await, names::BATCH), None);
     for (job, claim) in [(&again, "b"), (&first, "first")] {
         ring.make(job, claim).await;
@@ -233,7 +237,7 @@ async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
 }
 
 #[tokio::test]
-async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
+async fn a_claim_deleted_during_its_batch_does_not_end_the_batch() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "3"), ("batch-window", "5s")]).await;
     let (_, job) = ring.collected(&["a", "b", "c"]).await;
@@ -242,7 +246,11 @@ async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
     stays("the batch goes on", WHILE, || async {
         let now = ring.api::<Job>(ADMIN).get(&job.name_any()).await.unwrap();
         let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
-        if now.metadata.deletion_timestamp.is_none() && deletes == 0 { Ok(()) } else { seen((now.metadata, deletes)) }
+        if now.metadata.deletion_timestamp.is_none() && deletes == 0 {
+            Ok(())
+        } else {
+            unexpected((now.metadata, deletes))
+        }
     })
     .await;
     for claim in ["a", "c"] {
@@ -256,20 +264,20 @@ async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
         &batch::write_outcomes(&[MemberFailure { member: line(&job, "b"), code: 1, message: String::new() }]),
     )
     .await;
-    // What it may have left is deleted when no process of it runs any more.
+    // What the member may have stored is deleted once no process of the batch runs any more.
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_of(&delete).await;
     ring.pod_ends(&delete, 0, "").await;
     ring.claim_gone("b").await;
     let gone = until("the batch's Job is gone", || async {
-        let left = ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap();
-        left.map_or(Ok(()), |job| seen(job.metadata))
+        let remaining = ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap();
+        remaining.map_or(Ok(()), |job| unexpected(job.metadata))
     });
     ring.explained(gone).await;
 }
 
 #[tokio::test]
-async fn all_claims_of_a_batch_that_go_take_it_along() {
+async fn a_batch_ends_when_all_its_claims_are_deleted() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     let (_, job) = ring.collected(&["a", "b"]).await;
@@ -280,7 +288,7 @@ async fn all_claims_of_a_batch_that_go_take_it_along() {
     }
     for id in ids {
         let delete = ring.job(ADMIN, "delete", &id, 1).await;
-        assert!(ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap().is_none(), "its process is over");
+        assert!(ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap().is_none(), "its process has ended");
         ring.pod_of(&delete).await;
         ring.pod_ends(&delete, 0, "").await;
     }
@@ -290,7 +298,7 @@ async fn all_claims_of_a_batch_that_go_take_it_along() {
 }
 
 #[tokio::test]
-async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
+async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
     ring.claim("first", "c").await;
@@ -306,11 +314,11 @@ async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
     let names = [named("a").await, named("b").await];
     assert_eq!(names[0], names[1]);
     ring.kill().await;
-    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != names[0]), "the window was not over");
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != names[0]), "the time to collect was not over");
     ring.run().await;
     let job = ring.batch_of(2).await;
     assert_eq!(job.name_any(), names[0]);
-    // Nobody is in a second one, whatever is forgotten.
+    // No claim is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
     for claim in ["a", "b"] {
         ring.make(&job, claim).await;
@@ -322,13 +330,13 @@ async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
     until("the batch's Job is gone", || async {
         let leftovers: Vec<_> =
             ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
-        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_batch_that_kubernetes_refuses_becomes_runs_of_their_own() {
+async fn each_member_of_a_batch_that_kubernetes_refuses_gets_its_own_run() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     ring.claim("first", "c").await;
@@ -347,7 +355,7 @@ async fn a_batch_that_kubernetes_refuses_becomes_runs_of_their_own() {
 }
 
 #[tokio::test]
-async fn volumes_that_wait_are_deleted_in_one_run_and_one_that_fails_alone() {
+async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
     let ring = Ring::start().await;
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
@@ -368,16 +376,16 @@ async fn volumes_that_wait_are_deleted_in_one_run_and_one_that_fails_alone() {
     let name = names::pv_name(&ids[2]);
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "the array is switched off").await;
     let again = ring.job(ADMIN, "delete", &ids[2], 2).await;
-    assert!(!is_batch(&again), "what has failed delays no other");
+    assert!(!is_batch(&again), "the failed member delays no other");
     for (job, id) in [(&again, &ids[2]), (&first, &ids[0])] {
-        ring.ends_well(job).await;
+        ring.succeeds(job).await;
         ring.volume_gone(&names::pv_name(id)).await;
     }
     ring.no_jobs_left().await;
 }
 
 #[tokio::test]
-async fn killed_between_notes_and_job_it_gathers_the_same_deletions() {
+async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletions() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
     let (first, ids) = ring.deleting(&["a", "b"]).await;
@@ -387,14 +395,14 @@ async fn killed_between_notes_and_job_it_gathers_the_same_deletions() {
     let noted = [ring.batch_noted(&ids[1]).await, ring.batch_noted(&ids[2]).await];
     assert_eq!(noted[0], noted[1]);
     ring.kill().await;
-    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != noted[0]), "the window was not over");
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != noted[0]), "the time to collect was not over");
     ring.run().await;
     let job = ring.batch_of(2).await;
     assert_eq!(job.name_any(), noted[0]);
-    // Nobody is in a second one, whatever is forgotten.
+    // No volume is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
-    ring.ends_well(&first).await;
-    ring.ends_well(&job).await;
+    ring.succeeds(&first).await;
+    ring.succeeds(&job).await;
     for id in &ids {
         ring.volume_gone(&names::pv_name(id)).await;
     }
@@ -402,7 +410,7 @@ async fn killed_between_notes_and_job_it_gathers_the_same_deletions() {
 }
 
 #[tokio::test]
-async fn deletions_that_cannot_be_one_run_have_runs_of_their_own() {
+async fn deletions_that_cannot_share_a_run_get_their_own() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     let (_, ids) = ring.deleting(&["a"]).await;
@@ -413,6 +421,6 @@ async fn deletions_that_cannot_be_one_run_have_runs_of_their_own() {
     assert!(!is_batch(&job));
     let volume = ring.volumes().get(&names::pv_name(&ids[1])).await.unwrap();
     assert!(!volume.annotations().contains_key(names::BATCH) && !volume.annotations().contains_key(names::FAILURE));
-    ring.ends_well(&job).await;
+    ring.succeeds(&job).await;
     ring.volume_gone(&names::pv_name(&ids[1])).await;
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, merge, phase, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 fn changed(volume: &PersistentVolume, change: Value) -> PersistentVolume {
     let mut value = serde_json::to_value(volume).unwrap();
@@ -29,16 +29,18 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         println!("{binding}: volume created → claim Bound after {:?}", began.elapsed());
         assert_eq!(bound.spec.as_ref().unwrap().volume_name.as_deref(), Some(names::pv_name(&uid(&claim)).as_str()));
         assert_eq!(bound.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
-        let held =
+        let has_finalizer =
             |finalizers: Option<Vec<String>>, name: &str| finalizers.unwrap_or_default().contains(&name.to_owned());
-        ring.claim_when("a", "owes nothing", |claim| !held(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER))
-            .await;
+        ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
+            !has_finalizer(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER)
+        })
+        .await;
         let volume = until("the volume is Bound", || async {
             let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
             if volume.status.as_ref().unwrap().phase.as_deref() == Some("Bound") {
                 Ok(volume)
             } else {
-                seen(volume.status)
+                unexpected(volume.status)
             }
         })
         .await;
@@ -46,32 +48,33 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         let provenance: Value = serde_json::from_str(&annotations[names::PROVENANCE]).unwrap();
         assert_eq!(provenance["class"], "c");
         assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
-        assert!(held(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
-        // The PV controller agrees, and goes on agreeing.
+        assert!(has_finalizer(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
+        // The PV controller agrees, and keeps agreeing.
         stays("the claim stays Bound", WHILE, || async {
             let claim = ring.get_claim("a").await;
             if phase(&claim) == "Bound" { Ok(()) } else { Err(phase(&claim)) }
         })
         .await;
-        // The pod is left to end; then its Job goes.
+        // The pod ends by itself; then its Job is deleted.
         assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 1);
         ring.pod_ends(&job, 0, "").await;
         until("the Job is gone", || async {
             let remaining = ring.jobs(ADMIN, "provision", &uid(&claim)).await.len();
-            if remaining == 0 { Ok(()) } else { seen(remaining) }
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_plain_script_s_volume_is_bound_too() {
+async fn the_volume_of_a_plain_script_is_bound_too() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
     ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    // What kubectl would create from a few lines of YAML: no claimRef, no finalizer, none of our annotations but one.
+    // The volume that kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
+    // annotations.
     let volume = json!({
         "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UUID: uid(&claim) } },
         "spec": {
@@ -88,7 +91,7 @@ async fn a_plain_script_s_volume_is_bound_too() {
 }
 
 #[tokio::test]
-async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
+async fn a_mismatched_volume_gets_an_event_and_is_never_bound() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("volume-sources", "nfs,local:/data")]).await;
     let node = json!({ "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }] } } });
@@ -114,7 +117,7 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
         assert_eq!(phase(&ring.get_claim(case).await), "Pending", "{case}");
         ring.event(USER, case, reason::PROVISIONING_FAILED, "does not fit").await;
     }
-    stays("none is bound", WHILE, || async {
+    stays("no claim is bound", WHILE, || async {
         let claims = ring.claims().list(&Default::default()).await.unwrap();
         match claims.iter().find(|claim| phase(claim) != "Pending") {
             None => Ok(()),
@@ -125,7 +128,7 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
 }
 
 #[tokio::test]
-async fn a_volume_of_an_unknown_claim_goes_as_its_class_deletes() {
+async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;

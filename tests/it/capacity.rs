@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::kubelet::request;
 use crate::nodes::local_volume;
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, program, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// Asked at once after a change, and else not in the time of a test. The control plane keeps nodes tainted that no
-/// kubelet is on.
+/// Capacity is reported at once after a change, and otherwise not within the time of a test. The control plane keeps
+/// nodes without a kubelet tainted.
 const KEYS: &[(&str, &str)] = &[
     ("capabilities", "capacity"),
     ("capacity-interval", "1s..1h"),
@@ -28,7 +28,7 @@ const KEYS: &[(&str, &str)] = &[
 const UNLIMITED: &str = "9223372036854775807";
 
 impl Ring {
-    /// A node that is heard of.
+    /// Adds a node that renews its heartbeat.
     async fn living_node(&self, name: &str, zone: &str) -> SimulatedNode {
         let labels = [("topology.kubernetes.io/zone", zone)];
         SimulatedNode::start(self.client.clone(), name, &labels).await.expect("the node joins")
@@ -42,8 +42,8 @@ impl Ring {
         Api::all(self.client.clone())
     }
 
-    /// What the scheduler is told, by class and label: the bytes.
-    async fn told(&self) -> BTreeMap<String, String> {
+    /// Returns the published capacity by class and label, in bytes.
+    async fn shown_bytes(&self) -> BTreeMap<String, String> {
         let all = self.capacities().list(&ListParams::default()).await.unwrap().items;
         let one = |object: CSIStorageCapacity| {
             let labels = object.node_topology.and_then(|selector| selector.match_labels).unwrap_or_default();
@@ -55,22 +55,22 @@ impl Ring {
         all.into_iter().map(one).collect()
     }
 
-    pub async fn tells(&self, expected: &[(&str, &str)]) {
+    pub async fn publishes(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<String, String> =
             expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        until(format!("the scheduler is told {expected:?}"), || async {
-            let told = self.told().await;
-            if told == expected { Ok(()) } else { seen(told) }
+        until(format!("the scheduler gets {expected:?}"), || async {
+            let shown_bytes = self.shown_bytes().await;
+            if shown_bytes == expected { Ok(()) } else { unexpected(shown_bytes) }
         })
         .await;
     }
 
-    /// Whether the scheduler looks: none without a CSIDriver.
-    async fn looks(&self, expected: Option<bool>) {
-        until(format!("the scheduler looks: {expected:?}"), || async {
+    /// Waits until the CSIDriver makes the scheduler check capacity or not; `None` is for no CSIDriver.
+    async fn scheduler_checks(&self, expected: Option<bool>) {
+        until(format!("the scheduler checks capacity: {expected:?}"), || async {
             let driver = self.drivers().get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
-            let looks = driver.map(|driver| driver.spec.storage_capacity.unwrap_or_default());
-            if looks == expected { Ok(()) } else { seen(looks) }
+            let scheduler_checks = driver.map(|driver| driver.spec.storage_capacity.unwrap_or_default());
+            if scheduler_checks == expected { Ok(()) } else { unexpected(scheduler_checks) }
         })
         .await;
     }
@@ -80,9 +80,9 @@ impl Ring {
         self.api::<Job>(ADMIN).list(&list).await.unwrap().items
     }
 
-    /// Waits for a run on a node, or anywhere, that nobody has answered.
-    async fn asked(&self, class: &str, node: &str) -> Job {
-        let job = until(format!("class {class} is asked on {node:?}"), || async {
+    /// Waits for an unanswered capacity run on a node, or anywhere.
+    async fn capacity_run(&self, class: &str, node: &str) -> Job {
+        let job = until(format!("class {class} has a capacity run on {node:?}"), || async {
             let jobs = self.capacity_jobs().await;
             let list = ListParams::default().labels(&format!("{}=capacity", names::LABEL_OPERATION));
             let pods = self.api::<Pod>(ADMIN).list(&list).await.map_err(|error| error.to_string())?.items;
@@ -90,9 +90,9 @@ impl Ring {
             let owners = |pod: &Pod| pod.metadata.owner_references.clone().unwrap_or_default();
             let waiting: Vec<_> = pods.iter().filter(waits).flat_map(owners).map(|owner| owner.uid).collect();
             let open = |job: &&Job| {
-                let asked = request(job);
+                let run_request = request(job);
                 job.metadata.uid.as_ref().is_some_and(|uid| waiting.contains(uid))
-                    && (asked.storage_class.as_str(), asked.node_name.as_str()) == (class, node)
+                    && (run_request.storage_class.as_str(), run_request.node_name.as_str()) == (class, node)
             };
             jobs.iter()
                 .find(open)
@@ -102,9 +102,9 @@ impl Ring {
         self.explained(job).await
     }
 
-    /// The image answers on a node.
-    async fn answers(&self, class: &str, node: &str, texts: &str) -> Job {
-        let job = self.asked(class, node).await;
+    /// Plays the image's answer on a node.
+    async fn image_answers(&self, class: &str, node: &str, texts: &str) -> Job {
+        let job = self.capacity_run(class, node).await;
         self.pod_ends(&job, 0, texts).await;
         job
     }
@@ -112,22 +112,22 @@ impl Ring {
     async fn no_runs(&self) {
         until("no capacity run is left", || async {
             let jobs = self.capacity_jobs().await;
-            if jobs.is_empty() { Ok(()) } else { seen(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
+            if jobs.is_empty() { Ok(()) } else { unexpected(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
         })
         .await;
     }
 
-    /// For a while nobody is asked.
+    /// Checks that no capacity run begins for a while.
     async fn nothing_runs(&self) {
-        stays("nobody is asked", WHILE, || async {
+        stays("no capacity run begins", WHILE, || async {
             let jobs = self.capacity_jobs().await;
-            if jobs.is_empty() { Ok(()) } else { seen(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
+            if jobs.is_empty() { Ok(()) } else { unexpected(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
         })
         .await;
     }
 }
 
-/// What `flex-provisioner status` says.
+/// Returns what `flex-provisioner status` prints.
 fn status(ring: &Ring) -> serde_json::Value {
     let output = std::process::Command::new(program())
         .args(["status", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
@@ -139,7 +139,7 @@ fn status(ring: &Ring) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_change() {
+async fn capacity_is_published_and_updated_after_each_change() {
     let mut ring = Ring::start().await;
     let (_n1, _n2) = (ring.living_node("n1", "west").await, ring.living_node("n2", "west").await);
     ring.delayed_class("plain", &[]).await;
@@ -147,34 +147,38 @@ async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_chang
         ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     ring.config("c", "c", KEYS).await;
 
-    // Not before all is known.
-    let job = ring.answers("c", "n1", "flex-capacity 1 5000000001 2000000001\n").await;
-    let asked = request(&job);
-    assert_eq!((asked.claim_uuid.as_str(), asked.topology[names::HOSTNAME].as_str()), ("", "n1"));
-    ring.tells(&[("c@n1", "5000000001/2000000001"), ("plain@", UNLIMITED)]).await;
+    // Nothing is published before all nodes have answered.
+    let job = ring.image_answers("c", "n1", "flex-capacity 1 5000000001 2000000001\n").await;
+    let run_request = request(&job);
+    assert_eq!((run_request.claim_uuid.as_str(), run_request.topology[names::HOSTNAME].as_str()), ("", "n1"));
+    ring.publishes(&[("c@n1", "5000000001/2000000001"), ("plain@", UNLIMITED)]).await;
     assert!(ring.drivers().get_opt(names::DEFAULT_PROVISIONER).await.unwrap().is_none(), "n2 has not answered");
-    ring.answers("c", "n2", "df: no warning\nflex-capacity 1 0").await;
-    ring.tells(&[("c@n1", "5000000001/2000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
-    ring.looks(Some(true)).await;
+    ring.image_answers("c", "n2", "df: no warning\nflex-capacity 1 0").await;
+    ring.publishes(&[("c@n1", "5000000001/2000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.scheduler_checks(Some(true)).await;
     for object in ring.capacities().list(&ListParams::default()).await.unwrap() {
         let owner = &object.metadata.owner_references.as_ref().unwrap()[0];
         assert_eq!((owner.kind.as_str(), &owner.name), ("StorageClass", &object.storage_class_name));
         assert_eq!(object.labels()[names::LABEL_INSTANCE], names::DEFAULT_INSTANCE);
     }
-    let said = status(&ring);
-    let told = said["capacities"].as_array().unwrap().iter();
-    let told: Vec<_> = told.map(|one| (&one["topology"][names::HOSTNAME], &one["bytes"], &one["largest"])).collect();
+    let message = status(&ring);
+    let rows = message["capacities"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows.map(|one| (&one["topology"][names::HOSTNAME], &one["bytes"], &one["largest"])).collect();
     let (n1, n2) =
         ((json!("n1"), json!(5_000_000_001u64), json!(2_000_000_001u64)), (json!("n2"), json!(0), json!(null)));
-    assert_eq!(told.len(), 2, "{said}");
-    assert!(told.contains(&(&n1.0, &n1.1, &n1.2)) && told.contains(&(&n2.0, &n2.1, &n2.2)), "{said}");
-    for one in said["capacities"].as_array().unwrap() {
-        assert_eq!((&one["lastFailure"], &one["unlimited"]), (&json!(""), &json!(false)), "no run has failed: {said}");
+    assert_eq!(rows.len(), 2, "{message}");
+    assert!(rows.contains(&(&n1.0, &n1.1, &n1.2)) && rows.contains(&(&n2.0, &n2.1, &n2.2)), "{message}");
+    for one in message["capacities"].as_array().unwrap() {
+        assert_eq!(
+            (&one["lastFailure"], &one["unlimited"]),
+            (&json!(""), &json!(false)),
+            "no run has failed: {message}"
+        );
     }
     ring.no_runs().await;
     ring.nothing_runs().await;
 
-    // After a provision and after a delete, and only there; with the class's volume of a size that is less.
+    // A provision run and a delete run are each followed by a capacity run, on that node only.
     ring.claim("data", "c").await;
     ring.select("data", "n1").await;
     let stamped = ring.stamped("data").await;
@@ -182,8 +186,8 @@ async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_chang
     ring.create_volume(&local_volume(&job, "n1")).await;
     let volume = ring.bound("data").await.spec.unwrap().volume_name.unwrap();
     ring.pod_ends(&job, 0, "").await;
-    ring.answers("c", "n1", "flex-capacity 1 4000000001").await;
-    ring.tells(&[("c@n1", "4000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.image_answers("c", "n1", "flex-capacity 1 4000000001").await;
+    ring.publishes(&[("c@n1", "4000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
     ring.no_runs().await;
     ring.delete_claim("data").await;
     let job = ring.job_on("delete", &uid(&stamped), "n1").await;
@@ -191,38 +195,38 @@ async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_chang
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&volume).await;
 
-    // Killed with a run under way: the next one takes its answer, and asks nobody else.
-    let job = ring.asked("c", "n1").await;
+    // The orchestrator is killed during a run: the next leader takes its answer, and starts no other run.
+    let job = ring.capacity_run("c", "n1").await;
     ring.kill().await;
     ring.pod_ends(&job, 0, "flex-capacity 1 5000000001").await;
     ring.run().await;
-    ring.tells(&[("c@n1", "5000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.publishes(&[("c@n1", "5000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
     ring.no_runs().await;
     ring.nothing_runs().await;
 
-    // A node goes, and a class.
+    // A node is removed, and a class.
     Api::<Node>::all(ring.client.clone()).delete("n2", &DeleteParams::default()).await.unwrap();
-    ring.tells(&[("c@n1", "5000000001"), ("plain@", UNLIMITED)]).await;
+    ring.publishes(&[("c@n1", "5000000001"), ("plain@", UNLIMITED)]).await;
     let classes: Api<StorageClass> = Api::all(ring.client.clone());
     classes.delete("plain", &DeleteParams::default()).await.unwrap();
-    ring.tells(&[("c@n1", "5000000001")]).await;
+    ring.publishes(&[("c@n1", "5000000001")]).await;
 
-    // The config cannot be asked any more: the scheduler looks no more, and nothing is left.
+    // The config declares no capacity any more: the scheduler stops checking, and nothing is left.
     ring.config("c", "c", &[("capabilities", "-"), ("capacity-interval", "-")]).await;
-    ring.looks(None).await;
-    ring.tells(&[]).await;
+    ring.scheduler_checks(None).await;
+    ring.publishes(&[]).await;
     ring.config("c", "c", KEYS).await;
-    ring.answers("c", "n1", "flex-capacity 1 7").await;
-    ring.looks(Some(true)).await;
+    ring.image_answers("c", "n1", "flex-capacity 1 7").await;
+    ring.scheduler_checks(Some(true)).await;
     assert_eq!(classes.get("c").await.unwrap().uid(), class.uid());
     classes.delete("c", &DeleteParams::default()).await.unwrap();
-    ring.looks(None).await;
-    ring.tells(&[]).await;
+    ring.scheduler_checks(None).await;
+    ring.publishes(&[]).await;
     ring.no_runs().await;
 }
 
 #[tokio::test]
-async fn the_csidriver_of_somebody_else_is_left_alone() {
+async fn a_foreign_csidriver_is_left_alone() {
     let ring = Ring::without_orchestrator(&[]).await;
     let foreign = json!({
         "metadata": { "name": names::DEFAULT_PROVISIONER, "labels": { names::LABEL_INSTANCE: "another" } },
@@ -234,56 +238,60 @@ async fn the_csidriver_of_somebody_else_is_left_alone() {
     ring.run().await;
     ring.delayed_class("c", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..1h")])
         .await;
-    ring.answers("c", "", "flex-capacity 1 10").await;
-    ring.tells(&[("c@", "10")]).await;
+    ring.image_answers("c", "", "flex-capacity 1 10").await;
+    ring.publishes(&[("c@", "10")]).await;
     ring.event(ADMIN, "c", reason::CAPACITY_UNUSED, names::DEFAULT_PROVISIONER).await;
-    // Its owner has the scheduler look: what others cannot tell must be there, too.
+    // Its owner makes the scheduler check capacity: classes that cannot report it must be published, too.
     ring.delayed_class("plain", &[]).await;
-    ring.tells(&[("c@", "10"), ("plain@", UNLIMITED)]).await;
+    ring.publishes(&[("c@", "10"), ("plain@", UNLIMITED)]).await;
     ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
-    ring.tells(&[]).await;
+    ring.publishes(&[]).await;
     let on = Patch::Merge(json!({ "spec": { "storageCapacity": true } }));
     let on = ring.drivers().patch(names::DEFAULT_PROVISIONER, &PatchParams::default(), &on).await.unwrap();
-    ring.tells(&[("c@", UNLIMITED), ("plain@", UNLIMITED)]).await;
+    ring.publishes(&[("c@", UNLIMITED), ("plain@", UNLIMITED)]).await;
     let after = ring.drivers().get(names::DEFAULT_PROVISIONER).await.unwrap();
-    assert_eq!(after.resource_version(), on.resource_version(), "nobody has written it");
+    assert_eq!(after.resource_version(), on.resource_version(), "the orchestrator has not written it");
     assert_eq!((after.uid(), after.labels()), (before.uid(), before.labels()));
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_tell_keeps_nobody_from_its_nodes() {
+async fn a_failed_capacity_run_keeps_no_pod_from_the_nodes() {
     let ring = Ring::start().await;
     ring.delayed_class("c", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..1h")])
         .await;
-    let job = ring.asked("c", "").await;
+    let job = ring.capacity_run("c", "").await;
     ring.pod_ends(&job, 64, "OPERATION is `capacity`: this image can provision").await;
     let message = ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "this image can provision").await;
     assert!(message.contains("class c") && message.contains("assumes that there is capacity"), "{message}");
-    ring.tells(&[("c@", UNLIMITED)]).await;
-    ring.looks(Some(true)).await;
-    // It ends well, and says nothing.
-    let job = ring.asked("c", "").await;
+    ring.publishes(&[("c@", UNLIMITED)]).await;
+    ring.scheduler_checks(Some(true)).await;
+    // The run succeeds without reporting anything.
+    let job = ring.capacity_run("c", "").await;
     assert_eq!(request(&job).attempt, 2);
     ring.pod_ends(&job, 0, "all is well").await;
     ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "/dev/termination-log").await;
-    // Mended.
-    ring.answers("c", "", "flex-capacity 1 12").await;
-    ring.tells(&[("c@", "12")]).await;
+    // The image is fixed.
+    ring.image_answers("c", "", "flex-capacity 1 12").await;
+    ring.publishes(&[("c@", "12")]).await;
     ring.no_runs().await;
-    // Whoever removes what is published gets it again.
+    // The orchestrator publishes deleted objects again.
     ring.capacities().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    ring.answers("c", "", "flex-capacity 1 13").await;
-    ring.tells(&[("c@", "13")]).await;
-    // A Job that is refused is a run that has failed.
+    ring.image_answers("c", "", "flex-capacity 1 13").await;
+    ring.publishes(&[("c@", "13")]).await;
+    // A Job that Kubernetes refuses counts as a failed run.
     let quota: Value = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } } });
     let quotas = ring.api::<k8s_openapi::api::core::v1::ResourceQuota>(ADMIN);
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    until("the quota counts", || async {
+    until("the quota is in force", || async {
         let quota = quotas.get("none").await.map_err(|error| error.to_string())?;
-        if quota.status.as_ref().is_some_and(|status| status.hard.is_some()) { Ok(()) } else { seen(quota.status) }
+        if quota.status.as_ref().is_some_and(|status| status.hard.is_some()) {
+            Ok(())
+        } else {
+            unexpected(quota.status)
+        }
     })
     .await;
     ring.config("c", "c", &[("placement", "any"), ("capabilities", "capacity"), ("zone", "another")]).await;
     ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "exceeded quota").await;
-    assert_eq!(ring.told().await["c@"], "13", "the last answer counts");
+    assert_eq!(ring.shown_bytes().await["c@"], "13", "the last answer counts");
 }

@@ -18,14 +18,14 @@ use crate::deployed::{clean, kubectl, root, users};
 use crate::orchestrator::{ADMIN, OWN, Ring, annotation, merge, phase, uid};
 use crate::processes::{Kubelet, program, run};
 use crate::snapshots::from;
-use crate::wait::{GUARD, seen, until, within};
+use crate::wait::{GUARD, unexpected, until, within};
 
 /// The image's program.
 const PROGRAM: &str = "cinder-provisioner";
-/// Where the shipped configs have the Secrets of volumes.
+/// Where the shipped configs keep the Secrets of volumes.
 const SECRETS: &str = "flex-cinder-secrets";
-/// What makes that namespace.
-const PLACE_OF_SECRETS: &str = "configmaps/cinder-secrets.yaml";
+/// The manifest that makes that namespace.
+const SECRETS_MANIFEST: &str = "configmaps/cinder-secrets.yaml";
 
 /// The Cinder that all tests here share.
 fn cinder() -> &'static Cinder {
@@ -33,7 +33,8 @@ fn cinder() -> &'static Cinder {
     CINDER.get_or_init(|| Cinder::start(Options::default()))
 }
 
-/// How many volumes Cinder was working on at one time, at most: those that were begun and have no connection yet.
+/// Returns how many volumes Cinder was working on at one time, at most: those that were begun and have no connection
+/// yet.
 fn most_in_flight(calls: &[Call]) -> usize {
     let (mut begun, mut connected, mut most) = (0_usize, 0, 0);
     for call in calls {
@@ -71,7 +72,7 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     within(GUARD * 3, "all claims are bound", || async {
         let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
-        if bound == CLAIMS { Ok(()) } else { seen(bound) }
+        if bound == CLAIMS { Ok(()) } else { unexpected(bound) }
     })
     .await;
     println!("{CLAIMS} claims, all bound after {:?}", began.elapsed());
@@ -88,7 +89,7 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     within(GUARD * 3, "all volumes are gone", || async {
         let remaining =
             ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if remaining == 0 { Ok(()) } else { seen(remaining) }
+        if remaining == 0 { Ok(()) } else { unexpected(remaining) }
     })
     .await;
     println!("all deleted after {:?}", began.elapsed());
@@ -98,7 +99,7 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
 }
 
 #[tokio::test]
-async fn a_restored_volume_stays_in_cinder_until_somebody_vouches_for_it() {
+async fn a_restored_volume_stays_in_cinder_until_it_is_vouched_for() {
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("restored");
     let ring = Ring::start().await;
@@ -119,7 +120,7 @@ async fn a_restored_volume_stays_in_cinder_until_somebody_vouches_for_it() {
     ring.nothing_left().await;
 }
 
-/// The source that the PersistentVolume of a Cinder volume must have, for a volume without a file system.
+/// Returns the source that the PersistentVolume of a Cinder volume must have, for a volume without a file system.
 fn iscsi_source(volume: &Value, id: &str, namespace: &str) -> Value {
     json!({
         "targetPortal": "10.0.0.1:3260", "portals": ["10.0.0.2:3260"], "lun": 0,
@@ -130,7 +131,7 @@ fn iscsi_source(volume: &Value, id: &str, namespace: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
+async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published() {
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("offers");
     project.set_quota(-1, 40);
@@ -150,7 +151,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     ];
     ring.class("cinder", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
     ring.config("cinder", "cinder", &data).await;
-    // The scheduler looks at room for classes of this kind alone.
+    // The scheduler checks capacity for classes of this kind alone.
     let delayed = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
     ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
     ring.config("delayed", "delayed", &data).await;
@@ -161,20 +162,20 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     };
     let emit_finding = |bytes: u64| format!("{bytes}/{bytes}");
     assert_eq!(room(), 40 << 30);
-    ring.tells(&[("delayed@", &emit_finding(40 << 30))]).await;
+    ring.publishes(&[("delayed@", &emit_finding(40 << 30))]).await;
 
-    // A volume without a file system grows.
+    // A volume without a file system is expanded.
     let block = json!({ "spec": { "volumeMode": "Block" } });
     ring.claim_with("data", "cinder", block.clone()).await;
     let data = uid(&ring.bound("data").await);
     ring.ask("data", "2.5Gi").await.unwrap();
-    until("the volume has grown in Cinder", || async {
+    until("the volume is expanded in Cinder", || async {
         let volume = project.volume_of(&data);
-        if volume["size"] == 3 && volume["status"] == "attaching" { Ok(()) } else { seen(volume) }
+        if volume["size"] == 3 && volume["status"] == "attaching" { Ok(()) } else { unexpected(volume) }
     })
     .await;
-    ring.has("data", &names::pv_name(&data), "2560Mi").await;
-    // One with a file system does not, since nobody would make that larger.
+    ring.has_size("data", &names::pv_name(&data), "2560Mi").await;
+    // A volume with a file system is refused, because nothing would resize the file system.
     ring.claim("files", "cinder").await;
     let files = uid(&ring.bound("files").await);
     ring.ask("files", "2Gi").await.unwrap();
@@ -182,7 +183,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     ring.event("team", "files", names::reason::RESIZE_FAILED, about).await;
     assert_eq!(project.volume_of(&files)["size"], 1);
 
-    // A snapshot of it, a volume from that, and a copy.
+    // A snapshot of the volume, a volume restored from it, and a clone.
     let monday = ring.snapshot("monday", "data").await;
     ring.snapshot_ready("monday").await;
     let snapshots = project.snapshots();
@@ -208,9 +209,9 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
         assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
     }
     assert_eq!(project.volumes().len(), 4, "one volume for each claim");
-    // What all of this takes is told, too.
+    // The published capacity counts all of these.
     assert_eq!(room() >> 30, 40 - (3 + 1 + 3 + 4 + 3));
-    ring.tells(&[("delayed@", &emit_finding(room()))]).await;
+    ring.publishes(&[("delayed@", &emit_finding(room()))]).await;
 
     ring.delete_snapshot("monday").await;
     ring.snapshot_gone("monday").await;
@@ -226,7 +227,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
 }
 
 #[tokio::test]
-async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_anything_is_made() {
+async fn in_tree_ceph_is_refused_before_anything_is_made_where_no_kubelet_mounts_it() {
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("in-tree");
     let ring = Ring::start().await;
@@ -250,17 +251,17 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
         emit_finding.contains("this cluster is Kubernetes 1.36") && emit_finding.contains("use is rbd-form: csi"),
         "{emit_finding}"
     );
-    assert_eq!(proxy.calls().len(), 0, "Cinder was not even asked");
+    assert_eq!(proxy.calls().len(), 0, "Cinder got no request");
 
-    // The same run where the API server is of a version that still can.
+    // The same run where the API server's version still supports it.
     drop(kubelet);
     let job = ring.job(ADMIN, "provision", &old, 1).await;
     let mut behind = tokio::process::Command::from(ring.cluster().kubectl());
     let behind = behind.args(["proxy", "--port=0"]).stdout(Stdio::piped()).kill_on_drop(true).spawn();
     let mut behind = behind.expect("kubectl runs");
     let mut line = String::new();
-    let mut said = tokio::io::BufReader::new(behind.stdout.take().unwrap());
-    tokio::io::AsyncBufReadExt::read_line(&mut said, &mut line).await.unwrap();
+    let mut message = tokio::io::BufReader::new(behind.stdout.take().unwrap());
+    tokio::io::AsyncBufReadExt::read_line(&mut message, &mut line).await.unwrap();
     let port: u16 = line.trim().rsplit(':').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"));
     let older = Proxy::start(port);
     let version = json!({ "major": "1", "minor": "30+", "gitVersion": "v1.30.9", "gitCommit": "", "gitTreeState": "",
@@ -273,7 +274,7 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
         "contexts": [{ "name": "older", "context": { "cluster": "older", "user": "older" } }],
     });
     let kubeconfig = ring.file("older.kubeconfig", &kubeconfig.to_string());
-    // A run that died left the Secret of the other form, whose type cannot be changed.
+    // A run that died left the Secret of the other form, and the type of a Secret cannot change.
     let secrets: Api<Secret> = ring.api(ADMIN);
     let of_csi = json!({ "metadata": { "name": format!("flex-cinder-{old}") }, "type": "Opaque", "stringData": { "userID": "x" } });
     secrets.create(&Default::default(), &serde_json::from_value(of_csi).unwrap()).await.unwrap();
@@ -321,17 +322,17 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     let by_data_source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } });
     ring.claim_with("by-data-source", "cinder", by_data_source).await;
     ring.claim_with("from-elsewhere", "cinder", asking("admin/source")).await;
-    let original = project.volume_of(&source)["id"].clone();
+    let source_id = project.volume_of(&source)["id"].clone();
     for name in ["by-annotation", "by-data-source"] {
         let copy = ring.bound(name).await;
-        assert_eq!(project.volume_of(&uid(&copy))["source_volid"], original, "{name}");
+        assert_eq!(project.volume_of(&uid(&copy))["source_volid"], source_id, "{name}");
     }
     let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
     assert_eq!(of.as_deref(), Some("team/source"));
     let emit_finding =
         ring.event("team", "from-elsewhere", names::reason::PROVISIONING_FAILED, "clone-namespaces").await;
     assert!(emit_finding.contains("admin"), "{emit_finding}");
-    assert_eq!(project.volumes().len(), 3, "and no empty volume for the one that may not");
+    assert_eq!(project.volumes().len(), 3, "and no empty volume for the refused claim");
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     for name in ["source", "by-annotation", "by-data-source", "from-elsewhere"] {
         ring.claim_gone(name).await;
@@ -345,7 +346,7 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
     let ring = users("examples-cinder").await;
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("kubernetes");
-    // Pods reach it by the machine's address; it has the calls in their order.
+    // Pods reach Cinder by the machine's address; the proxy records its calls in their order.
     let proxy = Proxy::start(server.port());
     let address = ring.cluster().host_address().unwrap().to_string();
     let config = fs::read_to_string(root().join("configmaps/cinder-standalone.yaml")).unwrap();
@@ -354,7 +355,7 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
     let claim = claim.replace("storageClassName: cinder", "storageClassName: cinder-standalone");
     let (config, claim) = (ring.file("config.yaml", &config), ring.file("claim.yaml", &claim));
     let (config, claim) = (config.to_str().unwrap(), claim.to_str().unwrap());
-    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
+    kubectl(ring.cluster(), &["apply", "-f", SECRETS_MANIFEST]);
     kubectl(ring.cluster(), &["apply", "-f", config, "-f", "examples/cinder/storageclass-standalone.yaml"]);
 
     // Provision.
@@ -383,7 +384,11 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
     let secret = until("the Secret belongs to the volume", || async {
         let secret = secrets.get(&secret_name).await.map_err(|error| error.to_string())?;
         let owners = secret.metadata.owner_references.clone().unwrap_or_default();
-        if owners.iter().any(|owner| Some(&owner.uid) == pv.metadata.uid.as_ref()) { Ok(secret) } else { seen(owners) }
+        if owners.iter().any(|owner| Some(&owner.uid) == pv.metadata.uid.as_ref()) {
+            Ok(secret)
+        } else {
+            unexpected(owners)
+        }
     })
     .await;
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/iscsi-chap"));
@@ -392,7 +397,7 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
     // Delete.
     clean(&ring).await;
     assert_eq!(project.volumes(), Vec::<Value>::new());
-    assert!(secrets.get_opt(&secret_name).await.unwrap().is_none(), "the Secret went with it");
+    assert!(secrets.get_opt(&secret_name).await.unwrap().is_none(), "the Secret was deleted with it");
     let order =
         ["create", "os-reserve", "os-initialize_connection", "os-terminate_connection", "os-unreserve", "delete"];
     assert_eq!(proxy.changes(), order);
@@ -421,7 +426,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
         let own = shipped.replace("cinder-standalone", &format!("cinder-{kind}")).replace("type: iscsi", more);
         ring.file(&format!("{kind}.yaml"), &own).to_str().unwrap().to_owned()
     });
-    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
+    kubectl(ring.cluster(), &["apply", "-f", SECRETS_MANIFEST]);
     for file in &files {
         kubectl(ring.cluster(), &["apply", "-f", file]);
     }
@@ -447,7 +452,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
     assert_eq!(rbd.node_stage_secret_ref.unwrap().name, Some(format!("flex-cinder-{}", ids[2])));
 
     ring.ask("iscsi", "2Gi").await.unwrap();
-    ring.has("iscsi", &names::pv_name(data), "2Gi").await;
+    ring.has_size("iscsi", &names::pv_name(data), "2Gi").await;
     assert_eq!(project.volume_of(data)["size"], 2);
     ring.snapshot("monday", "iscsi").await;
     ring.snapshot_ready("monday").await;
@@ -464,7 +469,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
     assert_eq!(project.volume_of(&restored)["snapshot_id"], snapshots[0]["id"]);
     assert_eq!(project.volume_of(&restored)["size"], 3);
     assert_eq!(project.volume_of(&copy)["source_volid"], project.volume_of(data)["id"]);
-    assert_eq!((project.volumes().len(), snapshots.len()), (5, 1), "one for each");
+    assert_eq!((project.volumes().len(), snapshots.len()), (5, 1), "one volume or snapshot for each object");
 
     ring.delete_snapshot("monday").await;
     ring.snapshot_gone("monday").await;
@@ -485,7 +490,7 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
         (keystone, cinder)
     });
     let (keystone, server) = started.await.unwrap();
-    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
+    kubectl(ring.cluster(), &["apply", "-f", SECRETS_MANIFEST]);
     let project = server.project("demo");
     // Pods reach both by the machine's address.
     let (login, proxy) = (Proxy::start(keystone.port()), Proxy::start(server.port()));
@@ -506,7 +511,8 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
     kubectl(ring.cluster(), &["apply", "-f", &wrong, "-f", class]);
     kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", "examples/cinder/claim.yaml"]);
 
-    // What is wrong is told on the claim, and tried again: nobody tells when the Secret is mended.
+    // The failure is in an event on the claim, and the run is repeated: nothing notifies the orchestrator when the
+    // Secret is fixed.
     let reason = names::reason::PROVISIONING_FAILED;
     let emit_finding = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
     assert!(emit_finding.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{emit_finding}");
@@ -527,14 +533,14 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
     clean(&ring).await;
     assert_eq!(project.volumes(), Vec::<Value>::new());
     // No event has a secret in it.
-    let mut said = String::new();
+    let mut message = String::new();
     for namespace in [ring.user.as_str(), OWN] {
         let events = ring.api::<Event>(namespace).list(&ListParams::default()).await.unwrap().items;
-        said += &serde_json::to_string(&events).unwrap();
+        message += &serde_json::to_string(&events).unwrap();
     }
-    assert!(said.contains("cinder-example"), "there are events");
+    assert!(message.contains("cinder-example"), "there are events");
     for secret in [Keystone::PASSWORD, "not-the-Passw0rd", chap.as_str()] {
-        assert!(!said.contains(secret), "{secret} is told");
+        assert!(!message.contains(secret), "{secret} is in an event");
     }
     kubectl(ring.cluster(), &["delete", "-f", &right, "-f", class]);
 }

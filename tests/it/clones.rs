@@ -1,4 +1,4 @@
-//! Tests of clones, and of the claims that are kept for them.
+//! Tests of clones, and of the claims that are protected as their sources.
 
 use cluster::{ClientLimits, Cluster};
 use flex_contract::exit;
@@ -12,78 +12,78 @@ use serde_json::{Value, json};
 use crate::kubelet::{nfs_volume, request};
 use crate::nodes::{local_volume, pinned_to};
 use crate::orchestrator::{ADMIN, Ring, WHILE, annotation, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 fn of(claim: &str) -> Value {
     json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": claim } } })
 }
 
-/// A copy of a claim, with a size.
+/// Returns the spec of a clone, with a size.
 fn sized(claim: &str, size: &str) -> Value {
     let mut copy = of(claim);
     copy["spec"]["resources"] = json!({ "requests": { "storage": size } });
     copy
 }
 
-fn kept(claim: &PersistentVolumeClaim) -> Vec<String> {
+fn protected_uids(claim: &PersistentVolumeClaim) -> Vec<String> {
     let finalizers = claim.metadata.finalizers.iter().flatten();
     finalizers.filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER)).map(str::to_owned).collect()
 }
 
 impl Ring {
-    /// A claim that is bound, with its id.
-    async fn original(&self, class: &str) -> String {
-        self.claim("original", class).await;
-        self.provision("original").await;
-        uid(&self.get_claim("original").await)
+    /// Creates a bound claim, and returns its id.
+    async fn source(&self, class: &str) -> String {
+        self.claim("source", class).await;
+        self.provision("source").await;
+        uid(&self.get_claim("source").await)
     }
 
-    /// Waits until the original is kept for these claims, and no others.
-    async fn kept_for(&self, uids: &[&str]) {
-        let same = |claim: &PersistentVolumeClaim| kept(claim) == uids;
-        self.claim_when("original", &format!("is kept for {uids:?}"), same).await;
+    /// Waits until the source is protected for these claims, and no others.
+    async fn protected_for(&self, uids: &[&str]) {
+        let same = |claim: &PersistentVolumeClaim| protected_uids(claim) == uids;
+        self.claim_when("source", &format!("is protected for {uids:?}"), same).await;
     }
 }
 
 #[tokio::test]
-async fn a_copy_is_told_its_original_which_is_kept_until_it_is_bound() {
+async fn an_image_gets_the_source_of_a_clone_which_is_protected_until_the_clone_is_bound() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();
     ring.run().await;
     ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete")]).await;
-    // First the copy, then what it is to be a copy of.
-    ring.claim_with("copy", "c", sized("original", "2Gi")).await;
-    ring.event(&ring.user, "copy", reason::WAITING, "original, the data source of this claim, does not exist").await;
-    let original = ring.original("c").await;
+    // First the clone, then its source.
+    ring.claim_with("copy", "c", sized("source", "2Gi")).await;
+    ring.event(&ring.user, "copy", reason::WAITING, "source, the data source of this claim, does not exist").await;
+    let source = ring.source("c").await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
     let asked = request(&job);
-    let told = asked.clone_of.clone().expect("it is told what to copy");
+    let source_request = asked.clone_of.clone().expect("the request names the source");
     assert_eq!(
-        (told.id.as_str(), told.pv_name, told.size_bytes),
-        (original.as_str(), names::pv_name(&original), 1 << 30)
+        (source_request.id.as_str(), source_request.pv_name, source_request.size_bytes),
+        (source.as_str(), names::pv_name(&source), 1 << 30)
     );
-    assert_eq!(told.source, format!(r#"{{"nfs":{{"path":"/{original}","server":"10.0.0.1"}}}}"#));
+    assert_eq!(source_request.source, format!(r#"{{"nfs":{{"path":"/{source}","server":"10.0.0.1"}}}}"#));
     assert_eq!((asked.claim_uuid.as_str(), asked.size_bytes), (copy.as_str(), 2 << 30));
-    ring.kept_for(&[&copy]).await;
-    // Deleted while it is read: it stays, and says for whom.
-    ring.delete_claim("original").await;
-    let said =
-        ring.event(&ring.user, "original", reason::BEING_CLONED, "until its clones and snapshots are made").await;
-    assert!(said.ends_with("/copy; to free it before, delete those"), "{said}");
-    // An attempt more while the original is going.
+    ring.protected_for(&[&copy]).await;
+    // The source is deleted while it is read: it stays, and an event says for which claims.
+    ring.delete_claim("source").await;
+    let message =
+        ring.event(&ring.user, "source", reason::BEING_CLONED, "until its clones and snapshots are made").await;
+    assert!(message.ends_with("/copy; to free it before, delete those"), "{message}");
+    // Another attempt while the source is terminating.
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
     let job = ring.job(ADMIN, "provision", &copy, 2).await;
-    assert_eq!(request(&job).clone_of.map(|told| told.id).as_deref(), Some(original.as_str()));
-    assert!(ring.jobs(ADMIN, "delete", &original).await.is_empty());
+    assert_eq!(request(&job).clone_of.map(|source_request| source_request.id).as_deref(), Some(source.as_str()));
+    assert!(ring.jobs(ADMIN, "delete", &source).await.is_empty());
     ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("copy").await;
     ring.pod_ends(&job, 0, "").await;
-    ring.claim_gone("original").await;
-    let delete = ring.job(ADMIN, "delete", &original, 1).await;
+    ring.claim_gone("source").await;
+    let delete = ring.job(ADMIN, "delete", &source, 1).await;
     assert_eq!(request(&delete).clone_of, None);
     ring.pod_ends(&delete, 0, "").await;
-    ring.volume_gone(&names::pv_name(&original)).await;
+    ring.volume_gone(&names::pv_name(&source)).await;
     ring.bound("copy").await;
     ring.delete_claim("copy").await;
     let delete = ring.job(ADMIN, "delete", &copy, 1).await;
@@ -94,84 +94,85 @@ async fn a_copy_is_told_its_original_which_is_kept_until_it_is_bound() {
 }
 
 #[tokio::test]
-async fn several_copies_at_once_and_copies_of_copies() {
+async fn several_clones_at_once_and_clones_of_clones_are_made() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("capabilities", "clone")]).await;
-    ring.original("c").await;
+    ring.source("c").await;
     for name in ["one", "two"] {
-        ring.claim_with(name, "c", of("original")).await;
+        ring.claim_with(name, "c", of("source")).await;
     }
     ring.claim_with("three", "c", of("one")).await;
     ring.event(&ring.user, "three", reason::WAITING, "is not bound; the provisioner waits for it").await;
     let (one, two) = (uid(&ring.stamped("one").await), uid(&ring.stamped("two").await));
     let both = |claim: &PersistentVolumeClaim| {
-        let kept = kept(claim);
-        kept.len() == 2 && kept.contains(&one) && kept.contains(&two)
+        let protected_uids = protected_uids(claim);
+        protected_uids.len() == 2 && protected_uids.contains(&one) && protected_uids.contains(&two)
     };
-    ring.claim_when("original", "is kept for both", both).await;
+    ring.claim_when("source", "is protected for both", both).await;
     ring.made("one").await;
-    ring.kept_for(&[&two]).await;
+    ring.protected_for(&[&two]).await;
     let job = ring.made("three").await;
-    assert_eq!(request(&job).clone_of.map(|told| told.id), Some(one));
+    assert_eq!(request(&job).clone_of.map(|source_request| source_request.id), Some(one));
     ring.made("two").await;
-    ring.kept_for(&[]).await;
+    ring.protected_for(&[]).await;
 }
 
 #[tokio::test]
-async fn a_copy_given_up_half_way_lets_its_original_go_also_after_a_crash() {
+async fn a_clone_deleted_half_way_unprotects_its_source_also_after_a_crash() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[("capabilities", "clone")]).await;
-    let original = ring.original("c").await;
-    ring.claim_with("copy", "c", of("original")).await;
+    let source = ring.source("c").await;
+    ring.claim_with("copy", "c", of("source")).await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
-    // Its process runs on, for all that can be known.
+    // For all that the orchestrator can know, the process of the clone still runs.
     let pod = ring.pod_on_node(&job, "n1").await;
     ring.delete_claim("copy").await;
-    ring.delete_claim("original").await;
-    stays("the original is kept as long as it may be read", WHILE, || async {
-        let kept = kept(&ring.get_claim("original").await);
-        if kept == [copy.clone()] { Ok(()) } else { seen(kept) }
+    ring.delete_claim("source").await;
+    stays("the source is protected as long as a run may read it", WHILE, || async {
+        let protected_uids = protected_uids(&ring.get_claim("source").await);
+        if protected_uids == [copy.clone()] { Ok(()) } else { unexpected(protected_uids) }
     })
     .await;
     ring.kill().await;
     ring.pod_is_over(ADMIN, &pod).await;
     ring.run().await;
     let delete = ring.job(ADMIN, "delete", &copy, 1).await;
-    assert_eq!(kept(&ring.get_claim("original").await), std::slice::from_ref(&copy));
+    assert_eq!(protected_uids(&ring.get_claim("source").await), std::slice::from_ref(&copy));
     ring.kill().await;
     ring.pod_ends(&delete, 0, "").await;
-    // Nobody sees the copy go: what keeps the original names a claim that is not there any more.
+    // The orchestrator misses the deletion of the clone: the finalizer on the source names a claim that does not exist
+    // any more.
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     ring.claims().patch("copy", &PatchParams::default(), &free).await.unwrap();
     ring.claim_gone("copy").await;
     ring.run().await;
-    ring.claim_gone("original").await;
-    let delete = ring.job(ADMIN, "delete", &original, 1).await;
+    ring.claim_gone("source").await;
+    let delete = ring.job(ADMIN, "delete", &source, 1).await;
     ring.pod_ends(&delete, 0, "").await;
-    ring.volume_gone(&names::pv_name(&original)).await;
+    ring.volume_gone(&names::pv_name(&source)).await;
     ring.nothing_left().await;
 }
 
 #[tokio::test]
-async fn what_no_image_can_copy_is_refused_and_what_others_fill_is_left_to_them() {
+async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("capabilities", "clone")]).await;
     ring.config("cannot", "cannot", &[]).await;
-    ring.original("c").await;
+    ring.source("c").await;
     let populated = json!({ "spec": { "dataSourceRef": { "apiGroup": "example.com", "kind": "Hello", "name": "h" } } });
     let snapshot = json!({ "spec": { "dataSource": { "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" } } });
-    let mut block = of("original");
+    let mut block = of("source");
     block["spec"]["volumeMode"] = json!("Block");
     let cases = [
         (
             "cannot",
             "cannot",
-            of("original"),
+            of("source"),
             reason::PROVISIONING_FAILED,
             "admin/cannot of class cannot does not declare",
         ),
-        ("small", "c", sized("original", "1Mi"), reason::WAITING, "has 1Gi, this claim asks for 1Mi"),
+        ("small", "c", sized("source", "1Mi"), reason::WAITING, "has 1Gi, this claim asks for 1Mi"),
         ("block", "c", block, reason::WAITING, "has the volume mode Filesystem, this claim has Block"),
         ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "can copy it (`capabilities: snapshot`)"),
         ("populated", "c", populated, reason::LEFT_TO_POPULATOR, "the populator for Hello.example.com h"),
@@ -179,12 +180,12 @@ async fn what_no_image_can_copy_is_refused_and_what_others_fill_is_left_to_them(
     for (name, class, more, reason, says) in cases {
         ring.claim_with(name, class, more).await;
         ring.event(&ring.user, name, reason, says).await;
-        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} is not begun");
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
-    // The class learns it, but the original is of another class.
+    // The class can clone now, but the source is of another class.
     ring.config("cannot", "cannot", &[("capabilities", "clone")]).await;
     ring.event(&ring.user, "cannot", reason::WAITING, "is of another class, c").await;
-    assert_eq!(kept(&ring.get_claim("original").await), [""; 0]);
+    assert_eq!(protected_uids(&ring.get_claim("source").await), [""; 0]);
 }
 
 #[tokio::test]
@@ -204,24 +205,21 @@ async fn a_source_that_the_api_server_drops_leads_to_no_empty_volume() {
     for (name, source) in [
         // A kind that the API server does not allow in this field, a version in place of a group, and a misspelt field.
         ("kind", json!({ "dataSource": { "kind": "VolumeSnapshot", "name": "s" } })),
-        ("group", json!({ "dataSource": { "apiGroup": "v1", "kind": "PersistentVolumeClaim", "name": "original" } })),
-        ("field", json!({ "datasource": { "kind": "PersistentVolumeClaim", "name": "original" } })),
-        // Without the gate: a claim of its own namespace would be copied.
-        (
-            "far",
-            json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" } }),
-        ),
+        ("group", json!({ "dataSource": { "apiGroup": "v1", "kind": "PersistentVolumeClaim", "name": "source" } })),
+        ("field", json!({ "datasource": { "kind": "PersistentVolumeClaim", "name": "source" } })),
+        // Without the feature gate, a claim of the clone's own namespace would be cloned.
+        ("far", json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "source", "namespace": "gold" } })),
     ] {
         apply(name, source);
         let spec = ring.get_claim(name).await.spec.unwrap();
-        let kept = spec.data_source_ref.as_ref().map(|source| source.namespace.clone());
-        assert!(name == "far" && kept == Some(None) || spec.data_source.is_none(), "{spec:?}");
+        let stored = spec.data_source_ref.as_ref().map(|source| source.namespace.clone());
+        assert!(name == "far" && stored == Some(None) || spec.data_source.is_none(), "{spec:?}");
         ring.event(&ring.user, name, reason::PROVISIONING_FAILED, "makes no empty volume instead").await;
         assert!(ring.jobs(ADMIN, "provision", &uid(&ring.get_claim(name).await)).await.is_empty());
     }
     apply("plain", json!({}));
     ring.provision("plain").await;
-    // Its user says that the volume is to be empty.
+    // The user declares that the volume is to be empty.
     let without =
         json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": null } } });
     ring.claims().patch("kind", &PatchParams::default(), &Patch::Merge(without)).await.unwrap();
@@ -229,35 +227,35 @@ async fn a_source_that_the_api_server_drops_leads_to_no_empty_volume() {
 }
 
 #[tokio::test]
-async fn a_copy_of_what_a_node_has_is_made_on_that_node() {
+async fn a_clone_of_a_volume_on_a_node_is_made_on_that_node() {
     let ring = Ring::start().await;
     for node in ["n1", "n2", "n3"] {
         ring.node(node).await;
     }
     let keys = [("capabilities", "clone"), ("volume-sources", "local:/data"), ("backoff", "1s")];
     ring.delayed_class("c", &keys).await;
-    ring.claim("original", "c").await;
-    ring.select("original", "n2").await;
-    let original = uid(&ring.stamped("original").await);
-    let job = ring.job(ADMIN, "provision", &original, 1).await;
+    ring.claim("source", "c").await;
+    ring.select("source", "n2").await;
+    let source = uid(&ring.stamped("source").await);
+    let job = ring.job(ADMIN, "provision", &source, 1).await;
     ring.create_volume(&local_volume(&job, "n2")).await;
-    ring.bound("original").await;
+    ring.bound("source").await;
     ring.pod_ends(&job, 0, "").await;
 
-    ring.claim_with("copy", "c", of("original")).await;
-    stays("no run before a pod wants it", WHILE, || async {
+    ring.claim_with("copy", "c", of("source")).await;
+    stays("no run before a pod uses the claim", WHILE, || async {
         let stamp = annotation(&ring.get_claim("copy").await, names::ATTEMPT);
-        if stamp.is_none() { Ok(()) } else { seen(stamp) }
+        if stamp.is_none() { Ok(()) } else { unexpected(stamp) }
     })
     .await;
-    // Whatever the scheduler selects.
+    // The clone is made there, whichever node the scheduler selects.
     ring.select("copy", "n3").await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
     let asked = request(&job);
     assert_eq!((pinned_to(&job).as_deref(), asked.node_name.as_str()), (Some("n2"), "n2"));
-    assert_eq!(asked.clone_of.map(|told| told.node).as_deref(), Some("n2"));
-    // There is no other node to go to.
+    assert_eq!(asked.clone_of.map(|source_request| source_request.node).as_deref(), Some("n2"));
+    // No other node can make it.
     ring.pod_ends(&job, exit::UNAVAILABLE, "full").await;
     let job = ring.job(ADMIN, "provision", &copy, 2).await;
     assert_eq!(pinned_to(&job).as_deref(), Some("n2"));
@@ -271,17 +269,17 @@ async fn a_copy_of_what_a_node_has_is_made_on_that_node() {
     let delete = ring.job_on("delete", &copy, "n2").await;
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&names::pv_name(&copy)).await;
-    until("the original is let go", || async {
-        let kept = kept(&ring.get_claim("original").await);
-        if kept.is_empty() { Ok(()) } else { seen(kept) }
+    until("the source is not protected any more", || async {
+        let protected_uids = protected_uids(&ring.get_claim("source").await);
+        if protected_uids.is_empty() { Ok(()) } else { unexpected(protected_uids) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_copy_of_another_namespace_waits_for_a_grant() {
+async fn a_clone_from_another_namespace_waits_for_a_grant() {
     const GOLD: &str = "gold";
-    // No other test may see a cluster with this gate, or with these kinds.
+    // No other test may share a cluster with this gate, or with these kinds.
     let cluster = Cluster::control_plane().api_server_flag("--feature-gates=CrossNamespaceVolumeDataSource=true");
     let cluster = cluster.with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
     let mut ring = Ring::on(cluster, &[]).await;
@@ -291,17 +289,17 @@ async fn a_copy_of_another_namespace_waits_for_a_grant() {
     ring.run().await;
     ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete")]).await;
     let team = std::mem::replace(&mut ring.user, GOLD.into());
-    let original = ring.original("c").await;
+    let source = ring.source("c").await;
     ring.user = team;
     let of = |name: &str| json!({ "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": GOLD } } });
-    ring.claim_with("copy", "c", of("original")).await;
-    let says = "claim gold/original, the data source of this claim, is in another namespace, where no ReferenceGrant";
-    let said = ring.event(&ring.user, "copy", reason::WAITING, says).await;
-    assert!(said.contains("lets claims of namespace team use it"), "{said}");
-    // Whether something is there is not told.
+    ring.claim_with("copy", "c", of("source")).await;
+    let says = "claim gold/source, the data source of this claim, is in another namespace, where no ReferenceGrant";
+    let message = ring.event(&ring.user, "copy", reason::WAITING, says).await;
+    assert!(message.contains("lets claims of namespace team use it"), "{message}");
+    // The event does not reveal whether the claim exists.
     ring.claim_with("guess", "c", of("nothing")).await;
     ring.event(&ring.user, "guess", reason::WAITING, "is in another namespace, where no ReferenceGrant").await;
-    assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "it is not begun");
+    assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "the claim has no attempt");
 
     let kind = ApiResource::erase::<ReferenceGrant>(&());
     let grants: Api<DynamicObject> = Api::namespaced_with(ring.client.clone(), GOLD, &kind);
@@ -315,18 +313,18 @@ async fn a_copy_of_another_namespace_waits_for_a_grant() {
         serde_json::from_value(body).unwrap()
     };
     let create = async |grant: DynamicObject| grants.create(&PostParams::default(), &grant).await.unwrap();
-    create(grant("for-others", "others", "original")).await;
+    create(grant("for-others", "others", "source")).await;
     create(grant("of-another", &ring.user, "another")).await;
-    stays("grants for others, or of something else, are none", WHILE, || async {
+    stays("grants for other namespaces or objects do not count", WHILE, || async {
         let stamp = annotation(&ring.get_claim("copy").await, names::ATTEMPT);
-        if stamp.is_none() { Ok(()) } else { seen(stamp) }
+        if stamp.is_none() { Ok(()) } else { unexpected(stamp) }
     })
     .await;
-    create(grant("right", &ring.user, "original")).await;
+    create(grant("right", &ring.user, "source")).await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
-    assert_eq!(request(&job).clone_of.map(|told| told.id).as_deref(), Some(original.as_str()));
-    // Taken back when it is begun: that is too late.
+    assert_eq!(request(&job).clone_of.map(|source_request| source_request.id).as_deref(), Some(source.as_str()));
+    // The grant is deleted after the clone has begun: that is too late.
     grants.delete("right", &DeleteParams::default()).await.unwrap();
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
     let job = ring.job(ADMIN, "provision", &copy, 2).await;
@@ -334,9 +332,9 @@ async fn a_copy_of_another_namespace_waits_for_a_grant() {
     ring.bound("copy").await;
     ring.pod_ends(&job, 0, "").await;
     let gold: Api<PersistentVolumeClaim> = Api::namespaced(ring.client.clone(), GOLD);
-    until("the original is let go", || async {
-        let kept = kept(&gold.get("original").await.map_err(|error| error.to_string())?);
-        if kept.is_empty() { Ok(()) } else { seen(kept) }
+    until("the source is not protected any more", || async {
+        let protected_uids = protected_uids(&gold.get("source").await.map_err(|error| error.to_string())?);
+        if protected_uids.is_empty() { Ok(()) } else { unexpected(protected_uids) }
     })
     .await;
 }

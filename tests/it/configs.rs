@@ -9,20 +9,20 @@ use serde_json::json;
 use crate::hostile::status;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, uid};
 use crate::orphans::doctor;
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// Waits until the verdict on a config says this.
+/// Waits until the verdict on a config contains a text.
 pub async fn verdict(ring: &Ring, name: &str, text: &str) -> String {
     until(format!("the verdict on {name} says `{text}`"), || async {
         let config = ring.api::<ConfigMap>(ADMIN).get(name).await.unwrap();
         let verdict = config.metadata.annotations.unwrap_or_default().remove(names::VERDICT).unwrap_or_default();
-        if verdict.contains(text) { Ok(verdict) } else { seen(verdict) }
+        if verdict.contains(text) { Ok(verdict) } else { unexpected(verdict) }
     })
     .await
 }
 
 #[tokio::test]
-async fn the_seed_s_example_works_as_written() {
+async fn the_first_example_works_as_written() {
     let ring = Ring::start().await;
     let data = [
         ("image", "custom/iscsi-provision"),
@@ -32,8 +32,8 @@ async fn the_seed_s_example_works_as_written() {
         ("zone", "west"),
     ];
     ring.config("custom-isci-provisioner", "silver", &data).await;
-    let said = verdict(&ring, "custom-isci-provisioner", "ok").await;
-    assert!(said.contains("secret-env"), "the Secret to use instead is shown: {said}");
+    let message = verdict(&ring, "custom-isci-provisioner", "ok").await;
+    assert!(message.contains("secret-env"), "the Secret to use instead is shown: {message}");
     ring.claim("toms", "silver").await;
     let claim = ring.stamped("toms").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
@@ -57,7 +57,7 @@ async fn the_seed_s_example_works_as_written() {
 }
 
 #[tokio::test]
-async fn all_errors_are_told_at_once_and_an_edit_heals() {
+async fn a_verdict_lists_all_errors_at_once_and_an_edit_fixes_them() {
     let ring = Ring::start().await;
     ring.config(
         "bad",
@@ -65,9 +65,9 @@ async fn all_errors_are_told_at_once_and_an_edit_heals() {
         &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "resize")],
     )
     .await;
-    let said = verdict(&ring, "bad", "refused").await;
+    let message = verdict(&ring, "bad", "refused").await;
     for part in ["image: is missing", "PATH", "timeout", "pool: ", "resize"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     ring.event(ADMIN, "bad", reason::CONFIG_REFUSED, "image: is missing").await;
     ring.claim("waits", "bad").await;
@@ -79,19 +79,19 @@ async fn all_errors_are_told_at_once_and_an_edit_heals() {
 }
 
 #[tokio::test]
-async fn slips_are_told_with_the_verdict_and_an_account_that_is_missing_by_the_doctor() {
+async fn a_verdict_lists_slips_and_the_doctor_finds_a_missing_account() {
     let ring = Ring::start().await;
     let data = [("timout", "1m"), ("password", "x"), ("server", "nas "), ("service-account-name", "maker")];
     ring.config("slip", "slip", &data).await;
-    let said = verdict(&ring, "slip", "ok").await;
+    let message = verdict(&ring, "slip", "ok").await;
     for part in
         ["timout: is not a key", "did you mean `timeout`?", "password: reads like a secret", "server: ends with"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let missing = async || {
-        let (_, said) = doctor(&ring, ADMIN, &[]);
-        let findings = said["findings"].as_array().unwrap().clone();
+        let (_, message) = doctor(&ring, ADMIN, &[]);
+        let findings = message["findings"].as_array().unwrap().clone();
         findings.into_iter().filter(|finding| finding["kind"] == "account-missing").collect::<Vec<_>>()
     };
     let found = missing().await;
@@ -102,20 +102,20 @@ async fn slips_are_told_with_the_verdict_and_an_account_that_is_missing_by_the_d
 }
 
 #[tokio::test]
-async fn an_account_that_does_not_exist_is_told_until_it_does() {
+async fn a_verdict_names_a_missing_account_until_it_exists() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();
     ring.run().await;
     ring.config("c", "c", &[("service-account-name", "maker")]).await;
-    let said = verdict(&ring, "c", "ok; service-account-name: there is no ServiceAccount maker").await;
-    assert!(said.contains("--clusterrole=flex-provisioner-image --serviceaccount=admin:maker"), "{said}");
+    let message = verdict(&ring, "c", "ok; service-account-name: there is no ServiceAccount maker").await;
+    assert!(message.contains("--clusterrole=flex-provisioner-image --serviceaccount=admin:maker"), "{message}");
     assert!(status(&ring, &[]).contains("service-account-name: there is no ServiceAccount maker"));
     ring.account("maker").await;
-    until("nothing is said any more", || async {
+    until("the verdict has no warning any more", || async {
         let annotations = ring.api::<ConfigMap>(ADMIN).get("c").await.unwrap().metadata.annotations.unwrap_or_default();
         match annotations.get(names::VERDICT) {
             Some(verdict) if verdict == "ok" => Ok(()),
-            other => seen(other),
+            other => unexpected(other),
         }
     })
     .await;
@@ -124,7 +124,7 @@ async fn an_account_that_does_not_exist_is_told_until_it_does() {
 }
 
 #[tokio::test]
-async fn the_last_good_version_works_on_and_survives_a_restart() {
+async fn the_last_good_version_stays_in_use_also_after_a_restart() {
     let mut ring = Ring::start().await;
     ring.config("gold", "gold", &[("image", "good/one")]).await;
     verdict(&ring, "gold", "ok").await;
@@ -139,7 +139,7 @@ async fn the_last_good_version_works_on_and_survives_a_restart() {
         let job = ring.job(ADMIN, "provision", &uid(&stamped), 1).await;
         assert_eq!(job.spec.unwrap().template.spec.unwrap().containers[0].image.as_deref(), Some("good/one"));
     }
-    // A good edit takes over at once, for the next claim.
+    // The next claim uses a valid edit at once.
     ring.config("gold", "gold", &[("image", "good/two")]).await;
     verdict(&ring, "gold", "ok").await;
     ring.claim("new", "gold").await;
@@ -149,7 +149,7 @@ async fn the_last_good_version_works_on_and_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn creation_deletion_and_rivals_are_followed_live() {
+async fn creation_deletion_and_conflicts_of_configs_take_effect_at_once() {
     let ring = Ring::start().await;
     ring.claim("early", "late-class").await;
     stays("nothing is stamped before there is a config", WHILE, || async {
@@ -161,8 +161,8 @@ async fn creation_deletion_and_rivals_are_followed_live() {
     ring.stamped("early").await;
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     ring.config("second", "late-class", &[("image", "the/second")]).await;
-    let said = verdict(&ring, "second", "refused").await;
-    assert!(said.contains("the older ConfigMap admin/first"), "{said}");
+    let message = verdict(&ring, "second", "refused").await;
+    assert!(message.contains("the older ConfigMap admin/first"), "{message}");
     ring.claim("still-first", "late-class").await;
     let claim = ring.stamped("still-first").await;
     assert!(annotation(&claim, names::CONFIG).unwrap().starts_with("admin/first@"));
@@ -174,18 +174,18 @@ async fn creation_deletion_and_rivals_are_followed_live() {
 }
 
 #[tokio::test]
-async fn configs_elsewhere_and_of_others_are_left_alone() {
+async fn configs_in_other_namespaces_and_of_other_provisioners_are_left_alone() {
     let ring = Ring::start().await;
     ring.config_in(USER, "takeover", "mine", &[]).await;
     ring.config("other-plugin", "theirs", &[("plugin-name", "example.com/other")]).await;
     ring.class("foreign", "example.com/provisioner", json!({})).await;
     ring.config("claims-foreign", "foreign", &[]).await;
-    let said = verdict(&ring, "claims-foreign", "refused").await;
-    assert!(said.contains("belongs to the provisioner example.com/provisioner"), "{said}");
+    let message = verdict(&ring, "claims-foreign", "refused").await;
+    assert!(message.contains("belongs to the provisioner example.com/provisioner"), "{message}");
     for class in ["mine", "theirs", "foreign"] {
         ring.claim(class, class).await;
     }
-    stays("nobody else's claim is touched", WHILE, || async {
+    stays("claims of other provisioners are not touched", WHILE, || async {
         for class in ["mine", "theirs", "foreign"] {
             let claim = ring.get_claim(class).await;
             if annotation(&claim, names::CLAIM_UUID).is_some() {
@@ -195,12 +195,13 @@ async fn configs_elsewhere_and_of_others_are_left_alone() {
         Ok(())
     })
     .await;
-    let said = status(&ring, &[]);
+    let message = status(&ring, &[]);
     assert!(
-        said.contains(&format!("ConfigMap {USER}/takeover is ignored: the provisioner reads configs only in {ADMIN}")),
-        "{said}"
+        message
+            .contains(&format!("ConfigMap {USER}/takeover is ignored: the provisioner reads configs only in {ADMIN}")),
+        "{message}"
     );
-    assert!(!said.contains("other-plugin is ignored"), "{said}");
+    assert!(!message.contains("other-plugin is ignored"), "{message}");
     for (namespace, name) in [(USER, "takeover"), (ADMIN, "other-plugin")] {
         let config = ring.api::<ConfigMap>(namespace).get(name).await.unwrap();
         assert!(!config.metadata.annotations.unwrap_or_default().contains_key(names::VERDICT), "{name}");
@@ -208,7 +209,7 @@ async fn configs_elsewhere_and_of_others_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_storage_class_object_rules_its_class() {
+async fn the_fields_of_a_storage_class_object_win() {
     let ring = Ring::start().await;
     ring.config("shared", "unused-label", &[("zone", "west"), ("reclaim-policy", "Delete")]).await;
     let parameters = json!({ "parameters": { "provisioner-config": "admin/shared", "zone": "east", "tier": "1" }, "reclaimPolicy": "Retain", "mountOptions": ["noatime", "ro"] });
@@ -232,7 +233,7 @@ async fn a_storage_class_object_rules_its_class() {
     let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
     let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
     assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("east"), Some("1")));
-    assert_eq!(value("PROVISIONER_CONFIG"), None, "our own parameter does not reach the image");
+    assert_eq!(value("PROVISIONER_CONFIG"), None, "the provisioner's own parameter does not reach the image");
     ring.claim("w", "wrong-pair").await;
     ring.event(USER, "w", reason::WAITING, "image: as a parameter of the StorageClass is not allowed").await;
     ring.claim("o", "outside").await;
@@ -240,7 +241,7 @@ async fn a_storage_class_object_rules_its_class() {
 }
 
 #[tokio::test]
-async fn a_delayed_class_waits_for_its_node_and_a_pure_one_says_what_it_cannot() {
+async fn a_delayed_class_waits_for_its_node_and_a_class_without_an_object_gets_an_event() {
     let ring = Ring::start().await;
     ring.config("delayed", "delayed", &[("placement", "selected-node")]).await;
     ring.class("delayed", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
@@ -260,8 +261,8 @@ async fn a_delayed_class_waits_for_its_node_and_a_pure_one_says_what_it_cannot()
     assert!(affinity.contains("node-7"), "{affinity}");
 
     ring.config("pure", "pure", &[("volume-binding-mode", "WaitForFirstConsumer")]).await;
-    let said = verdict(&ring, "pure", "refused").await;
-    assert!(said.contains("kind: StorageClass") && said.contains("name: pure"), "{said}");
+    let message = verdict(&ring, "pure", "refused").await;
+    assert!(message.contains("kind: StorageClass") && message.contains("name: pure"), "{message}");
     ring.config("pure", "pure", &[]).await;
     ring.claim("p", "pure").await;
     ring.event(USER, "p", reason::CLASS_WITHOUT_OBJECT, "is harmless").await;

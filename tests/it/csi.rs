@@ -1,5 +1,5 @@
 //! Tests of the image `csi` with the whole orchestrator, as a process in place of a pod: with a scripted driver, and
-//! with one that makes real volumes.
+//! with a driver that makes real volumes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,12 +23,12 @@ use crate::deployed::root;
 use crate::orchestrator::{Ring, USER, WHILE, annotation, uid};
 use crate::processes::Kubelet;
 use crate::snapshots::from;
-use crate::wait::{GUARD, seen, stays, until, within};
+use crate::wait::{GUARD, stays, unexpected, until, within};
 
 /// The image's program.
 const PROGRAM: &str = "csi-provisioner";
 
-/// A control plane, the image, and a driver that answers as it is told.
+/// A control plane, the image, and a driver with scripted answers.
 struct Scene {
     ring: Ring,
     driver: Driver,
@@ -42,7 +42,7 @@ impl Scene {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("csi.sock");
         let endpoint = format!("unix://{}", socket.display());
-        // A runtime of its own cannot be made on one.
+        // A runtime cannot start another one on its own threads.
         let driver = tokio::task::spawn_blocking(move || Driver::start(options, &socket)).await.unwrap();
         let ring = Ring::start().await;
         let kubelet = Kubelet::start(&ring, PROGRAM);
@@ -60,13 +60,13 @@ impl Scene {
         self.ring.config("csi", "csi", &data).await;
     }
 
-    /// Deletes all claims, and waits until no volume is left, neither in the cluster nor in the driver.
-    async fn all_go(&self) {
+    /// Deletes all claims, and waits until no volume is left in the cluster or in the driver.
+    async fn delete_all(&self) {
         let all = ListParams::default();
         self.ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
         within(GUARD * 3, "all volumes are gone", || async {
             let remaining = self.ring.volumes().list(&all).await.map_err(|error| error.to_string())?.items.len();
-            if remaining == 0 { Ok(()) } else { seen(remaining) }
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
         })
         .await;
         self.no_volumes().await;
@@ -75,12 +75,12 @@ impl Scene {
     async fn no_volumes(&self) {
         until("the driver has no volumes", || async {
             let volumes = self.driver.volumes();
-            if volumes.is_empty() { Ok(()) } else { seen(volumes) }
+            if volumes.is_empty() { Ok(()) } else { unexpected(volumes) }
         })
         .await;
     }
 
-    /// A driver ends its own runtime, which it must not do on another.
+    /// Ends the driver. It ends its own runtime, which it must not do on another one.
     async fn end(self) {
         let Scene { ring, driver, .. } = self;
         ring.nothing_left().await;
@@ -89,7 +89,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
+async fn claims_are_provisioned_and_deleted_within_the_limit_of_the_config() {
     const CLAIMS: usize = 12;
     const IN_FLIGHT: usize = 3;
     let scene = Scene::start(Options::default()).await;
@@ -105,19 +105,19 @@ async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
     let most = scene.driver.most_at_once();
     println!("at most {most} were in flight");
     assert!(most <= IN_FLIGHT && most > 1, "{most}");
-    // The names of parameters are those that the admin wrote.
+    // The parameters have the names that the admin wrote.
     let (name, made) = volumes.first_key_value().unwrap();
     let parameters = [("examplePool", "Gold"), ("type", "x")];
     assert!(made.request.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(parameters));
     let pv = ring.volumes().get(name).await.unwrap().spec.unwrap().csi.unwrap();
     assert_eq!((pv.driver.as_str(), &pv.volume_handle), ("csi.test", &made.volume.volume_id));
-    scene.all_go().await;
+    scene.delete_all().await;
     scene.end().await;
 }
 
-/// One run is for many claims, over one connection. Those for which it fails have the next one for themselves.
+/// One run serves many claims over one connection. The members that fail get the next run for themselves.
 #[tokio::test]
-async fn many_claims_come_by_few_connections_and_go() {
+async fn few_connections_provision_and_delete_many_claims() {
     const CLAIMS: usize = 40;
     const THREADS: usize = 8;
     let scene = Scene::start(Options::default()).await;
@@ -128,7 +128,7 @@ async fn many_claims_come_by_few_connections_and_go() {
     scene.config(&[("batch-size", "100"), ("batch-window", "1s"), ("csi-worker-threads", &threads)]).await;
     let ring = &scene.ring;
     let before = scene.driver.connections();
-    // At one time: on a busy machine they would otherwise come too late for the same batch.
+    // All at one time: on a busy machine they would otherwise be too late for the same batch.
     join_all((0..CLAIMS).map(async |n| ring.claim(&format!("c{n}"), "csi").await)).await;
     let jobs = ring.all_bound("csi", CLAIMS).await;
     let (connections, most) = (scene.driver.connections() - before, scene.driver.most_at_once());
@@ -136,17 +136,17 @@ async fn many_claims_come_by_few_connections_and_go() {
     assert!(jobs.values().any(|claims| claims.len() > 1), "{jobs:?}");
     let runs = scene.kubelet.runs();
     assert!(runs < CLAIMS * 3 / 4, "{runs}");
-    // A first look whether somebody listens, then the connection.
+    // One connection checks whether the driver listens, the next one is used.
     assert!(connections <= 2 * runs, "{connections} connections of {runs} runs");
     assert!(most <= THREADS + 1 && most > 1, "{most}");
     assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
-    scene.all_go().await;
+    scene.delete_all().await;
     scene.end().await;
 }
 
 /// The second StorageClass of the external provisioner's first README; the provisioner's name is this project's.
 #[tokio::test]
-async fn the_seed_s_class_makes_volumes_with_its_secrets() {
+async fn the_class_of_the_first_readme_makes_volumes_with_its_secrets() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     scene.config(&[("claim-metadata", "com.example.team/key")]).await;
@@ -195,7 +195,7 @@ async fn the_seed_s_class_makes_volumes_with_its_secrets() {
     scene.end().await;
 }
 
-/// An external provisioner, as far as others see one: it renews its Lease until it is dropped.
+/// An external provisioner, as others see it: it renews its Lease until it is dropped.
 struct Sidecar(tokio::task::JoinHandle<()>);
 
 impl Drop for Sidecar {
@@ -226,10 +226,10 @@ async fn hold(leases: &Api<Lease>, holder: &str) {
     leases.patch("csi-test", &PatchParams::apply("sidecar").force(), &Patch::Apply(lease)).await.unwrap();
 }
 
-/// The external provisioner comes back while attempts are under way. One comes to its end. Another has failed when its volume
-/// was made, and the driver gives the same one to whoever asks by its name.
+/// The external provisioner returns while attempts are in progress. One attempt ends. Another has failed when its
+/// volume was made, and the driver returns the same volume to each request by its name.
 #[tokio::test]
-async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_for_each_claim() {
+async fn each_claim_has_one_volume_when_the_external_provisioner_returns_during_attempts() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     ring.class("gold", "csi.test", json!({})).await;
@@ -245,9 +245,9 @@ async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_f
     verdict(ring, "gold", "ok").await;
     scene.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(5))]);
     ring.claim("slow", "gold").await;
-    until("the driver is asked", || async {
+    until("the driver gets the request", || async {
         let calls = scene.driver.calls();
-        if calls.iter().any(|(call, _)| *call == "CreateVolume") { Ok(()) } else { seen(calls.len()) }
+        if calls.iter().any(|(call, _)| *call == "CreateVolume") { Ok(()) } else { unexpected(calls.len()) }
     })
     .await;
     scene.driver.acts("CreateVolume", vec![Act::Lose(Code::Internal); 100]);
@@ -270,11 +270,11 @@ async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_f
     });
     ring.volumes().create(&PostParams::default(), &serde_json::from_value(pv).unwrap()).await.unwrap();
     ring.bound("lost").await;
-    ring.claim_when("lost", "is let go", |claim| {
+    ring.claim_when("lost", "has no finalizer of the orchestrator any more", |claim| {
         !claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
     })
     .await;
-    assert_eq!(scene.driver.volumes().len(), 2, "one for each claim");
+    assert_eq!(scene.driver.volumes().len(), 2, "one volume for each claim");
     for (claim, volume) in [("slow", &slow), ("lost", &lost)] {
         ring.delete_claim(claim).await;
         ring.volume_gone(volume).await;
@@ -283,9 +283,9 @@ async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_f
     scene.end().await;
 }
 
-/// A StorageClass that was written for the driver's external provisioner, which is at work, goes, comes again and goes.
+/// A StorageClass was written for the driver's external provisioner, which starts and stops twice.
 #[tokio::test]
-async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_work() {
+async fn the_class_of_a_driver_is_served_while_its_external_provisioner_is_stopped() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     let sidecar = Sidecar::start(ring, "sidecar-0");
@@ -305,14 +305,14 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     ring.config("csi", "", &data).await;
     verdict(ring, "csi", "(delayed, gold) to the external provisioner, which is at work: sidecar-0 holds").await;
     ring.claim("first", "gold").await;
-    ring.claim_when("first", "is the driver's", |claim| {
+    ring.claim_when("first", "belongs to the external provisioner", |claim| {
         annotation(claim, names::STORAGE_PROVISIONER).as_deref() == Some("csi.test")
     })
     .await;
     let untouched = async |name: &str| {
-        stays("the claim is left to the other", WHILE, || async {
+        stays("the claim is left to the external provisioner", WHILE, || async {
             let claim = ring.get_claim(name).await;
-            if annotation(&claim, names::CLAIM_UUID).is_none() { Ok(()) } else { seen(claim) }
+            if annotation(&claim, names::CLAIM_UUID).is_none() { Ok(()) } else { unexpected(claim) }
         })
         .await;
     };
@@ -326,22 +326,22 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     let source = pv.spec.unwrap().csi.unwrap();
     assert_eq!((source.driver.as_str(), source.fs_type.as_deref()), ("csi.test", Some("xfs")));
     let request = &scene.driver.volumes()[&names::pv_name(&first)].request;
-    assert_eq!(json!(request.parameters), parameters, "each is the driver's, whatever it is called");
+    assert_eq!(json!(request.parameters), parameters, "the driver gets each parameter, whatever its name");
 
-    // The scheduler looks at these figures where the driver's CSIDriver says so.
-    ring.tells(&[("delayed@", "107374182400")]).await;
+    // The scheduler uses these figures where the driver's CSIDriver says so.
+    ring.publishes(&[("delayed@", "107374182400")]).await;
 
-    // What was made here is deleted here all the same.
+    // Volumes that this provisioner made are still deleted by it.
     let sidecar = Sidecar::start(ring, "sidecar-1");
     verdict(ring, "csi", "sidecar-1 holds the Lease team/csi-test").await;
     ring.claim("second", "gold").await;
-    ring.tells(&[]).await;
+    ring.publishes(&[]).await;
     ring.delete_claim("first").await;
     ring.volume_gone(&names::pv_name(&first)).await;
     scene.no_volumes().await;
     untouched("second").await;
 
-    // One that ends well gives its Lease back.
+    // An external provisioner that stops in order releases its Lease.
     drop(sidecar);
     hold(&ring.api(USER), "").await;
     let second = uid(&ring.bound("second").await);
@@ -352,9 +352,9 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     scene.end().await;
 }
 
-/// A tenant holds a Lease of the name that the driver's external provisioner would hold, in a namespace of its own.
+/// A tenant holds a Lease with the name of the external provisioner's Lease, in a namespace of its own.
 #[tokio::test]
-async fn a_tenant_s_lease_stops_no_class_and_is_told() {
+async fn a_lease_in_the_namespace_of_a_tenant_stops_no_class_and_is_reported() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     let _lease = Sidecar::start(ring, "tom");
@@ -366,7 +366,7 @@ async fn a_tenant_s_lease_stops_no_class_and_is_told() {
     ring.claim("served", "gold").await;
     ring.bound("served").await;
 
-    // Where the admin says that it is, it is the driver's own: the claim waits, and is told.
+    // Where the admin declares that namespace, the Lease counts: the claim waits, and gets an event.
     let key = ("replaces-provisioner-namespace", USER);
     ring.config("csi", "", &[("csi-endpoint", endpoint), ("replaces-provisioner", "csi.test"), key]).await;
     verdict(ring, "csi", "tom holds the Lease team/csi-test").await;
@@ -386,7 +386,7 @@ async fn a_tenant_s_lease_stops_no_class_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
+async fn a_snapshot_of_the_csi_snapshotter_is_restored() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     scene
@@ -400,17 +400,17 @@ async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
     ring.snapshot_class("of-driver", "Delete", json!({ "driver": "csi.test" })).await;
     let of = json!({ "persistentVolumeClaimName": "source" });
     ring.snapshot_from("monday", json!("of-driver"), of).await;
-    ring.snapshotter_tells("monday", "csi.test", (&volume, &handle, 1 << 30)).await;
+    ring.snapshotter_reports("monday", "csi.test", (&volume, &handle, 1 << 30)).await;
     ring.claim_with("small", "csi", from("monday", "1Mi")).await;
     ring.event(USER, "small", reason::WAITING, "is of a volume of 1Gi").await;
     ring.claim_with("restored", "csi", from("monday", "2Gi")).await;
     let restored = names::pv_name(&uid(&ring.bound("restored").await));
     let asked = scene.driver.volumes()[&restored].request.volume_content_source.clone();
     assert!(format!("{asked:?}").contains(&format!("{handle:?}")), "{asked:?}");
-    // Nothing of ours keeps it from being deleted.
+    // No finalizer of this project keeps it from being deleted.
     ring.delete_claim("small").await;
     ring.snapshotter_deletes("monday").await;
-    assert_eq!(scene.driver.snapshots().len(), 1, "it is the sidecar's to delete");
+    assert_eq!(scene.driver.snapshots().len(), 1, "the sidecar deletes it");
     for name in ["restored", "source"] {
         ring.delete_claim(name).await;
     }
@@ -420,22 +420,22 @@ async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
     scene.end().await;
 }
 
-/// The driver makes the volumes and never says so; then the claims go. What is to be deleted only CreateVolume tells, and for a
-/// copy only in the words in which the copy was asked for.
+/// The driver makes the volumes without answering; then the claims are deleted. Only CreateVolume shows what is to be
+/// deleted, and for a clone only with the same request.
 #[tokio::test]
-async fn a_claim_that_goes_while_its_volume_is_made_leaves_none() {
+async fn a_claim_deleted_while_its_volume_is_made_leaves_no_volume() {
     let scene = Scene::start(Options::default()).await;
     let ring = &scene.ring;
     scene.config(&[("capabilities", "clone")]).await;
-    ring.claim("original", "csi").await;
-    ring.bound("original").await;
+    ring.claim("source", "csi").await;
+    ring.bound("source").await;
     scene.driver.acts("CreateVolume", vec![Act::Lose(Code::Internal); 100]);
     ring.claim("plain", "csi").await;
-    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "original" } } });
+    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } });
     ring.claim_with("copy", "csi", source).await;
     until("all volumes are made", || async {
         let volumes = scene.driver.volumes();
-        if volumes.len() == 3 { Ok(()) } else { seen(volumes) }
+        if volumes.len() == 3 { Ok(()) } else { unexpected(volumes) }
     })
     .await;
     for name in ["plain", "copy"] {
@@ -445,13 +445,13 @@ async fn a_claim_that_goes_while_its_volume_is_made_leaves_none() {
     scene.driver.forget_acts();
     ring.claim_gone("plain").await;
     ring.claim_gone("copy").await;
-    assert_eq!(scene.driver.volumes().len(), 1, "that of the original");
-    ring.delete_claim("original").await;
+    assert_eq!(scene.driver.volumes().len(), 1, "the volume of the source");
+    ring.delete_claim("source").await;
     scene.no_volumes().await;
     until("no PersistentVolume is left", || async {
         let remaining =
             ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if remaining == 0 { Ok(()) } else { seen(remaining) }
+        if remaining == 0 { Ok(()) } else { unexpected(remaining) }
     })
     .await;
     scene.end().await;
@@ -465,7 +465,7 @@ pub struct RealDriver {
 }
 
 impl Drop for RealDriver {
-    /// Asked to end it takes its sockets along, by which a kubelet knows that it is gone.
+    /// Asks the process to end: it then removes its sockets, by which a kubelet knows that it is gone.
     fn drop(&mut self) {
         let asked = Command::new("kill").arg(self.process.id().to_string()).status();
         if !asked.is_ok_and(|status| status.success()) {
@@ -476,7 +476,7 @@ impl Drop for RealDriver {
 }
 
 impl RealDriver {
-    /// By itself, for a control plane: with its data and its socket in a directory.
+    /// Starts the driver alone, for a control plane, with its data and its socket in a directory.
     fn start(directory: &Path) -> Self {
         let mut command = Command::new(built());
         let data = directory.join("data");
@@ -486,12 +486,12 @@ impl RealDriver {
         Self::of(command, data)
     }
 
-    /// What a command starts, which keeps its data in a directory.
+    /// Wraps the process of a command that keeps its data in a directory.
     pub fn of(mut command: Command, data: PathBuf) -> Self {
         RealDriver { program: built(), process: command.spawn().unwrap(), data }
     }
 
-    /// What it has: volumes, snapshots, leftovers.
+    /// Returns the volumes, snapshots and leftovers of the driver.
     pub fn list(&self) -> Value {
         let listed = Command::new(&self.program).args(["list", "--data"]).arg(&self.data).output().unwrap();
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
@@ -503,7 +503,7 @@ impl RealDriver {
     }
 }
 
-/// Its program, built if it is missing.
+/// Returns the path of its program, built if it is missing.
 fn built() -> PathBuf {
     let built = Command::new(root().join("testing/csi-driver/build.sh")).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
@@ -512,7 +512,7 @@ fn built() -> PathBuf {
 }
 
 #[tokio::test]
-async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
+async fn volumes_of_the_real_driver_are_expanded_cloned_and_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let location = directory.path().to_owned();
     let driver = tokio::task::spawn_blocking(move || RealDriver::start(&location)).await.unwrap();
@@ -534,7 +534,7 @@ async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
     ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
     ring.config("delayed", "delayed", &data).await;
     let room = |bytes: u64| format!("{bytes}/{bytes}");
-    ring.tells(&[("delayed@", &room(20 << 30))]).await;
+    ring.publishes(&[("delayed@", &room(20 << 30))]).await;
 
     ring.claim("data", "csi").await;
     let data = uid(&ring.bound("data").await);
@@ -545,9 +545,9 @@ async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
         (&json!(names::pv_name(&data)), &json!({ "tier": "gold" }))
     );
     ring.ask("data", "3Gi").await.unwrap();
-    until("the volume has grown", || async {
+    until("the volume is expanded", || async {
         let volumes = driver.volumes();
-        if volumes[0]["bytes"] == 3_u64 << 30 { Ok(()) } else { seen(volumes) }
+        if volumes[0]["bytes"] == 3_u64 << 30 { Ok(()) } else { unexpected(volumes) }
     })
     .await;
     let copy = json!({ "spec": {
@@ -557,7 +557,7 @@ async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
     let copy = uid(&ring.bound("copy").await);
     let of_copy = driver.volumes().into_iter().find(|it| it["name"] == names::pv_name(&copy)).unwrap();
     assert_eq!(of_copy["source"], format!("volume/{}", volumes[0]["id"].as_str().unwrap()));
-    ring.tells(&[("delayed@", &room(13 << 30))]).await;
+    ring.publishes(&[("delayed@", &room(13 << 30))]).await;
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     for id in [&data, &copy] {
         ring.volume_gone(&names::pv_name(id)).await;

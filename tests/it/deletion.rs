@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::kubelet::{nfs_volume, request};
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 #[tokio::test]
-async fn a_released_volume_is_deleted_with_what_was_recorded() {
+async fn a_released_volume_is_deleted_by_its_record() {
     let ring = Ring::start().await;
     ring.account("foo").await;
     let data =
@@ -23,7 +23,7 @@ async fn a_released_volume_is_deleted_with_what_was_recorded() {
     let (_, volume) = ring.provision("a").await;
     ring.api::<ServiceAccount>(ADMIN).delete("foo", &DeleteParams::default()).await.unwrap();
     let id = uid(&ring.get_claim("a").await);
-    // Config and class change and go: the delete run gets what the volume was made with.
+    // Config and class change and are deleted: the delete run gets the values with which the volume was made.
     ring.config("c", "c", &[("zone", "moved")]).await;
     Api::<StorageClass>::all(ring.client.clone()).delete("c", &DeleteParams::default()).await.unwrap();
     ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_released_volume_is_deleted_with_what_was_recorded() {
     assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("west"), Some("1")));
     assert_eq!(spec.containers[0].env_from.as_ref().unwrap()[0].secret_ref.as_ref().unwrap().optional, Some(true));
 
-    // The account is gone too: that is told, and the next run goes without it.
+    // The account is gone too: an event says so, and the next run uses no account.
     let name = volume.metadata.name.clone().unwrap();
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "serviceaccount \"foo\" not found").await;
     let job = ring.job(ADMIN, "delete", &id, 2).await;
@@ -53,13 +53,13 @@ async fn a_released_volume_is_deleted_with_what_was_recorded() {
 }
 
 #[tokio::test]
-async fn a_volume_is_removed_once_whatever_happens_to_it_meanwhile() {
+async fn a_volume_is_deleted_once_whatever_happens_to_it_during_the_delete_run() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     let (_, volume) = ring.provision("a").await;
     let (id, name) = (uid(&ring.get_claim("a").await), volume.metadata.name.unwrap());
-    // Somebody else holds it longer than the orchestrator.
+    // A foreign finalizer keeps the volume longer than the orchestrator does.
     let patch = |patch: serde_json::Value| {
         let volumes = ring.volumes();
         let name = name.clone();
@@ -74,15 +74,15 @@ async fn a_volume_is_removed_once_whatever_happens_to_it_meanwhile() {
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_ends(&job, 0, "").await;
-    let gone = "the storage and the volume are deleted";
-    ring.logged(gone).await;
-    until("nobody else holds it", || async {
-        let held = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
-        if held == ["example.com/keeps"] { Ok(()) } else { seen(held) }
+    let log_line = "the storage and the volume are deleted";
+    ring.logged(log_line).await;
+    until("only the foreign finalizer is left", || async {
+        let held_by = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
+        if held_by == ["example.com/keeps"] { Ok(()) } else { unexpected(held_by) }
     })
     .await;
-    for look in 0..3 {
-        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": look.to_string() }]))
+    for round in 0..3 {
+        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": round.to_string() }]))
             .await
             .unwrap();
         tokio::time::sleep(WHILE / 4).await;
@@ -90,12 +90,12 @@ async fn a_volume_is_removed_once_whatever_happens_to_it_meanwhile() {
     patch(json!([{ "op": "remove", "path": "/metadata/finalizers" }])).await.unwrap();
     ring.volume_gone(&name).await;
     ring.nothing_left().await;
-    let told = ring.said().lines().filter(|line| line.contains(gone)).count();
-    assert_eq!(told, 1, "it is one deletion");
+    let deletions = ring.log_text().lines().filter(|line| line.contains(log_line)).count();
+    assert_eq!(deletions, 1, "the volume is deleted once");
 }
 
 #[tokio::test]
-async fn a_volume_outlives_its_config_s_namespace() {
+async fn a_volume_is_deleted_after_the_namespace_of_its_config() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();
     ring.run().await;
@@ -103,13 +103,13 @@ async fn a_volume_outlives_its_config_s_namespace() {
     ring.claim("a", "c").await;
     let (_, volume) = ring.provision("a").await;
     let id = uid(&ring.get_claim("a").await);
-    // With the namespace goes the Role in it, and what is asked there is forbidden.
+    // The Role is deleted with the namespace, so that requests there are forbidden.
     let namespaces = Api::<Namespace>::all(ring.client.clone());
     namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
     until("the namespace is gone", || async {
         match namespaces.get_opt(ADMIN).await.unwrap() {
             None => Ok(()),
-            Some(namespace) => seen(namespace.status),
+            Some(namespace) => unexpected(namespace.status),
         }
     })
     .await;
@@ -122,7 +122,7 @@ async fn a_volume_outlives_its_config_s_namespace() {
 }
 
 #[tokio::test]
-async fn retain_is_honoured_also_when_it_is_chosen_later() {
+async fn retain_counts_also_when_it_is_set_later() {
     let ring = Ring::start().await;
     ring.config("keep", "keep", &[("reclaim-policy", "Retain")]).await;
     ring.config("delete", "delete", &[]).await;
@@ -132,23 +132,23 @@ async fn retain_is_honoured_also_when_it_is_chosen_later() {
         let name = volume.metadata.name.unwrap();
         let id = uid(&ring.get_claim(class).await);
         if class == "delete" {
-            until("the volume is adopted, which sets the policy", || async {
+            until("the volume is adopted and has its policy", || async {
                 let volume = ring.volumes().get(&name).await.unwrap();
                 let status = volume.status.unwrap_or_default();
-                if status.reason.is_some() { Ok(()) } else { seen(volume.metadata) }
+                if status.reason.is_some() { Ok(()) } else { unexpected(volume.metadata) }
             })
             .await;
             let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
             ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
         }
-        until("no finalizer of ours is on a volume that is kept", || async {
+        until("a retained volume has no finalizer of the orchestrator", || async {
             let finalizers = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
-            if finalizers.contains(&names::VOLUME_FINALIZER.to_owned()) { seen(finalizers) } else { Ok(()) }
+            if finalizers.contains(&names::VOLUME_FINALIZER.to_owned()) { unexpected(finalizers) } else { Ok(()) }
         })
         .await;
         ring.delete_claim(class).await;
         ring.claim_gone(class).await;
-        stays("a kept volume has no delete run", WHILE, || async {
+        stays("a retained volume has no delete run", WHILE, || async {
             ring.volumes().get(&name).await.map_err(|error| error.to_string())?;
             if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
         })
@@ -161,7 +161,7 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
 
-    // Before the image made anything visible: a delete run for what may be there.
+    // Before the image made anything visible: a delete run removes what may exist.
     ring.claim("early", "c").await;
     let id = uid(&ring.stamped("early").await);
     ring.job(ADMIN, "provision", &id, 1).await;
@@ -172,7 +172,7 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
     ring.claim_gone("early").await;
     ring.nothing_left().await;
 
-    // After its volume was created, in the moment before it is bound.
+    // After the image created the volume, and before the claim is bound.
     ring.claim("late", "c").await;
     let id = uid(&ring.stamped("late").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
@@ -182,16 +182,17 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_ends(&job, 0, "").await;
     ring.claim_gone("late").await;
-    // The volume may have been seen before or after the claim's own delete run: it has one of its own if after.
+    // The orchestrator may see the volume before or after the claim's own delete run: in the second case the volume has
+    // a delete run of its own.
     let name = volume.metadata.name.clone().unwrap();
     until("the volume is gone", || async {
         if ring.volumes().get_opt(&name).await.unwrap().is_none() {
             return Ok(());
         }
         for job in ring.jobs(ADMIN, "delete", &id).await {
-            ring.pod_ends_or_goes(&job, 0, "").await;
+            ring.pod_ends_or_is_deleted(&job, 0, "").await;
         }
-        seen(ring.volumes().get_opt(&name).await.unwrap().map(|volume| volume.status))
+        unexpected(ring.volumes().get_opt(&name).await.unwrap().map(|volume| volume.status))
     })
     .await;
     ring.nothing_left().await;
@@ -218,25 +219,25 @@ async fn a_volume_deleted_by_hand_is_deleted_with_its_storage_once_its_claim_is_
 }
 
 #[tokio::test]
-async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
+async fn an_admin_can_abandon_a_volume_that_cannot_be_deleted() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     let (_, volume) = ring.provision("a").await;
     let name = volume.metadata.name.unwrap();
     let id = uid(&ring.get_claim("a").await);
-    until("the Job, which tells how the volume was made, is gone", || async {
+    until("the Job, which records how the volume was made, is gone", || async {
         let remaining = ring.jobs(ADMIN, "provision", &id).await.len();
-        if remaining == 0 { Ok(()) } else { seen(remaining) }
+        if remaining == 0 { Ok(()) } else { unexpected(remaining) }
     })
     .await;
     let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
     ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
-    // Nor does a class tell, as it would of a volume of its own.
+    // The class does not help either, as it would for a volume of its own.
     ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("a").await;
-    let said = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deletes nor changes").await;
-    assert!(said.contains(names::ABANDON_YES), "{said}");
+    let message = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deletes nor changes").await;
+    assert!(message.contains(names::ABANDON_YES), "{message}");
     let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();
     ring.volume_gone(&name).await;

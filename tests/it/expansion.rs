@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 const GI: u64 = 1 << 30;
 
 impl Ring {
-    /// A class of which claims may grow, by its image or not.
+    /// Creates a class whose claims may grow, whether or not its image can.
     async fn growing_class(&self, name: &str, data: &[(&str, &str)]) {
         self.class(name, names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
         self.config(name, name, data).await;
@@ -25,15 +25,15 @@ impl Ring {
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await
     }
 
-    /// A bound claim of 1 GiB: its id and volume.
+    /// Creates a bound claim of 1 GiB, and returns its id and volume.
     async fn grown_from(&self, claim: &str, class: &str) -> (String, String) {
         self.claim(claim, class).await;
         let (_, volume) = self.provision(claim).await;
         (uid(&self.get_claim(claim).await), volume.metadata.name.unwrap())
     }
 
-    /// Waits until volume and claim have a size, and nothing of the way there is left.
-    pub async fn has(&self, claim: &str, volume: &str, size: &str) -> PersistentVolumeClaim {
+    /// Waits until volume and claim have a size, and no trace of the expansion.
+    pub async fn has_size(&self, claim: &str, volume: &str, size: &str) -> PersistentVolumeClaim {
         let settled = |claim: &PersistentVolumeClaim| {
             let status = claim.status.clone().unwrap();
             let states = status.allocated_resource_statuses.unwrap_or_default();
@@ -48,7 +48,7 @@ impl Ring {
         claim
     }
 
-    /// Waits until a claim's status says how its storage is at growing.
+    /// Waits until the claim's status shows this state of an expansion.
     pub async fn state(&self, claim: &str, state: &str) -> PersistentVolumeClaim {
         let is = |claim: &PersistentVolumeClaim| {
             let states = claim.status.as_ref().and_then(|status| status.allocated_resource_statuses.clone());
@@ -60,7 +60,7 @@ impl Ring {
     async fn no_expand_jobs(&self, id: &str) {
         until("no expand Job is left", || async {
             let remaining = self.jobs(ADMIN, "expand", id).await.len();
-            if remaining == 0 { Ok(()) } else { seen(remaining) }
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
         })
         .await;
     }
@@ -81,7 +81,7 @@ fn allocated(claim: &PersistentVolumeClaim) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_larger_request_grows_the_volume_twice_in_a_row() {
+async fn a_larger_request_expands_the_volume_twice_in_a_row() {
     let ring = Ring::start().await;
     let data = [("capabilities", "expand"), ("zone", "west"), ("reclaim-policy", "Delete")];
     ring.growing_class("c", &data).await;
@@ -100,27 +100,27 @@ async fn a_larger_request_grows_the_volume_twice_in_a_row() {
         (Some("3Gi"), vec!["Resizing".to_owned()])
     );
     ring.event(&ring.user, "a", reason::RESIZING, "run 1 to 3Gi: image example/image").await;
-    // The next wish comes while the first is at work.
+    // The second request arrives during the first run.
     ring.ask("a", "5Gi").await.unwrap();
     stays("one run at a time", WHILE, || async {
         let jobs = ring.jobs(ADMIN, "expand", &id).await.len();
-        if jobs == 1 { Ok(()) } else { seen(jobs) }
+        if jobs == 1 { Ok(()) } else { unexpected(jobs) }
     })
     .await;
     ring.pod_ends(&job, 0, "").await;
-    let job = until("the run of the second wish", || async {
+    let job = until("the run for the second request", || async {
         let jobs = ring.jobs(ADMIN, "expand", &id).await;
         jobs.into_iter().find(|job| request(job).size_bytes == 5 * GI).ok_or_else(|| "none".to_owned())
     })
     .await;
     assert_eq!(request(&job).old_size_bytes, Some(3 * GI));
     ring.pod_ends(&job, 0, "").await;
-    let grown = ring.has("a", &volume, "5Gi").await;
+    let grown = ring.has_size("a", &volume, "5Gi").await;
     assert_eq!(allocated(&grown).as_deref(), Some("5Gi"));
     ring.event(&ring.user, "a", reason::RESIZE_SUCCEEDED, "the volume has 5Gi").await;
     ring.no_expand_jobs(&id).await;
 
-    // The API server itself refuses a smaller one.
+    // The API server refuses a smaller size.
     let refused = ring.ask("a", "4Gi").await.unwrap_err().to_string();
     assert!(refused.contains("field can not be less than status.capacity"), "{refused}");
     ring.delete_claim("a").await;
@@ -146,7 +146,7 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
         "run 1 to 9Gi failed: exit code 69: no room here: the pool has 5Gi",
     )
     .await;
-    // No room may become room: it is tried again.
+    // A full backend may get free space: the run is repeated.
     let job = ring.job(ADMIN, "expand", &id, 2).await;
     let waiting = ring.state("a", "ControllerResizeInProgress").await;
     assert_eq!(conditions(&waiting), ["Resizing", "ControllerResizeError"]);
@@ -154,9 +154,9 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
     ring.event(&ring.user, "a", reason::RESIZE_FAILED, "9Gi is too much").await;
     let given_up = ring.state("a", "ControllerResizeInfeasible").await;
     assert_eq!(allocated(&given_up).as_deref(), Some("9Gi"));
-    stays("what can never work is not tried again", WHILE, || async {
+    stays("a permanent failure is not retried", WHILE, || async {
         let jobs = ring.jobs(ADMIN, "expand", &id).await.len();
-        if jobs <= 2 { Ok(()) } else { seen(jobs) }
+        if jobs <= 2 { Ok(()) } else { unexpected(jobs) }
     })
     .await;
 
@@ -169,32 +169,32 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
         (Some("4Gi"), vec!["Resizing".to_owned()])
     );
     ring.pod_ends(&job, 0, "").await;
-    ring.has("a", &volume, "4Gi").await;
+    ring.has_size("a", &volume, "4Gi").await;
     ring.no_expand_jobs(&id).await;
     until("the failure is forgotten", || async {
         let annotations = ring.volumes().get(&volume).await.unwrap().metadata.annotations.unwrap_or_default();
-        if annotations.contains_key(names::EXPANSION) { seen(annotations) } else { Ok(()) }
+        if annotations.contains_key(names::EXPANSION) { unexpected(annotations) } else { Ok(()) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_is_told_and_another_version_of_it_can() {
+async fn a_claim_whose_image_cannot_expand_gets_an_event_and_grows_with_a_version_that_can() {
     let ring = Ring::start().await;
     ring.growing_class("c", &[("zone", "west"), ("max-size", "8Gi")]).await;
     let (id, volume) = ring.grown_from("a", "c").await;
     ring.ask("a", "3Gi").await.unwrap();
-    let said = ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the volume cannot grow").await;
-    assert!(said.contains("admin/c does not declare") && said.contains("`capabilities: expand`"), "{said}");
+    let message = ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the volume cannot grow").await;
+    assert!(message.contains("admin/c does not declare") && message.contains("`capabilities: expand`"), "{message}");
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
-    // The class learns it: the program is its own, and where the volume is stays as it was.
+    // The class can expand now: the run has the class's image and the volume's own location.
     let data = [("image", "example/better"), ("capabilities", "expand"), ("zone", "east"), ("max-size", "8Gi")];
     ring.config("c", "c", &data).await;
     let job = ring.job(ADMIN, "expand", &id, 1).await;
     let image = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].image.clone();
     assert_eq!((image.as_deref(), env(&job, "ZONE").as_deref()), (Some("example/better"), Some("west")));
     ring.pod_ends(&job, 0, "").await;
-    ring.has("a", &volume, "3Gi").await;
+    ring.has_size("a", &volume, "3Gi").await;
     ring.ask("a", "9Gi").await.unwrap();
     ring.event(
         &ring.user,
@@ -204,7 +204,7 @@ async fn an_image_that_cannot_is_told_and_another_version_of_it_can() {
     )
     .await;
 
-    // Without a StorageClass object the API server is the one who refuses.
+    // Without a StorageClass object the API server refuses.
     ring.config("pure", "pure", &[("capabilities", "expand")]).await;
     ring.grown_from("b", "pure").await;
     let refused = ring.ask("b", "3Gi").await.unwrap_err().to_string();
@@ -212,7 +212,7 @@ async fn an_image_that_cannot_is_told_and_another_version_of_it_can() {
 }
 
 #[tokio::test]
-async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
+async fn a_claim_deleted_during_an_expansion_leaves_nothing() {
     let ring = Ring::start().await;
     ring.growing_class("c", &[("capabilities", "expand")]).await;
     let (id, volume) = ring.grown_from("a", "c").await;
@@ -224,12 +224,12 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
     until("the run is being stopped", || async {
         let job = ring.jobs(ADMIN, "expand", &id).await;
         let stopped = job.iter().all(|job| job.metadata.deletion_timestamp.is_some());
-        if stopped && !job.is_empty() { Ok(()) } else { seen(job.len()) }
+        if stopped && !job.is_empty() { Ok(()) } else { unexpected(job.len()) }
     })
     .await;
     stays("no delete run beside the expand run", WHILE, || async {
         let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
-        if deletes == 0 { Ok(()) } else { seen(deletes) }
+        if deletes == 0 { Ok(()) } else { unexpected(deletes) }
     })
     .await;
     ring.pod_is_over(ADMIN, &pod).await;
@@ -241,38 +241,38 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_orchestrator_killed_at_any_time_goes_on() {
+async fn an_orchestrator_killed_at_any_time_continues() {
     let mut ring = Ring::start().await;
     ring.growing_class("c", &[("capabilities", "expand"), ("backoff", "1s")]).await;
     let (id, volume) = ring.grown_from("a", "c").await;
-    // The wish comes while nobody is there.
+    // The request arrives while no orchestrator runs.
     ring.kill().await;
     ring.ask("a", "3Gi").await.unwrap();
     ring.run().await;
     let job = ring.job(ADMIN, "expand", &id, 1).await;
-    // The failure comes while nobody is there.
+    // The run fails while no orchestrator runs.
     ring.kill().await;
     ring.pod_ends(&job, 75, "later").await;
     ring.run().await;
     let job = ring.job(ADMIN, "expand", &id, 2).await;
-    // The success comes while nobody is there.
+    // The run succeeds while no orchestrator runs.
     ring.kill().await;
     ring.pod_ends(&job, 0, "").await;
     ring.run().await;
-    ring.has("a", &volume, "3Gi").await;
+    ring.has_size("a", &volume, "3Gi").await;
     ring.no_expand_jobs(&id).await;
-    // Killed between the volume's new size and the claim's.
+    // Killed after the volume has its new size and before the claim has it.
     ring.kill().await;
     let larger = json!({ "spec": { "capacity": { "storage": "5Gi" } } });
     ring.volumes().patch(&volume, &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
     ring.ask("a", "5Gi").await.unwrap();
     ring.run().await;
-    ring.has("a", &volume, "5Gi").await;
+    ring.has_size("a", &volume, "5Gi").await;
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty(), "nothing is left to do");
 }
 
 #[tokio::test]
-async fn retained_volumes_grow_and_csi_volumes_end_on_the_node() {
+async fn retained_volumes_are_expanded_and_csi_volumes_finish_on_the_node() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();
     ring.run().await;
@@ -298,13 +298,13 @@ async fn retained_volumes_grow_and_csi_volumes_end_on_the_node() {
     assert_eq!(
         pending.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0,
         "1Gi",
-        "that is the kubelet's"
+        "the kubelet does that"
     );
     ring.event(&ring.user, "a", reason::RESIZE_ON_NODE, "the storage has 3Gi").await;
     assert_eq!(ring.volumes().get(&volume).await.unwrap().spec.unwrap().capacity.unwrap()["storage"].0, "3Gi");
     ring.no_expand_jobs(&id).await;
 
-    // A wish of which nobody sees the end: the claim goes, the volume and its storage stay.
+    // The claim is deleted during an expansion: the volume and its storage stay.
     ring.ask("a", "4Gi").await.unwrap();
     ring.job(ADMIN, "expand", &id, 1).await;
     ring.delete_claim("a").await;

@@ -1,4 +1,4 @@
-//! Tests of failures: the claim has the cause within seconds, and another attempt follows.
+//! Tests of failures: the claim has an event with the cause within seconds, and another attempt follows.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ async fn attempt(ring: &Ring, claim: &str, number: u32) {
 }
 
 #[tokio::test]
-async fn exit_codes_and_last_words_are_told_and_followed() {
+async fn exit_codes_and_termination_messages_reach_the_claim_and_decide_the_next_attempt() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
 
@@ -27,15 +27,15 @@ async fn exit_codes_and_last_words_are_told_and_followed() {
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     let began = Instant::now();
     ring.pod_ends(&job, 75, "the array\nis busy").await;
-    let said = ring.event(USER, "retry", reason::PROVISIONING_FAILED, "the array is busy").await;
+    let message = ring.event(USER, "retry", reason::PROVISIONING_FAILED, "the array is busy").await;
     println!("failure → event after {:?}", began.elapsed());
-    assert!(said.contains("attempt 1 failed") && said.contains("next try in"), "{said}");
+    assert!(message.contains("attempt 1 failed") && message.contains("next try in"), "{message}");
     attempt(&ring, "retry", 2).await;
     let second = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
     assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 2, "the failed Job is kept for its log");
     ring.create_volume(&crate::kubelet::nfs_volume(&second)).await;
     ring.bound("retry").await;
-    ring.claim_when("retry", "forgets the failure", |claim| annotation(claim, names::FAILURE).is_none()).await;
+    ring.claim_when("retry", "has no record of the failure", |claim| annotation(claim, names::FAILURE).is_none()).await;
 
     ring.claim("never", "c").await;
     let claim = ring.stamped("never").await;
@@ -47,7 +47,7 @@ async fn exit_codes_and_last_words_are_told_and_followed() {
         if annotation(&claim, names::ATTEMPT).as_deref() == Some("1") { Ok(()) } else { Err("a second attempt".into()) }
     })
     .await;
-    // The admin mends the config: the next try is at once, with the new version.
+    // The admin fixes the config: the next attempt follows at once, with the new version.
     ring.config("c", "c", &[("backoff", "1s"), ("zone", "right")]).await;
     attempt(&ring, "never", 2).await;
 }
@@ -67,7 +67,11 @@ async fn no_room_asks_the_scheduler_for_another_node() {
     ring.pod_ends(&job, 69, "disk full").await;
     let cleared =
         ring.claim_when("a", "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
-    assert_eq!(annotation(&cleared, names::NODES).as_deref(), Some("full"), "what may be left there is remembered");
+    assert_eq!(
+        annotation(&cleared, names::NODES).as_deref(),
+        Some("full"),
+        "the node that may have leftovers is noted"
+    );
     ring.event(USER, "a", reason::RESCHEDULING, "no room on node full").await;
     let other = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "roomy" } } });
     ring.claims().patch("a", &Default::default(), &kube::api::Patch::Merge(other)).await.unwrap();
@@ -76,7 +80,7 @@ async fn no_room_asks_the_scheduler_for_another_node() {
 }
 
 #[tokio::test]
-async fn an_image_that_exits_0_without_a_volume_is_told() {
+async fn an_image_that_exits_0_without_a_volume_gets_an_event() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
     ring.claim("a", "c").await;
@@ -88,7 +92,7 @@ async fn an_image_that_exits_0_without_a_volume_is_told() {
 }
 
 #[tokio::test]
-async fn what_keeps_a_pod_from_starting_is_told_at_once() {
+async fn an_event_says_at_once_why_a_pod_does_not_start() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s"), ("timeout", "2s")]).await;
     ring.claim("pull", "c").await;
@@ -109,7 +113,7 @@ async fn what_keeps_a_pod_from_starting_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_mended_image_is_used_at_once() {
+async fn a_fixed_image_is_used_at_once() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("image", "wrong/image")]).await;
     ring.claim("a", "c").await;
@@ -123,7 +127,7 @@ async fn a_mended_image_is_used_at_once() {
 }
 
 #[tokio::test]
-async fn quota_and_admission_are_told_and_retried() {
+async fn refusals_by_quota_and_admission_reach_the_claim_and_are_retried() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s"), ("timeout", "3s")]).await;
     let quota: ResourceQuota =
@@ -141,7 +145,7 @@ async fn quota_and_admission_are_told_and_retried() {
     println!("quota → event after {:?}", began.elapsed());
     quotas.delete("none", &DeleteParams::default()).await.unwrap();
 
-    // Jobs themselves can be limited too: then the Job is refused, and the attempt with it.
+    // A quota of Jobs refuses the Job itself, and with it the attempt.
     let quota: ResourceQuota = serde_json::from_value(
         json!({ "metadata": { "name": "jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } } }),
     )
@@ -153,7 +157,7 @@ async fn quota_and_admission_are_told_and_retried() {
     attempt(&ring, "b", 2).await;
 }
 
-/// A Job that the API server calls malformed never existed. So nothing is left, and no delete run is needed, which would be
+/// A Job that the API server calls malformed never existed. Nothing is left, and no delete run is needed; it would be
 /// refused for the same reason.
 #[tokio::test]
 async fn a_claim_whose_job_can_never_be_created_is_deleted_at_once() {
@@ -212,6 +216,6 @@ async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
     for (name, more, says) in cases {
         ring.claim_with(name, "c", more).await;
         ring.event(USER, name, reason::PROVISIONING_FAILED, says).await;
-        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} is not begun");
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
 }

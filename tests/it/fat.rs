@@ -10,19 +10,19 @@ use serde_json::json;
 
 use crate::orchestrator::{Ring, claim_of};
 
-/// All fat claims together have several times more than the process may take.
+/// All these claims together are several times larger than the memory that the process may take.
 const CLAIMS: usize = 60;
-/// Less than a half of the memory limit in `deploy/`, in KiB. Without any claim the process takes about 20 MiB.
+/// Less than half of the memory limit in `deploy/`, in KiB. Without any claim the process takes about 20 MiB.
 const BOUND: u64 = 96 << 10;
 
-/// The most memory that a process has had so far, in KiB.
+/// Returns the most memory that a process has had so far, in KiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A claim with so many labels that the API just takes it.
+/// Builds a claim with as many labels as the API accepts.
 fn fat(name: &str, class: &str) -> PersistentVolumeClaim {
     let labels: BTreeMap<_, _> = (0..16_000).map(|n| (format!("example.com/l-{n:05}"), format!("value-{n}"))).collect();
     claim_of(class, name, json!({ "metadata": { "labels": labels } }))
@@ -40,18 +40,18 @@ async fn claims_with_a_megabyte_of_labels_take_no_memory() {
     });
     created.buffer_unordered(8).for_each(|_| async {}).await;
 
-    // As all are listed.
+    // While all claims are listed.
     ring.run().await;
     ring.event(&ring.user, "fat-000", "ProvisioningFailed", "labels, annotations and finalizers").await;
     let listed = peak(ring.pid());
-    // Others are served beside them, and told what the config names.
+    // Other claims are served meanwhile, and their runs get the metadata that the config names.
     let own = json!({ "metadata": { "labels": { "example.com/owner": "tom", "other": "x" } } });
     let claim = ring.claim_with("slim", "silver", own).await;
     let job = ring.job(&ring.admin, "provision", &claim.metadata.uid.unwrap(), 1).await;
     let env = serde_json::to_string(&job.spec).unwrap();
     assert!(env.contains("example.com/owner") && !env.contains("\"other\""), "{env}");
 
-    // As they change, one after the other.
+    // While the claims change, one after the other.
     for n in 0..CLAIMS / 4 {
         let patch = json!({ "metadata": { "annotations": { "example.com/changed": n.to_string() } } });
         let patch = kube::api::Patch::Merge(patch);
@@ -68,7 +68,7 @@ async fn claims_with_a_megabyte_of_labels_take_no_memory() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_there_before_its_config_is_told_whole() {
+async fn a_claim_older_than_its_config_reaches_the_image_with_its_long_metadata() {
     let ring = Ring::start().await;
     let metadata = json!({ "metadata": {
         "labels": { "example.com/owner": "tom" },

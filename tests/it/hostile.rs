@@ -1,5 +1,5 @@
 //! Tests of hostile users and hostile images, with the admission policies and without. Users are impersonated. An image
-//! has the token that its pod would find mounted.
+//! has the token that its pod would have mounted.
 
 mod images;
 mod people;
@@ -14,14 +14,14 @@ use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, annotation, claim_of, program};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 use self::people::*;
 
 #[tokio::test]
 async fn the_shipped_policies_are_sound() {
     let ring = ring(true).await;
-    // All of the kustomization, as it is installed.
+    // All of the kustomization, as an admin installs it.
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize");
     let applied = ring.cluster().kubectl().args(["apply", "--dry-run=server", "-k", shipped]).output().unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
@@ -46,15 +46,15 @@ async fn the_shipped_policies_are_sound() {
             plural: plural.into(),
         };
         let api: Api<DynamicObject> = Api::all_with(ring.client.clone(), &resource);
-        let ours = ListParams::default().labels(names::LABEL_POLICY);
-        assert_eq!(api.list(&ours).await.unwrap().items.len(), count, "{kind}");
+        let own_policies = ListParams::default().labels(names::LABEL_POLICY);
+        assert_eq!(api.list(&own_policies).await.unwrap().items.len(), count, "{kind}");
     }
     until("the controller manager has checked the types of all expressions", || async {
         let api: Api<k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy> =
             Api::all(ring.client.clone());
         for policy in api.list(&ListParams::default().labels(names::LABEL_POLICY)).await.unwrap() {
             let name = policy.metadata.name.unwrap();
-            let Some(checked) = policy.status.and_then(|status| status.type_checking) else { return seen(name) };
+            let Some(checked) = policy.status.and_then(|status| status.type_checking) else { return unexpected(name) };
             let warnings = checked.expression_warnings.unwrap_or_default();
             assert!(warnings.is_empty(), "{name}: {warnings:?}");
         }
@@ -64,16 +64,16 @@ async fn the_shipped_policies_are_sound() {
 }
 
 #[tokio::test]
-async fn status_and_log_say_which_policies_do_not_act() {
+async fn status_and_log_list_the_policies_that_do_not_act() {
     let ring = ring(false).await;
-    let said = ring.logged("8 of 8 admission policies do not act").await;
+    let message = ring.logged("8 of 8 admission policies do not act").await;
     says(
-        &said,
+        &message,
         &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
     );
-    let said = status(&ring, &[]);
+    let message = status(&ring, &[]);
     says(
-        &said,
+        &message,
         &[
             "reservations   MutatingAdmissionPolicy    not installed",
             "Off without them:",
@@ -81,19 +81,19 @@ async fn status_and_log_say_which_policies_do_not_act() {
             "Install them: kubectl apply -k",
         ],
     );
-    // One of them, and changed.
+    // One policy, with a binding that only audits.
     let policies =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml")).unwrap();
     let images: Vec<_> = policies.split("\n---\n").filter(|document| document.contains("policy: images")).collect();
     let file = ring.file("images.yaml", &images.join("\n---\n").replace("[Deny]", "[Audit]"));
-    // As of all policies, the API server may know of it for a moment longer than it is there.
+    // The API server may know a deleted policy for a moment longer.
     ring.cluster().end_with_test();
     let apply = ring.cluster().kubectl().arg("apply").arg("-f").arg(&file).output().unwrap();
     assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
     says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy  without a binding that acts"]);
 }
 
-/// Else the PV controller writes it, on a claim that the orchestrator stamps at the same moment.
+/// Without the policy the PV controller may write the claim at the moment at which the orchestrator stamps it.
 #[tokio::test]
 async fn healthy_claims_get_no_warning_of_the_pv_controller() {
     let ring = ring(true).await;
@@ -108,16 +108,16 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
         let claims = ring.claims();
         async move { claims.create(&dry(), &claim).await.unwrap() }
     };
-    let ours = Some(names::DEFAULT_PROVISIONER.to_owned());
+    let provisioner = Some(names::DEFAULT_PROVISIONER.to_owned());
     until("the policy knows the class", || async {
         match asked(&dry("c", json!({})).await) {
-            both if both == [ours.clone(), ours.clone()] => Ok(()),
-            other => seen(other),
+            both if both == [provisioner.clone(), provisioner.clone()] => Ok(()),
+            other => unexpected(other),
         }
     })
     .await;
     let by_annotation = json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/storage-class": "c" } } });
-    assert_eq!(asked(&dry("foreign", by_annotation).await)[0], ours, "the annotation of old wins over the field");
+    assert_eq!(asked(&dry("foreign", by_annotation).await)[0], provisioner, "the old annotation wins over the field");
     for (class, more) in
         [("foreign", json!({})), ("nobody", json!({})), ("c", json!({ "spec": { "volumeName": "mine" } }))]
     {
@@ -129,18 +129,18 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
     for number in 0..30 {
         ring.stamped(&format!("data-{number}")).await;
     }
-    stays("nobody warns", WHILE, || async {
+    stays("no event warns", WHILE, || async {
         let events = ring.api::<Event>(&ring.user).list(&ListParams::default()).await.unwrap();
         let texts: Vec<_> = events.into_iter().filter_map(|event| event.message).collect();
         match texts.iter().find(|texts| texts.contains("Error saving claim")) {
             None => Ok(()),
-            Some(warning) => seen(warning),
+            Some(warning) => unexpected(warning),
         }
     })
     .await;
 }
 
-/// What `flex-provisioner status` prints.
+/// Returns what `flex-provisioner status` prints.
 pub fn status(ring: &Ring, more: &[&str]) -> String {
     let output = std::process::Command::new(program())
         .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
@@ -153,14 +153,14 @@ pub fn status(ring: &Ring, more: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_slip_in_a_config_is_told_to_who_applies_it() {
+async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
     let ring = ring(true).await;
     let apply = |text: &str| {
         let file = ring.file("config.yaml", text);
         let applied = ring.cluster().kubectl().args(["apply", "--dry-run=server", "-f"]).arg(file).output().unwrap();
-        let said = String::from_utf8(applied.stderr).unwrap();
-        assert!(applied.status.success(), "{said}");
-        said
+        let message = String::from_utf8(applied.stderr).unwrap();
+        assert!(applied.status.success(), "{message}");
+        message
     };
     let config = |labels: Value, data: Value| {
         let metadata = json!({ "name": "a", "namespace": ADMIN, "labels": labels });
@@ -174,28 +174,32 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
         data
     };
     until("the policy acts", || async {
-        let said = config(json!({ "type": "config", "storage-class": "c" }), data.clone());
-        if said.contains("the provisioner does not see it with the label type: config") { Ok(()) } else { seen(said) }
+        let message = config(json!({ "type": "config", "storage-class": "c" }), data.clone());
+        if message.contains("the provisioner does not see it with the label type: config") {
+            Ok(())
+        } else {
+            unexpected(message)
+        }
     })
     .await;
     for label in ["storageclass", "storage_class", "storageClass"] {
-        let said = config(json!({ "type": "provisioner-config", label: "c" }), data.clone());
-        says(&said, &[&format!("ConfigMap admin/a: the label {label} has no effect"), "is storage-class"]);
+        let message = config(json!({ "type": "provisioner-config", label: "c" }), data.clone());
+        says(&message, &[&format!("ConfigMap admin/a: the label {label} has no effect"), "is storage-class"]);
     }
-    let said = config(json!({ "storage-class": "c" }), data.clone());
-    says(&said, &["does not see it without a label type; write type: provisioner-config"]);
-    let said = config(marked.clone(), json!({ "image": "example/image" }));
-    says(&said, &["the key plugin-name is missing"]);
+    let message = config(json!({ "storage-class": "c" }), data.clone());
+    says(&message, &["does not see it without a label type; write type: provisioner-config"]);
+    let message = config(marked.clone(), json!({ "image": "example/image" }));
+    says(&message, &["the key plugin-name is missing"]);
     for near in ["kubernetes.io/flex-provisoner", "kubernets.io/flex_provisioner", "flex-provisioner"] {
-        let said = config(marked.clone(), with("plugin-name", json!(near)));
+        let message = config(marked.clone(), with("plugin-name", json!(near)));
         says(
-            &said,
+            &message,
             &[&format!("the plugin-name {near} names another provisioner"), "to be kubernetes.io/flex-provisioner"],
         );
     }
     for other in ["example.com/flex-provisioner", "kubernetes.io/flex-provisioner-2"] {
-        let said = config(marked.clone(), with("plugin-name", json!(other)));
-        assert!(!said.contains("plugin-name"), "{said}");
+        let message = config(marked.clone(), with("plugin-name", json!(other)));
+        assert!(!message.contains("plugin-name"), "{message}");
     }
     for (slip, key) in [
         ("timout", "timeout"),
@@ -204,16 +208,16 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
         ("nodeSelector", "node-selector"),
         ("capability", "capabilities"),
     ] {
-        let said = config(marked.clone(), with(slip, json!("1")));
-        says(&said, &[&format!("{slip} is no key, and may have been meant to be {key}")]);
+        let message = config(marked.clone(), with(slip, json!("1")));
+        says(&message, &[&format!("{slip} is no key, and may have been meant to be {key}")]);
     }
     for name in ["password", "arrayPassword", "api-key", "OS_TOKEN"] {
-        let said = config(marked.clone(), with(name, json!("x")));
-        says(&said, &[&format!("the parameter {name} reads like a secret"), "name that in secret-env"]);
+        let message = config(marked.clone(), with(name, json!("x")));
+        says(&message, &[&format!("the parameter {name} reads like a secret"), "name that in secret-env"]);
     }
     for value in ["nas ", "nas\n", "nas\r", "a\r\nb\r\n"] {
-        let said = config(marked.clone(), with("server", json!(value)));
-        says(&said, &["the value of server has white space at its ends"]);
+        let message = config(marked.clone(), with("server", json!(value)));
+        says(&message, &["the value of server has white space at its ends"]);
     }
     for (name, value) in [
         ("secret-namespace", "vault"),
@@ -225,12 +229,12 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
     ] {
         assert_eq!(config(marked.clone(), with(name, json!(value))), "", "{name}");
     }
-    // What is right, and what is of others, is nobody's business; no shipped config has a slip.
-    for said in [
+    // Correct configs, and those of other provisioners, get no warning; no shipped config has a slip.
+    for message in [
         config(marked, with("timeout-of-the-array", json!("1"))),
         config(json!({ "storage-class": "c", "type": "other" }), json!({ "timout": "1" })),
     ] {
-        assert_eq!(said, "");
+        assert_eq!(message, "");
     }
     let shipped = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/configmaps")).unwrap();
     for file in shipped.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()) {
@@ -241,7 +245,7 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
     }
 }
 
-/// Who may write Secrets or create pods in the orchestrator's namespace can get the token of its account.
+/// Subjects that may write Secrets or create pods in the orchestrator's namespace can get the token of its account.
 #[test]
 fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -263,7 +267,7 @@ fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
                 };
                 let name = &object["metadata"]["name"];
                 let writes = has("verbs", &["create", "patch", "update", "impersonate", "*"]);
-                // To see accounts leads nowhere.
+                // A right to read ServiceAccounts gives no access to the account.
                 let leads = has("resources", &["secrets", "serviceaccounts/token", "*"])
                     || has("resources", &["serviceaccounts"]) && writes;
                 assert!(!leads, "{}: {name} gives {rule}", file.display());

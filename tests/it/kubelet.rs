@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::orchestrator::{ADMIN, Ring, uid};
 
-/// The request that a Job's pod would read from its environment.
+/// Returns the request that a Job's pod would read from its environment.
 pub fn request(job: &Job) -> RunRequest {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let env = container.env.clone().unwrap_or_default();
     RunRequest::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
 }
 
-/// The list of members of a pod that is for several claims, as it has it in a file.
+/// Returns the list of members from the file of a batch's pod.
 pub fn list(spec: &PodSpec, metadata: &ObjectMeta) -> Option<String> {
     let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref()?.sources.as_ref());
     let mut items = sources.flatten().filter_map(|source| source.downward_api.as_ref()?.items.as_ref()).flatten();
@@ -27,12 +27,12 @@ pub fn list(spec: &PodSpec, metadata: &ObjectMeta) -> Option<String> {
     metadata.annotations.as_ref()?.get(key).cloned()
 }
 
-/// The volume that an image with flex-pv makes: a directory of an NFS server.
+/// Builds the volume that an image with flex-pv makes: a directory of an NFS server.
 pub fn nfs_volume(job: &Job) -> PersistentVolume {
     nfs_volume_of(&request(job))
 }
 
-/// The same, for a request.
+/// Builds the same volume for a request.
 pub fn nfs_volume_of(request: &RunRequest) -> PersistentVolume {
     let source = PersistentVolumeSpec {
         nfs: Some(NFSVolumeSource {
@@ -45,7 +45,7 @@ pub fn nfs_volume_of(request: &RunRequest) -> PersistentVolume {
     persistent_volume(request, Made { source, ..Made::default() })
 }
 
-/// The status of a pod whose container has ended.
+/// Builds the status of a pod whose container has ended.
 fn ended(code: i32, texts: &str) -> Value {
     let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
     let state = json!({ "terminated": { "exitCode": code, "reason": reason, "message": texts, "finishedAt": now() } });
@@ -53,7 +53,7 @@ fn ended(code: i32, texts: &str) -> Value {
 }
 
 impl Ring {
-    /// Waits for the first run of a claim, and does what its image does.
+    /// Waits for the first run of a claim, and creates its volume as the image does.
     pub async fn made(&self, claim: &str) -> Job {
         let id = uid(&self.stamped(claim).await);
         let job = self.job(ADMIN, "provision", &id, 1).await;
@@ -68,13 +68,13 @@ impl Ring {
         self.volumes().create(&PostParams::default(), volume).await.unwrap();
     }
 
-    /// The kubelet says how the pod of a Job ended.
+    /// Ends the pod of a Job, as the kubelet reports it.
     pub async fn pod_ends(&self, job: &Job, code: i32, texts: &str) {
         self.pod_status(job, ended(code, texts)).await;
     }
 
-    /// The same for the pod of a run that is being stopped: it may be gone before it ends.
-    pub async fn pod_ends_or_goes(&self, job: &Job, code: i32, texts: &str) {
+    /// Ends the pod of a run that is being stopped: it may be deleted before it ends.
+    pub async fn pod_ends_or_is_deleted(&self, job: &Job, code: i32, texts: &str) {
         let name = job.metadata.name.as_deref().unwrap();
         let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
         let of_job = ListParams::default().labels(&format!("job-name={name}"));
@@ -93,13 +93,13 @@ impl Ring {
         }
     }
 
-    /// The kubelet says that the pod of a Job waits.
+    /// Reports that the pod of a Job waits, as the kubelet does.
     pub async fn pod_waits(&self, job: &Job, reason: &str, message: &str) {
         let state = json!({ "waiting": { "reason": reason, "message": message } });
         self.pod_status(job, json!({ "phase": "Pending", "containerStatuses": [container(state)] })).await;
     }
 
-    /// The kubelet writes the status of the pod of a Job.
+    /// Writes the status of the pod of a Job, as the kubelet does.
     pub async fn pod_status(&self, job: &Job, status: Value) {
         let pod = self.pod_of(job).await;
         let name = pod.metadata.name.unwrap();
@@ -107,7 +107,7 @@ impl Ring {
         pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
     }
 
-    /// A claim goes all the way: the image makes its volume and ends. Returns Job and volume.
+    /// Provisions a claim: the image creates its volume and succeeds. Returns Job and volume.
     pub async fn provision(&self, claim: &str) -> (Job, PersistentVolume) {
         let stamped = self.stamped(claim).await;
         let job = self.job(crate::orchestrator::ADMIN, "provision", &crate::orchestrator::uid(&stamped), 1).await;

@@ -9,14 +9,14 @@ use kube::api::ListParams;
 
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 #[tokio::test]
-async fn killed_at_any_time_it_picks_up_where_it_was() {
+async fn an_orchestrator_killed_at_any_time_continues_its_work() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
 
-    // Killed after the Job was created; the volume appears while nobody looks.
+    // Killed after the Job was created; the volume appears while no orchestrator runs.
     ring.claim("a", "c").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
@@ -26,18 +26,18 @@ async fn killed_at_any_time_it_picks_up_where_it_was() {
     ring.run().await;
     ring.bound("a").await;
 
-    // The claim goes while nobody looks.
+    // The claim is deleted while no orchestrator runs.
     ring.kill().await;
     ring.delete_claim("a").await;
     ring.run().await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
-    // Killed in the delete run, which ends meanwhile.
+    // Killed during the delete run, which ends meanwhile.
     ring.kill().await;
     ring.pod_ends(&job, 0, "").await;
     ring.run().await;
     ring.volume_gone(&names::pv_name(&id)).await;
 
-    // Deleted half-way while nobody looks.
+    // The claim is deleted during its attempt, while no orchestrator runs.
     ring.claim("b", "c").await;
     let id = uid(&ring.stamped("b").await);
     ring.job(ADMIN, "provision", &id, 1).await;
@@ -51,7 +51,7 @@ async fn killed_at_any_time_it_picks_up_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_job_deleted_by_hand_is_begun_anew() {
+async fn a_job_deleted_by_hand_is_created_again() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "3s..9s")]).await;
     ring.claim("a", "c").await;
@@ -63,11 +63,11 @@ async fn a_job_deleted_by_hand_is_begun_anew() {
         let jobs = ring.jobs(ADMIN, "provision", &id).await;
         match jobs.iter().find(|other| other.metadata.uid != job.metadata.uid) {
             Some(job) => Ok(job.clone()),
-            None => seen(jobs.len()),
+            None => unexpected(jobs.len()),
         }
     })
     .await;
-    // Over and over: it is told, and slows down.
+    // After repeated deletions an event says so, and new Jobs get a delay.
     ring.api::<Job>(ADMIN).delete(&name, &kube::api::DeleteParams::background()).await.unwrap();
     ring.event(USER, "a", reason::PROVISIONING_FAILED, "removed the attempt's Job 2 times").await;
     let again = until("a third Job", || async {
@@ -98,7 +98,7 @@ async fn a_standby_takes_over_at_once_after_a_graceful_stop() {
     until("the standby leads", || async {
         let lease = ring.api::<Lease>(OWN).get("flex-provisioner-default").await.unwrap();
         let holder = lease.spec.unwrap().holder_identity.unwrap_or_default();
-        if holder == "two" { Ok(()) } else { seen(holder) }
+        if holder == "two" { Ok(()) } else { unexpected(holder) }
     })
     .await;
     println!("graceful stop → standby leads after {:?}", began.elapsed());
@@ -108,7 +108,7 @@ async fn a_standby_takes_over_at_once_after_a_graceful_stop() {
 }
 
 #[tokio::test]
-async fn runs_in_flight_are_limited_and_all_claims_get_their_turn() {
+async fn runs_in_flight_are_limited_and_all_claims_are_provisioned() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("max-in-flight", "3"), ("placement", "any")]).await;
     for n in 0..12 {

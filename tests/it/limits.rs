@@ -7,14 +7,14 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, claim_of, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// No node is needed for a run.
+/// Runs need no node.
 const ANYWHERE: (&str, &str) = ("placement", "any");
 
 impl Ring {
-    /// A bound claim goes, and its storage with it.
-    async fn goes(&self, claim: &str) {
+    /// Deletes a bound claim, and waits until its storage is deleted.
+    async fn delete_with_storage(&self, claim: &str) {
         let id = uid(&self.get_claim(claim).await);
         self.delete_claim(claim).await;
         let job = self.job(ADMIN, "delete", &id, 1).await;
@@ -26,7 +26,7 @@ impl Ring {
     async fn unstamped(&self, claim: &str) {
         stays("no attempt begins", WHILE, || async {
             let found = self.get_claim(claim).await;
-            if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { seen(found.metadata.annotations) }
+            if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { unexpected(found.metadata.annotations) }
         })
         .await;
     }
@@ -43,17 +43,17 @@ impl Ring {
 }
 
 #[tokio::test]
-async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() {
+async fn a_class_makes_no_more_volumes_than_its_quota_and_the_next_after_a_deletion() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("max-volumes", "3")]).await;
-    // All at one time: exactly so many begin.
+    // All claims at one time: exactly as many begin as the quota allows.
     let claims: Vec<String> = (0..8).map(|n| format!("claim-{n}")).collect();
     for claim in &claims {
         ring.claim(claim, "c").await;
     }
     let begun = until("three begin", || async {
         let stamped = ring.stamped_of(&claims).await;
-        if stamped.len() == 3 { Ok(stamped) } else { seen(stamped) }
+        if stamped.len() == 3 { Ok(stamped) } else { unexpected(stamped) }
     })
     .await;
     let waiting: Vec<&String> = claims.iter().filter(|claim| !begun.contains(claim)).collect();
@@ -64,21 +64,21 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
     for claim in &begun {
         ring.provision(claim).await;
     }
-    // It counts on after a restart.
+    // The orchestrator counts on after a restart.
     ring.restart().await;
     stays("no other begins", WHILE, || async {
         let stamped = ring.stamped_of(&claims).await;
-        if stamped.len() == 3 { Ok(()) } else { seen(stamped) }
+        if stamped.len() == 3 { Ok(()) } else { unexpected(stamped) }
     })
     .await;
-    ring.goes(&begun[0]).await;
+    ring.delete_with_storage(&begun[0]).await;
     let rest: Vec<String> = claims.iter().filter(|claim| **claim != begun[0]).cloned().collect();
     let next = until("the next begins at once", || async {
         let stamped = ring.stamped_of(&rest).await;
-        if stamped.len() == 3 { Ok(stamped) } else { seen(stamped) }
+        if stamped.len() == 3 { Ok(stamped) } else { unexpected(stamped) }
     })
     .await;
-    // A claim that goes half-way gives its place back when what it left is gone.
+    // A claim that is deleted half-way frees its quota when its leftovers are deleted.
     let half = next.iter().find(|claim| !begun.contains(claim)).unwrap();
     let id = uid(&ring.get_claim(half).await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
@@ -91,10 +91,10 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
     let rest: Vec<String> = rest.into_iter().filter(|claim| claim != half).collect();
     until("another begins", || async {
         let stamped = ring.stamped_of(&rest).await;
-        if stamped.len() == 3 { Ok(()) } else { seen(stamped) }
+        if stamped.len() == 3 { Ok(()) } else { unexpected(stamped) }
     })
     .await;
-    // With a higher limit all begin.
+    // With a higher limit all claims begin.
     ring.config("c", "c", &[ANYWHERE, ("max-volumes", "100")]).await;
     for claim in &rest {
         ring.stamped(claim).await;
@@ -102,7 +102,7 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
 }
 
 #[tokio::test]
-async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
+async fn a_namespace_uses_no_more_bytes_than_its_quota_also_by_expansion() {
     let ring = Ring::start().await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
     ring.config("c", "c", &[ANYWHERE, ("capabilities", "expand"), ("max-bytes-per-namespace", "3Gi")]).await;
@@ -117,7 +117,7 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
         "namespace team can have 3Gi of class c: 1Gi are used, and this asks for 3Gi",
     )
     .await;
-    // What fits does not wait for what does not.
+    // A claim within the quota does not wait for a larger one.
     ring.claim("two", "c").await;
     ring.provision("two").await;
     let ask = Patch::Merge(more("3Gi"));
@@ -125,13 +125,13 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
     ring.event(USER, "one", reason::LIMIT_REACHED, "1Gi are used, and this asks for 3Gi").await;
     let id = uid(&ring.get_claim("one").await);
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
-    // Another namespace has a share of its own.
+    // Another namespace has a quota of its own.
     ring.namespace("others", &[]).await;
     let others = ring.api::<PersistentVolumeClaim>("others");
     let made = others.create(&PostParams::default(), &claim_of("c", "three", more("3Gi"))).await.unwrap();
     ring.job(ADMIN, "provision", &uid(&made), 1).await;
-    // Room for one of the two who wait; the volume that grows takes it all.
-    ring.goes("two").await;
+    // The quota is enough for one of the two waiting requests; the expansion takes all of it.
+    ring.delete_with_storage("two").await;
     let job = ring.job(ADMIN, "expand", &id, 1).await;
     ring.pod_of(&job).await;
     ring.pod_ends(&job, 0, "").await;
@@ -140,12 +140,12 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
     };
     ring.claim_when("one", "has grown", grown).await;
     ring.unstamped("large").await;
-    ring.goes("one").await;
+    ring.delete_with_storage("one").await;
     ring.stamped("large").await;
 }
 
 #[tokio::test]
-async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
+async fn snapshot_runs_take_slots_of_their_class_as_provision_runs_do() {
     let ring = Ring::with_snapshots().await;
     ring.config("c", "c", &[ANYWHERE, ("capabilities", "snapshot"), ("max-in-flight", "1")]).await;
     ring.claim("source", "c").await;
@@ -157,11 +157,11 @@ async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
     let second = ring.snapshot("second", "source").await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("first").await;
-    // The claim came before it.
+    // The claim was first.
     ring.stamped("other").await;
     stays("no run of the second snapshot begins", WHILE, || async {
         let jobs = ring.jobs(ADMIN, "snapshot", &second).await;
-        if jobs.is_empty() { Ok(()) } else { seen(jobs) }
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
     })
     .await;
     ring.provision("other").await;
@@ -171,7 +171,7 @@ async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
 }
 
 #[tokio::test]
-async fn runs_that_delete_and_grow_are_limited_as_those_that_make_are() {
+async fn delete_and_expand_runs_are_limited_like_provision_runs() {
     let ring = Ring::start().await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
     ring.config("c", "c", &[ANYWHERE, ("capabilities", "expand"), ("max-in-flight", "2")]).await;
@@ -194,39 +194,39 @@ async fn runs_that_delete_and_grow_are_limited_as_those_that_make_are() {
     };
     let two = || async {
         let jobs = deletions().await;
-        if jobs.len() == 2 { Ok(jobs) } else { seen(jobs) }
+        if jobs.len() == 2 { Ok(jobs) } else { unexpected(jobs) }
     };
     let begun = until("two delete runs begin", two).await;
     ring.ask("larger", "2Gi").await.unwrap();
     ring.event(USER, "larger", reason::LIMIT_REACHED, "the expand run waits").await;
-    // A claim stands in the same line.
+    // The claim waits in the same queue.
     ring.claim("new", "c").await;
     stays("no more than two runs are under way", WHILE, || async {
         let (jobs, new) = (deletions().await, ring.get_claim("new").await);
         let grows = ring.jobs(ADMIN, "expand", &larger).await;
         let more = jobs.len() > 2 || !grows.is_empty() || annotation(&new, names::ATTEMPT).is_some();
-        if more { seen((jobs, grows)) } else { Ok(()) }
+        if more { unexpected((jobs, grows)) } else { Ok(()) }
     })
     .await;
-    // The third deletion has waited for longer; then others have a turn, before the fourth.
+    // The third deletion has waited longer; then other operations get slots, before the fourth deletion.
     for job in &begun {
         ring.pod_ends(job, 0, "").await;
     }
     let job = ring.job(ADMIN, "expand", &larger, 1).await;
     ring.pod_ends(&job, 0, "").await;
-    until("all are deleted", || async {
+    until("all volumes are deleted", || async {
         for job in deletions().await {
-            ring.pod_ends_or_goes(&job, 0, "").await;
+            ring.pod_ends_or_is_deleted(&job, 0, "").await;
         }
         let leftovers = ring.volumes().list(&ListParams::default()).await.unwrap().items;
-        if leftovers.len() == 1 { Ok(()) } else { seen(leftovers.len()) }
+        if leftovers.len() == 1 { Ok(()) } else { unexpected(leftovers.len()) }
     })
     .await;
     ring.provision("new").await;
 }
 
 #[tokio::test]
-async fn a_claim_that_can_never_be_made_keeps_nothing_from_others() {
+async fn a_claim_that_can_never_be_made_takes_no_quota_from_others() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("max-bytes", "3Gi")]).await;
     let claims = ring.api::<PersistentVolumeClaim>(USER);
@@ -237,10 +237,10 @@ async fn a_claim_that_can_never_be_made_keeps_nothing_from_others() {
     ring.event(USER, "small", reason::LIMIT_REACHED, "max-bytes").await;
     ring.pod_ends(&job, exit::DATAERR, "the backend has no such volumes").await;
     ring.provision("small").await;
-    // The mended config has it tried again, which is more than is left by now.
+    // With the fixed config it is tried again, which is more than the quota has left.
     ring.config("c", "c", &[ANYWHERE, ("max-bytes", "3Gi"), ("timeout", "100s")]).await;
     ring.event(USER, "large", reason::LIMIT_REACHED, "max-bytes").await;
-    ring.goes("small").await;
+    ring.delete_with_storage("small").await;
     let id = uid(&ring.get_claim("large").await);
     ring.job(ADMIN, "provision", &id, 2).await;
 }
@@ -258,23 +258,23 @@ async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for
     ring.namespace("others", &[]).await;
     let others = ring.api::<PersistentVolumeClaim>("others");
     let small = others.create(&PostParams::default(), &claim_of("c", "small", json!({}))).await.unwrap();
-    stays("there is one place", WHILE, || async {
+    stays("there is one slot", WHILE, || async {
         let found = others.get("small").await.map_err(|error| error.to_string())?;
-        if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { seen(found.metadata.annotations) }
+        if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { unexpected(found.metadata.annotations) }
     })
     .await;
     ring.provision("one").await;
-    // They have waited for longer; of them it is one for each of the others.
+    // The claims of the first namespace have waited longer; between them each of the others gets a slot.
     ring.provision("two").await;
     let job = ring.job(ADMIN, "provision", &uid(&small), 1).await;
-    assert_eq!(ring.stamped_of(&many[1..]).await, [""; 0], "they came before it");
-    // Its run fails, and in the pause until its next attempt the others have their turns.
+    assert_eq!(ring.stamped_of(&many[1..]).await, [""; 0], "the other namespace got the slot first");
+    // Its run fails, and in the pause until its next attempt the first namespace gets the slot.
     ring.pod_ends(&job, 1, "no").await;
     ring.provision("three").await;
 }
 
 #[tokio::test]
-async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
+async fn a_quota_of_kubernetes_refuses_claims_without_harm() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE]).await;
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": {
@@ -289,7 +289,7 @@ async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
                 let status = quotas.get("q").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
                 let used = status.used.unwrap_or_default();
                 let claims = used.get("c.storageclass.storage.k8s.io/persistentvolumeclaims");
-                if claims.is_some_and(|claims| claims.0 == count) { Ok(()) } else { seen(used) }
+                if claims.is_some_and(|claims| claims.0 == count) { Ok(()) } else { unexpected(used) }
             })
             .await;
         }
@@ -299,9 +299,9 @@ async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
     ring.provision("one").await;
     used("1").await;
     let second = claim_of("c", "two", json!({}));
-    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("it is one too many");
+    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("the claim exceeds the quota");
     assert!(refused.to_string().contains("exceeded quota"), "{refused}");
-    ring.goes("one").await;
+    ring.delete_with_storage("one").await;
     used("0").await;
     ring.claim("two", "c").await;
     ring.provision("two").await;

@@ -1,4 +1,4 @@
-//! Tests of nodes: storage that attempts leave on them, and nodes that vanish.
+//! Tests of nodes: storage that attempts leave on them, and nodes that disappear.
 
 use flex_contract::exit;
 use flex_contract::names::{self, reason};
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, Ring, annotation, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 const ON_NODE: (&str, &str) = ("placement", "selected-node");
 const KEYS: &[(&str, &str)] = &[("volume-sources", "local:/data"), ("backoff", "1s"), ON_NODE];
 
 impl Ring {
-    /// Creates a node, as far as the API goes.
+    /// Creates a node, as far as the API knows.
     pub async fn node(&self, name: &str) {
         let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name } } });
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }
 
-    /// The pod of a Job comes to run on a new node: from then on it is over when the kubelet says so, where Kubernetes
-    /// itself would end one without a node. Its name.
+    /// Puts the pod of a Job on a new node, and returns the pod's name. From then on the pod ends when the test's
+    /// kubelet says so; Kubernetes itself would end a pod without a node.
     pub async fn pod_on_node(&self, job: &Job, node: &str) -> String {
         self.node(node).await;
         let pod = self.pod_of(job).await;
@@ -40,22 +40,22 @@ impl Ring {
         name
     }
 
-    /// The kubelet says that the processes of a pod that is being deleted have ended.
+    /// Reports that the processes of a terminating pod have ended, as the kubelet does.
     pub async fn pod_is_over(&self, namespace: &str, name: &str) {
         self.api::<Pod>(namespace).delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
-    async fn node_goes(&self, name: &str) {
+    async fn delete_node(&self, name: &str) {
         Api::<Node>::all(self.client.clone()).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// What the scheduler does for the first pod of a claim.
+    /// Selects a node for the first pod of a claim, as the scheduler does.
     pub async fn select(&self, claim: &str, node: &str) {
         let body = json!({ "metadata": { "annotations": { names::SELECTED_NODE: node } } });
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(body)).await.unwrap();
     }
 
-    /// Waits until the scheduler is asked for another node.
+    /// Waits until the orchestrator asks the scheduler for another node.
     async fn unselected(&self, claim: &str) {
         self.claim_when(claim, "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
     }
@@ -71,13 +71,13 @@ impl Ring {
         until(format!("volume {volume} is on {nodes}"), || async {
             let found = self.volumes().get(volume).await.map_err(|error| error.to_string())?;
             let noted = found.metadata.annotations.and_then(|all| all.get(names::NODES).cloned());
-            if noted.as_deref() == Some(nodes) { Ok(()) } else { seen(noted) }
+            if noted.as_deref() == Some(nodes) { Ok(()) } else { unexpected(noted) }
         })
         .await;
     }
 }
 
-/// The volume of an image that makes directories on its node.
+/// Builds the volume of an image that makes directories on its node.
 pub fn local_volume(job: &Job, node: &str) -> PersistentVolume {
     let request = RunRequest { node_name: node.into(), ..request(job) };
     let path = format!("/data/{}", request.claim_uuid);
@@ -91,7 +91,7 @@ pub fn local_volume(job: &Job, node: &str) -> PersistentVolume {
     volume
 }
 
-/// Where the pod of a Job must run.
+/// Returns the node on which the pod of a Job must run.
 pub fn pinned_to(job: &Job) -> Option<String> {
     let affinity = json!(job.spec.as_ref()?.template.spec.as_ref()?.affinity);
     let terms = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0];
@@ -100,7 +100,7 @@ pub fn pinned_to(job: &Job) -> Option<String> {
 }
 
 #[tokio::test]
-async fn what_attempts_leave_on_other_nodes_is_deleted() {
+async fn leftovers_of_attempts_on_other_nodes_are_deleted() {
     let ring = Ring::start().await;
     for node in ["n1", "n2", "n3"] {
         ring.node(node).await;
@@ -123,12 +123,12 @@ async fn what_attempts_leave_on_other_nodes_is_deleted() {
     ring.pod_ends(&job, 0, "").await;
     let name = volume.metadata.name.clone().unwrap();
 
-    // While the claim is in use: on the nodes where its storage is not.
-    for (node, left) in [("n1", "n2,n3"), ("n2", "n3")] {
+    // While the claim is in use, delete runs clean the nodes that do not have its volume.
+    for (node, remaining) in [("n1", "n2,n3"), ("n2", "n3")] {
         let job = ring.job_on("delete", &id, node).await;
-        assert_eq!(request(&job).volume_source, "", "of the volume nothing is said");
+        assert_eq!(request(&job).volume_source, "", "the request does not name the volume");
         ring.pod_ends(&job, 0, "").await;
-        ring.noted(&name, left).await;
+        ring.noted(&name, remaining).await;
     }
     ring.delete_claim("a").await;
     let job = ring.job_on("delete", &id, "n3").await;
@@ -139,7 +139,7 @@ async fn what_attempts_leave_on_other_nodes_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_is_answered_as_the_class_says() {
+async fn a_deleted_node_is_handled_as_the_class_says() {
     let ring = Ring::start().await;
     for node in ["n1", "n2"] {
         ring.node(node).await;
@@ -147,7 +147,7 @@ async fn a_node_that_is_gone_is_answered_as_the_class_says() {
     ring.delayed_class("c", KEYS).await;
     ring.claim("a", "c").await;
     let id = uid(&ring.get_claim("a").await);
-    // The selected node goes before the attempt begins, and another while it waits there.
+    // The selected node is deleted before the attempt begins, and another one while the attempt waits there.
     ring.select("a", "never-was").await;
     ring.event(&ring.user, "a", reason::RESCHEDULING, "the selected node never-was is gone").await;
     ring.unselected("a").await;
@@ -158,20 +158,20 @@ async fn a_node_that_is_gone_is_answered_as_the_class_says() {
     ring.bound("a").await;
     ring.pod_ends(&job, 0, "").await;
     let name = volume.metadata.name.clone().unwrap();
-    ring.node_goes("n1").await;
+    ring.delete_node("n1").await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1, where something must be deleted, is gone")
         .await;
-    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "nothing is run where nothing can be reached");
-    // What the class says now counts.
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "no run begins on an unreachable node");
+    // The class's present setting counts.
     ring.config("c", "c", &[KEYS, &[("node-gone", "run-elsewhere")]].concat()).await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     assert_eq!((pinned_to(&job), request(&job).node_name.as_str()), (None, "n1"));
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&name).await;
 
-    // The same for a claim that goes half-way, forgotten.
+    // The same for a claim that is deleted half-way, with the setting to forget the node.
     ring.config("c", "c", &[KEYS, &[("node-gone", "forget")]].concat()).await;
     ring.claim("b", "c").await;
     let id = uid(&ring.get_claim("b").await);
@@ -179,7 +179,7 @@ async fn a_node_that_is_gone_is_answered_as_the_class_says() {
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     ring.pod_ends(&job, exit::TEMPFAIL, "half made").await;
     ring.event(&ring.user, "b", reason::PROVISIONING_FAILED, "half made").await;
-    ring.node_goes("n2").await;
+    ring.delete_node("n2").await;
     ring.delete_claim("b").await;
     ring.claim_gone("b").await;
     ring.forget_failed_jobs().await;
@@ -205,13 +205,13 @@ async fn class_of_zone_b(ring: &Ring, name: &str, binding: &str, keys: &[(&str, 
     ring.config(name, name, &[&[ON_NODE], keys].concat()).await;
 }
 
-/// The required terms of a Job's pod, as they stand there.
+/// Returns the required terms of a Job's pod as they are written.
 fn terms(job: &Job) -> serde_json::Value {
     let affinity = json!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().affinity);
     affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
 }
 
-/// The required terms of a volume.
+/// Returns the required terms of a volume.
 async fn terms_of(ring: &Ring, volume: &str) -> serde_json::Value {
     let spec = ring.volumes().get(volume).await.unwrap().spec.unwrap();
     json!(spec.node_affinity)["required"]["nodeSelectorTerms"].clone()
@@ -224,8 +224,8 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
     class_of_zone_b(&ring, "c", "WaitForFirstConsumer", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
     ring.claim("a", "c").await;
     ring.select("a", "n1").await;
-    let told = "the selected node n1 is outside the allowedTopologies of class c";
-    ring.event(&ring.user, "a", reason::RESCHEDULING, told).await;
+    let reason_text = "the selected node n1 is outside the allowedTopologies of class c";
+    ring.event(&ring.user, "a", reason::RESCHEDULING, reason_text).await;
     ring.unselected("a").await;
     let claim = ring.get_claim("a").await;
     let id = uid(&claim);
@@ -236,14 +236,14 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
     let name = json!({ "key": "metadata.name", "operator": "In", "values": ["n2"] });
     assert_eq!(terms(&job), json!([{ "matchExpressions": [zone], "matchFields": [name] }]));
     assert_eq!(request(&job).class_topologies, format!(r#"[{{"{ZONE}":["b"]}}]"#));
-    // No room there: the scheduler selects one of another zone, and then the last one.
+    // That zone has no space: the scheduler selects a node of another zone, and then the last one.
     ring.pod_ends(&job, exit::UNAVAILABLE, "full").await;
     ring.unselected("a").await;
     ring.select("a", "n1").await;
     ring.unselected("a").await;
     ring.select("a", "n3").await;
     let job = ring.job(ADMIN, "provision", &id, 2).await;
-    // The image says nothing of nodes: its volume is bound to the zone of the node that it was made on.
+    // The image names no nodes: its volume is bound to the zone of the node on which it was made.
     ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
     ring.bound("a").await;
     assert_eq!(terms_of(&ring, &names::pv_name(&id)).await, json!([{ "matchExpressions": [zone] }]));
@@ -259,7 +259,7 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
 }
 
 #[tokio::test]
-async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there() {
+async fn an_immediate_class_makes_and_binds_its_volumes_in_the_allowed_topologies() {
     let ring = Ring::start().await;
     zones(&ring).await;
     let keys = [("volume-affinity", names::HOSTNAME), ("backoff", "1s")];
@@ -267,12 +267,12 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
     ring.claim("a", "c").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
-    let first = pinned_to(&job).expect("nobody selects a node, so that it is chosen here");
+    let first = pinned_to(&job).expect("without a scheduler the orchestrator chooses a node");
     let other = if first == "n2" { "n3" } else { "n2" };
     let zone = json!({ "key": ZONE, "operator": "In", "values": ["b"] });
     let name = json!({ "key": "metadata.name", "operator": "In", "values": [first] });
     assert_eq!(terms(&job), json!([{ "matchExpressions": [zone], "matchFields": [name] }]));
-    // It fails there and is repeated there; then there is no room, and the other is tried at once.
+    // A failure on the node is retried there; then the node has no space, and another node follows at once.
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     assert_eq!(pinned_to(&job).as_ref(), Some(&first));
@@ -292,7 +292,7 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
     let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": [other] });
     assert_eq!(terms_of(&ring, &volume).await, json!([{ "matchExpressions": [host] }]));
     ring.pod_ends(&job, 0, "").await;
-    // It is bound to one host, so that what the other holds can only be rubbish.
+    // The volume is bound to one host, so that the other host can only have leftovers.
     let job = ring.job_on("delete", &id, &first).await;
     ring.pod_ends(&job, 0, "").await;
     ring.noted(&volume, other).await;
@@ -301,7 +301,8 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&volume).await;
 
-    // Storage on the network is made from anywhere; the image is told where it may be, and says where it is.
+    // Storage on the network is made from any node; the request names the allowed topologies, and the image reports
+    // where the volume is.
     class_of_zone_b(&ring, "any", "Immediate", &[("placement", "any")]).await;
     ring.claim("b", "any").await;
     let (job, volume) = ring.provision("b").await;
@@ -311,7 +312,7 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_be_bound_to_its_place_waits_and_says_why() {
+async fn a_volume_that_cannot_be_bound_to_its_topology_waits_and_says_why() {
     let ring = Ring::start().await;
     ring.node("n1").await;
     ring.delayed_class("c", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
@@ -322,7 +323,7 @@ async fn a_volume_that_cannot_be_bound_to_its_place_waits_and_says_why() {
     ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
     ring.event(&ring.user, "a", reason::VOLUME_REFUSED, "the node n1 lacks the label topology.kubernetes.io/zone")
         .await;
-    // The admin mends the node; what looks at the claim next binds it.
+    // The admin fixes the node; the next reconciliation of the claim binds the volume.
     let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
     let nodes: Api<Node> = Api::all(ring.client.clone());
     nodes.patch("n1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();

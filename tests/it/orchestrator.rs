@@ -18,16 +18,16 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::wait::{GUARD, seen, until};
+use crate::wait::{GUARD, unexpected, until};
 
-/// Where the orchestrator lives in these tests.
+/// The orchestrator's namespace in these tests.
 pub const OWN: &str = "flex-provisioner";
-/// Where configs live.
+/// The namespace of the configs.
 pub const ADMIN: &str = "admin";
-/// Where users live.
+/// The namespace of the users.
 pub const USER: &str = "team";
 
-/// The program: that which `FLEX_PROVISIONER` names, as it is shipped, or the one that was built with the tests.
+/// Returns the program that `FLEX_PROVISIONER` names, as it is shipped, or the one that was built with the tests.
 pub fn program() -> String {
     std::env::var("FLEX_PROVISIONER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flex-provisioner").to_owned())
 }
@@ -35,11 +35,11 @@ pub fn program() -> String {
 /// A control plane with an orchestrator.
 pub struct Ring {
     pub client: Client,
-    /// Where this test's users live.
+    /// The namespace of this test's users.
     pub user: String,
-    /// Where configs live.
+    /// The namespace of the configs.
     pub admin: String,
-    /// Before the cluster, so that it ends first.
+    /// Declared before the cluster, so that it is dropped first.
     process: Option<Child>,
     cluster: Cluster,
     dir: tempfile::TempDir,
@@ -49,19 +49,19 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Starts it all.
+    /// Starts the control plane and the orchestrator.
     pub async fn start() -> Ring {
         Ring::start_with(&[]).await
     }
 
-    /// Starts it all, the orchestrator with further flags.
+    /// The same, with further flags of the orchestrator.
     pub async fn start_with(flags: &[&str]) -> Ring {
         let mut ring = Ring::without_orchestrator(flags).await;
         ring.run().await;
         ring
     }
 
-    /// Everything but the orchestrator.
+    /// Starts the control plane alone.
     pub async fn without_orchestrator(flags: &[&str]) -> Ring {
         Ring::on(Cluster::lent().await.expect("the control plane starts"), flags).await
     }
@@ -86,7 +86,7 @@ impl Ring {
         ring
     }
 
-    /// Users of their own on a whole cluster, in which the orchestrator is deployed.
+    /// Joins a whole cluster in which the orchestrator is deployed, with a namespace of its own.
     pub async fn on_whole(cluster: Cluster, user: &str) -> Ring {
         let ring = Ring {
             client: cluster.client().await.expect("the API server answers"),
@@ -103,7 +103,7 @@ impl Ring {
         ring
     }
 
-    /// From its next start on the orchestrator acts as its ServiceAccount, with the rights of `deploy/`.
+    /// Makes the orchestrator act as its ServiceAccount from its next start on, with the rights of `deploy/`.
     pub fn with_shipped_rights(&mut self) {
         let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/rbac.yaml");
         for namespace in [OWN, ADMIN] {
@@ -119,7 +119,7 @@ impl Ring {
         std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
-    /// Installs the kind ReferenceGrant, which goes with the cluster.
+    /// Installs the kind ReferenceGrant, which is deleted with the cluster.
     pub fn install_grants(&self) {
         let kind = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/referencegrants.yaml");
         let named = "customresourcedefinition/referencegrants.gateway.networking.k8s.io";
@@ -130,7 +130,6 @@ impl Ring {
         }
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -142,12 +141,12 @@ impl Ring {
         self.process = Some(child);
     }
 
-    /// The number of its process.
+    /// Returns the process id of the orchestrator.
     pub fn pid(&self) -> u32 {
-        self.process.as_ref().and_then(Child::id).expect("it runs")
+        self.process.as_ref().and_then(Child::id).expect("the orchestrator runs")
     }
 
-    /// Starts a replica beside it.
+    /// Starts another replica.
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();
         Command::new(program())
@@ -175,18 +174,18 @@ impl Ring {
     /// Waits for a line of the orchestrator's log that contains a text.
     pub async fn logged(&self, text: &str) -> String {
         until(format!("the log says `{text}`"), || async {
-            let log = self.said();
+            let log = self.log_text();
             log.lines().find(|line| line.contains(text)).map(str::to_owned).ok_or(log)
         })
         .await
     }
 
-    /// The log of the orchestrator that runs.
-    pub fn said(&self) -> String {
+    /// Returns the log of the running orchestrator.
+    pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default()
     }
 
-    /// Writes a file that goes with the test.
+    /// Writes a file that is deleted with the test.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -199,19 +198,19 @@ impl Ring {
 
     /// Kills the orchestrator, as a crash does.
     pub async fn kill(&mut self) {
-        self.process.take().expect("it runs").kill().await.unwrap();
+        self.process.take().expect("the orchestrator runs").kill().await.unwrap();
     }
 
-    /// Asks it to stop, as Kubernetes does, and waits until it has.
+    /// Stops it as Kubernetes does, and waits until it has ended.
     pub async fn stop(&mut self) {
-        let mut child = self.process.take().expect("it runs");
-        let pid = child.id().expect("it has not ended");
+        let mut child = self.process.take().expect("the orchestrator runs");
+        let pid = child.id().expect("the orchestrator has not ended");
         assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
         let status = child.wait().await.unwrap();
         assert!(status.success(), "{status}");
     }
 
-    /// Kills it and starts it anew.
+    /// Kills it and starts it again.
     pub async fn restart(&mut self) {
         self.kill().await;
         self.run().await;
@@ -238,7 +237,7 @@ impl Ring {
             serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let _ = namespaces.create(&PostParams::default(), &namespace).await;
-        // Pods are refused until the namespace has its default account.
+        // The API server refuses pods until the namespace has its default account.
         until("the default account", || async {
             self.api::<ServiceAccount>(name).get("default").await.map(drop).map_err(|error| error.to_string())
         })
@@ -251,14 +250,14 @@ impl Ring {
         self.api::<ServiceAccount>(&self.admin).create(&PostParams::default(), &account).await.unwrap();
     }
 
-    /// Failed Jobs are kept for a while: their time passes.
+    /// Deletes failed Jobs, as if the time for which they are kept had passed.
     pub async fn forget_failed_jobs(&self) {
         let jobs = self.api::<Job>(&self.admin);
         for job in jobs.list(&ListParams::default()).await.unwrap() {
             let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
             if failed {
                 match jobs.delete(&job.name_any(), &DeleteParams::background()).await {
-                    // The orchestrator was faster.
+                    // The orchestrator may have deleted it before.
                     Err(kube::Error::Api(status)) if status.is_not_found() => (),
                     other => drop(other.unwrap()),
                 }
@@ -272,7 +271,7 @@ impl Ring {
     }
 
     pub async fn config_in(&self, namespace: &str, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {
-        // Nodes are the matter of those tests that ask for them.
+        // Tests of nodes set the placement themselves.
         let usual = [("plugin-name", names::DEFAULT_PLUGIN), ("image", "example/image"), ("placement", "any")];
         let mut all: BTreeMap<&str, &str> = usual.into();
         all.extend(data.iter().copied());
@@ -309,7 +308,7 @@ impl Ring {
         self.claims().get(name).await.unwrap()
     }
 
-    /// Waits for a claim in a state.
+    /// Waits until a claim is in a state.
     pub async fn claim_when(
         &self,
         name: &str,
@@ -321,7 +320,7 @@ impl Ring {
             if is(&claim) {
                 Ok(claim)
             } else {
-                seen((&claim.metadata.annotations, &claim.metadata.finalizers, &claim.status))
+                unexpected((&claim.metadata.annotations, &claim.metadata.finalizers, &claim.status))
             }
         });
         self.explained(found).await
@@ -339,7 +338,7 @@ impl Ring {
         let gone = until(format!("claim {name} is gone"), || async {
             match self.claims().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
-                Some(claim) => seen((&claim.metadata.finalizers, &claim.metadata.annotations)),
+                Some(claim) => unexpected((&claim.metadata.finalizers, &claim.metadata.annotations)),
             }
         });
         self.explained(gone).await;
@@ -349,7 +348,7 @@ impl Ring {
         let gone = until(format!("volume {name} is gone"), || async {
             match self.volumes().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
-                Some(volume) => seen((&volume.metadata.finalizers, &volume.metadata.annotations, &volume.status)),
+                Some(volume) => unexpected((&volume.metadata.finalizers, &volume.metadata.annotations, &volume.status)),
             }
         });
         self.explained(gone).await;
@@ -359,7 +358,7 @@ impl Ring {
         self.claims().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits for an event about an object that contains a text; returns its message.
+    /// Waits for an event about an object whose message contains a text; returns the message.
     pub async fn event(&self, namespace: &str, about: &str, reason: impl AsRef<str>, text: &str) -> String {
         let reason = reason.as_ref();
         let found = until(format!("event {reason} on {about} that says `{text}`"), || async {
@@ -371,7 +370,7 @@ impl Ring {
                 .collect();
             match messages.iter().find(|(r, message)| r == reason && message.contains(text)) {
                 Some((_, message)) => Ok(message.clone()),
-                None => seen(messages),
+                None => unexpected(messages),
             }
         });
         self.explained(found).await
@@ -387,25 +386,25 @@ impl Ring {
                 .find(|job| job.metadata.labels.as_ref().unwrap()[names::LABEL_ATTEMPT] == attempt.to_string());
             match wanted {
                 Some(job) => Ok(job.clone()),
-                // Late it may be because of what does not go.
-                None if began.elapsed() > GUARD / 2 => seen(self.runs_in(namespace).await),
-                None => seen(jobs.iter().map(|job| job.metadata.name.clone()).collect::<Vec<_>>()),
+                // A terminating object may delay the Job.
+                None if began.elapsed() > GUARD / 2 => unexpected(self.runs_in(namespace).await),
+                None => unexpected(jobs.iter().map(|job| job.metadata.name.clone()).collect::<Vec<_>>()),
             }
         });
         self.explained(found).await
     }
 
-    /// All Jobs and pods of a namespace, with what holds them.
+    /// Lists all Jobs and pods of a namespace, with their finalizers.
     async fn runs_in(&self, namespace: &str) -> Vec<String> {
         let (jobs, pods) = (self.api::<Job>(namespace), self.api::<Pod>(namespace));
         let all = ListParams::default();
         let jobs = jobs.list(&all).await.unwrap().items.into_iter().map(|job| ("Job", job.metadata));
         let pods = pods.list(&all).await.unwrap().items.into_iter().map(|pod| ("Pod", pod.metadata));
-        let told = jobs.chain(pods).map(|(kind, of)| {
+        let lines = jobs.chain(pods).map(|(kind, of)| {
             let deleted = of.deletion_timestamp.map(|at| at.0);
-            format!("{kind} {} deleted {deleted:?}, held by {:?}", of.name.unwrap_or_default(), of.finalizers)
+            format!("{kind} {} deleted {deleted:?}, finalizers {:?}", of.name.unwrap_or_default(), of.finalizers)
         });
-        told.collect()
+        lines.collect()
     }
 
     pub async fn jobs(&self, namespace: &str, operation: &str, id: &str) -> Vec<Job> {
@@ -431,7 +430,7 @@ impl Ring {
         let found = until(format!("the pod of {name}"), || async {
             let list = ListParams::default().labels(&format!("job-name={name}"));
             let pods = self.api::<Pod>(&namespace).list(&list).await.map_err(|error| error.to_string())?;
-            // A Job of the same name, which is gone, may have left one.
+            // A deleted Job of the same name may have left a pod.
             let own = |pod: &Pod| pod.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid);
             pods.items.into_iter().find(own).ok_or_else(|| "none".to_owned())
         });
@@ -465,7 +464,7 @@ impl Ring {
             leftovers.extend(
                 self.volumes().list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name),
             );
-            if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+            if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
         });
         self.explained(leftovers).await;
     }
@@ -523,5 +522,5 @@ pub fn uid(claim: &PersistentVolumeClaim) -> String {
     claim.metadata.uid.clone().unwrap()
 }
 
-/// Long enough to see that something does not happen.
+/// Long enough to show that something does not happen.
 pub const WHILE: Duration = Duration::from_secs(2);

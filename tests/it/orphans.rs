@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, merge, program, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// UIDs of claims that never were.
+/// UIDs of claims that never existed.
 const GONE: &str = "c0ffee00-0000-4000-8000-000000000001";
 const LOST: &str = "c0ffee00-0000-4000-8000-000000000002";
 const LISTED: &str = "c0ffee00-0000-4000-8000-000000000003";
 
-/// What the doctor says, and how it exits.
+/// Returns the output of the doctor, and its exit code.
 pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Value) {
     let output = Command::new(program())
         .args(["doctor", "-o", "json", "--namespace", OWN, "--config-namespace", config_namespace])
@@ -28,15 +28,15 @@ pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Valu
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = serde_json::from_str(&text);
-    let said = said.unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
-    (output.status.code().unwrap(), said)
+    let message = serde_json::from_str(&text);
+    let message = message.unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().unwrap(), message)
 }
 
-/// Kind and object of each finding, but for the admission policies, which a test may do without.
-pub fn found(said: &Value) -> BTreeSet<(String, String)> {
+/// Returns kind and object of each finding, except for the admission policies, which a test may run without.
+pub fn found(report: &Value) -> BTreeSet<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let findings = said["findings"].as_array().unwrap().iter();
+    let findings = report["findings"].as_array().unwrap().iter();
     let findings = findings.filter(|finding| !text(&finding["kind"]).starts_with("policy-"));
     findings.map(|finding| (text(&finding["kind"]), text(&finding["object"]["name"]))).collect()
 }
@@ -81,7 +81,7 @@ async fn volume(ring: &Ring, name: &str, instance: &str, more: Value) {
     ring.create_volume(&serde_json::from_value(volume).unwrap()).await;
 }
 
-/// The same, once its controllers have done with it.
+/// Returns the versions once Kubernetes' controllers have finished with the objects.
 async fn versions_at_rest(ring: &Ring) -> BTreeMap<String, String> {
     let mut last = versions(ring).await;
     loop {
@@ -94,7 +94,7 @@ async fn versions_at_rest(ring: &Ring) -> BTreeMap<String, String> {
     }
 }
 
-/// Everything that a finding could be about, and its version.
+/// Returns each object that a finding could be about, with its version.
 async fn versions(ring: &Ring) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut add = |kind: &str, metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
@@ -110,7 +110,7 @@ async fn versions(ring: &Ring) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
+async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe() {
     let mut ring = Ring::without_orchestrator(&["--sweep-interval", "1s"]).await;
     ring.with_shipped_rights();
     ring.config("c", "c", &[]).await;
@@ -118,7 +118,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     job(&ring, "orphan-2", labels("default", "provision", GONE)).await;
     job(&ring, "foreign", labels("other", "provision", GONE)).await;
     job(&ring, "unmarked", json!({ names::LABEL_INSTANCE: "default" })).await;
-    // Kept for what it tells about a volume that nobody adopted.
+    // Kept because it records how a volume without adoption was made.
     job(&ring, "witness", labels("default", "provision", LOST)).await;
     pod(&ring, "ended-1", labels("default", "provision", GONE), "Succeeded").await;
     pod(&ring, "ended-2", labels("default", "delete", GONE), "Failed").await;
@@ -139,17 +139,17 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     let lost =
         json!({ "metadata": { "annotations": { names::CLAIM_UUID: LOST } }, "spec": { "claimRef": { "uid": LOST } } });
     volume(&ring, &names::pv_name(LOST), "default", lost).await;
-    let held = json!({
+    let kept_by_finalizer = json!({
         "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: LISTED } },
         "spec": { "claimRef": { "uid": LISTED } },
     });
-    volume(&ring, "other", "other", held.clone()).await;
-    // Released for long; the other orchestrator is at work on the second, which was deleted just now.
+    volume(&ring, "other", "other", kept_by_finalizer.clone()).await;
+    // Released long ago. The other orchestrator works on the second one, which was deleted just now.
     let released = json!({ "status": { "phase": "Released", "lastPhaseTransitionTime": "2026-01-01T00:00:00Z" } });
     ring.volumes().patch_status("other", &PatchParams::default(), &Patch::Merge(released)).await.unwrap();
-    volume(&ring, "others", "other", held).await;
+    volume(&ring, "others", "other", kept_by_finalizer).await;
     ring.volumes().delete("others", &DeleteParams::default()).await.unwrap();
-    // A claim that was begun with a class that is gone, and one that has a pod without a Job.
+    // A claim whose attempt began with a class that does not exist any more, and a claim with a pod without a Job.
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {
         "finalizers": ["kubernetes.io/pvc-protection", names::CLAIM_FINALIZER],
@@ -181,39 +181,40 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
         .map(|(kind, name)| (kind.to_owned(), name.to_owned()))
         .collect()
     };
-    // GONE has a volume that nobody adopted: its Jobs are not touched while it is there.
+    // GONE has a volume that was never adopted: its Jobs stay while the volume exists.
     let witnesses = ["orphan-1", "orphan-2"];
     let leaderless = |mut all: BTreeSet<_>| {
         all.insert(("no-leader".to_owned(), "flex-provisioner-default".to_owned()));
         all
     };
     let before = versions_at_rest(&ring).await;
-    until("the doctor finds all of it", || async {
+    until("the doctor finds all of them", || async {
         match found(&doctor(&ring, ADMIN, &[]).1) {
             all if all == leaderless(expected(&witnesses)) => Ok(()),
-            all => seen(all),
+            all => unexpected(all),
         }
     })
     .await;
-    let (code, said) = doctor(&ring, ADMIN, &[]);
-    assert_eq!(code, 3, "{said}");
-    let creators = said["findings"].as_array().unwrap().iter().find(|finding| finding["object"]["name"] == "creators");
+    let (code, message) = doctor(&ring, ADMIN, &[]);
+    assert_eq!(code, 3, "{message}");
+    let creators =
+        message["findings"].as_array().unwrap().iter().find(|finding| finding["object"]["name"] == "creators");
     let off = creators.map(|finding| (&finding["kind"], finding["detail"].as_str().unwrap()));
     assert!(off.is_some_and(|(kind, off)| kind == "policy-missing" && off.contains("USERNAME")), "{off:?}");
-    for finding in said["findings"].as_array().unwrap() {
+    for finding in message["findings"].as_array().unwrap() {
         let text = |key: &str| !finding[key].as_str().unwrap_or_default().is_empty();
         assert!(text("meaning") && text("remedy") && text("detail"), "{finding}");
     }
-    assert_eq!(versions(&ring).await, before, "it only reads");
+    assert_eq!(versions(&ring).await, before, "the doctor only reads");
 
-    // Now by hand: of what is safe, and of nothing else.
+    // With `--fix` it removes what is safe, and nothing else.
     ring.volumes().delete(&names::pv_name(GONE), &DeleteParams::default()).await.unwrap();
     ring.volume_gone(&names::pv_name(GONE)).await;
     job(&ring, "orphan-3", labels("default", "provision", GONE)).await;
     pod(&ring, "ended-3", labels("default", "provision", GONE), "Succeeded").await;
     let mut before = versions_at_rest(&ring).await;
-    let (_, said) = doctor(&ring, ADMIN, &["--fix"]);
-    let removed: BTreeSet<_> = said["findings"]
+    let (_, message) = doctor(&ring, ADMIN, &["--fix"]);
+    let removed: BTreeSet<_> = message["findings"]
         .as_array()
         .unwrap()
         .iter()
@@ -222,7 +223,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
         .into_iter()
         .map(|f| f["object"]["name"].as_str().unwrap())
         .collect();
-    assert_eq!(removed, ["ended-1", "ended-2", "orphan-1", "orphan-2"].into(), "{said}");
+    assert_eq!(removed, ["ended-1", "ended-2", "orphan-1", "orphan-2"].into(), "{message}");
     let removed = |name: &str| {
         name.contains("orphan-1") || name.contains("orphan-2") || name.contains("ended-1") || name.contains("ended-2")
     };
@@ -233,16 +234,16 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     };
     assert_eq!(all_but(versions(&ring).await, &removed), before, "nothing else was touched");
 
-    // And by itself: what has come meanwhile.
+    // The sweep removes what appeared meanwhile.
     ring.run().await;
     for gone in ["orphan-3", "ended-3"] {
         ring.event(ADMIN, gone, reason::ORPHAN_REMOVED, "nothing needed it").await;
     }
     let leftovers = |name: &str| name.contains("orphan-") || name.contains("ended-");
-    until("they are gone, with the Job's pod", || async {
+    until("the orphans are deleted, with the Job's pod", || async {
         match versions(&ring).await.keys().filter(|name| leftovers(name)).cloned().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(()),
-            some => seen(some),
+            some => unexpected(some),
         }
     })
     .await;
@@ -253,15 +254,15 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     ring.event(USER, "held", reason::ORPHAN_FOUND, "does not exist any more").await;
     before.retain(|name, _| !leftovers(name));
     assert_eq!(versions(&ring).await, before, "nothing else was touched");
-    let (code, said) = doctor(&ring, ADMIN, &[]);
+    let (code, message) = doctor(&ring, ADMIN, &[]);
     let gone = [names::pv_name(GONE)];
     let gone: Vec<&str> =
         gone.iter().map(String::as_str).chain(["orphan-1", "orphan-2", "ended-1", "ended-2"]).collect();
-    assert_eq!((code, found(&said)), (2, expected(&gone)), "somebody leads now");
+    assert_eq!((code, found(&message)), (2, expected(&gone)), "an orchestrator leads now");
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_never_found() {
+async fn work_in_progress_is_never_a_finding() {
     let ring = Ring::start_with(&["--sweep-interval", "1s"]).await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
     for name in ["a", "b"] {
@@ -273,18 +274,18 @@ async fn what_is_under_way_is_never_found() {
     ring.pod_status(&running, json!({ "phase": "Running" })).await;
     ring.delete_claim("a").await;
     let deleting = ring.job(ADMIN, "delete", &volume.metadata.name.unwrap()["pvc-".len()..], 1).await;
-    // Older than what is passed over for its youth.
+    // Older than the age up to which the sweep ignores objects.
     stays("a run and a delete run are no findings", std::time::Duration::from_secs(25), || async {
         match doctor(&ring, ADMIN, &[]) {
-            (0, said) if found(&said).is_empty() => Ok(()),
-            (code, said) => Err(format!("{code}: {said}")),
+            (0, message) if found(&message).is_empty() => Ok(()),
+            (code, message) => Err(format!("{code}: {message}")),
         }
     })
     .await;
     for namespace in [ADMIN, USER, "default"] {
         let events = ring.api::<Event>(namespace).list(&ListParams::default()).await.unwrap().items;
-        let told = events.iter().filter(|event| event.reason.as_deref().is_some_and(|r| r.starts_with("Orphan")));
-        assert_eq!(told.map(|event| event.message.clone()).collect::<Vec<_>>(), Vec::<Option<String>>::new());
+        let emitted = events.iter().filter(|event| event.reason.as_deref().is_some_and(|r| r.starts_with("Orphan")));
+        assert_eq!(emitted.map(|event| event.message.clone()).collect::<Vec<_>>(), Vec::<Option<String>>::new());
     }
     ring.create_volume(&nfs_volume(&running)).await;
     ring.bound("b").await;
@@ -307,7 +308,7 @@ async fn a_delete_run_whose_job_is_gone_is_waited_for() {
     until("the pod has no Job", || async {
         let owners = ring.api::<Pod>(ADMIN).get(&pod).await.unwrap().metadata.owner_references;
         let jobs = ring.jobs(ADMIN, "delete", &id).await.len();
-        if owners.is_none() && jobs == 0 { Ok(()) } else { seen((owners, jobs)) }
+        if owners.is_none() && jobs == 0 { Ok(()) } else { unexpected((owners, jobs)) }
     })
     .await;
     stays("no second run beside it", WHILE, || async {

@@ -15,16 +15,16 @@ use serde_json::json;
 use self::image::*;
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// The image can make volumes before there is a claim.
+/// The image can make volumes before a claim exists.
 const CAN: (&str, &str) = ("capabilities", "pool");
-/// So many of what claims of these tests ask for.
+/// A pool of one volume, and of two, of the size that the claims of these tests ask for.
 const ONE: [(&str, &str); 2] = [CAN, ("pool", "1Gi=1")];
 const TWO: [(&str, &str); 2] = [CAN, ("pool", "1Gi=2")];
 
 #[tokio::test]
-async fn a_claim_gets_a_volume_that_is_ready_and_no_run_is_begun_for_it() {
+async fn a_claim_gets_a_pooled_volume_without_a_run() {
     let mut ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &TWO).await;
@@ -57,7 +57,7 @@ async fn a_claim_gets_a_volume_that_is_ready_and_no_run_is_begun_for_it() {
     let again = image.filled(&ring, 2).await;
     assert_eq!(again.intersection(&ready).count(), 1, "{ready:?}, then {again:?}");
     assert_eq!(image.stored.len(), 3);
-    image.is_counted(&ring).await;
+    image.matches_volumes(&ring).await;
 
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
@@ -68,11 +68,11 @@ async fn a_claim_gets_a_volume_that_is_ready_and_no_run_is_begun_for_it() {
     ring.volume_gone(&name).await;
     ring.claim_gone("a").await;
     assert_eq!(image.filled(&ring, 2).await, again);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_claim_that_got_what_was_ready_bears_a_stamp_whoever_binds_it() {
+async fn a_claim_with_a_pooled_volume_has_a_stamp_whoever_binds_it() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &ONE).await;
@@ -87,11 +87,11 @@ async fn a_claim_that_got_what_was_ready_bears_a_stamp_whoever_binds_it() {
     assert!(annotation(&claim, names::CONFIG).is_some_and(|config| config.starts_with("admin/c@")));
     ring.is_without_run("a").await;
     image.filled(&ring, 1).await;
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_volume_gets_the_policy_of_its_class_when_it_is_given_away() {
+async fn a_pooled_volume_gets_the_policy_of_its_class_when_it_is_assigned() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     let retains = ("reclaim-policy", "Retain");
@@ -102,11 +102,11 @@ async fn a_volume_gets_the_policy_of_its_class_when_it_is_given_away() {
         spec.persistent_volume_reclaim_policy.unwrap()
     };
     let name = ready.first().unwrap();
-    assert_eq!(policy(name).await, "Delete", "nobody has used it yet");
+    assert_eq!(policy(name).await, "Delete", "no claim has used it yet");
     ring.claim("a", "c").await;
     assert_eq!(ring.volume_of("a").await.name_any(), *name);
     assert_eq!(policy(name).await, "Retain");
-    // What is ready is the same whatever the policy is.
+    // Pooled volumes are the same, whatever the policy is.
     let ready = image.filled(&ring, 1).await;
     ring.config("c", "c", &ONE).await;
     ring.rests_with(&ready).await;
@@ -117,39 +117,39 @@ async fn a_volume_gets_the_policy_of_its_class_when_it_is_given_away() {
     image.filled(&ring, 1).await;
     let deletes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
     ring.volumes().patch(name, &PatchParams::default(), &Patch::Merge(deletes)).await.unwrap();
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn of_two_claims_one_gets_what_is_ready_and_the_other_a_volume_of_its_own() {
+async fn of_two_claims_one_gets_the_pooled_volume_and_the_other_a_new_one() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &ONE).await;
     let ready = image.filled(&ring, 1).await;
     tokio::join!(ring.claim("a", "c"), ring.claim("b", "c"));
-    let lucky = until("one is Bound", || async {
+    let winner = until("one of the claims is Bound", || async {
         for claim in ["a", "b"] {
             if phase(&ring.get_claim(claim).await) == "Bound" {
                 return Ok(claim);
             }
         }
-        seen("none")
+        unexpected("none")
     });
-    let lucky = ring.explained(lucky).await;
-    let other = if lucky == "a" { "b" } else { "a" };
+    let winner = ring.explained(winner).await;
+    let other = if winner == "a" { "b" } else { "a" };
     let id = uid(&ring.get_claim(other).await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    ring.is_without_run(lucky).await;
+    ring.is_without_run(winner).await;
     image.bound(&ring, other).await;
-    assert_eq!(ready, [ring.volume_of(lucky).await.name_any()].into());
+    assert_eq!(ready, [ring.volume_of(winner).await.name_any()].into());
     assert_eq!(ring.volume_of(other).await.name_any(), names::pv_name(&id));
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 3);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn what_is_ready_for_others_does_not_suit_every_claim() {
+async fn a_pooled_volume_does_not_suit_every_claim() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &[("capabilities", "pool, clone"), ONE[1]]).await;
@@ -172,16 +172,16 @@ async fn what_is_ready_for_others_does_not_suit_every_claim() {
     let copied: Vec<_> = image.asked.iter().filter_map(|asked| asked.clone_of.as_ref()).collect();
     assert_eq!(copied.len(), 1);
     assert_eq!((copied[0].id.clone(), copied[0].pv_name.clone()), (id_of(&source), source));
-    // It is as good as ever.
+    // The volume is unchanged.
     ring.claim("usual", "c").await;
     assert_eq!(ready, [ring.volume_of("usual").await.name_any()].into());
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 8);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn what_users_write_on_their_claims_reaches_nothing_that_is_ready() {
+async fn nothing_that_users_write_on_claims_reaches_a_pooled_volume() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &ONE).await;
@@ -199,49 +199,49 @@ async fn what_users_write_on_their_claims_reaches_nothing_that_is_ready() {
         ring.claim_with(claim, "c", more).await;
         ring.event(USER, claim, reason::PROVISIONING_FAILED, "remove the selector").await;
     }
-    // By its name, and under the name of the claim that it is reserved for.
+    // The claim names the volume, or has the name of the claim for which the volume is reserved.
     ring.claim_with("by-name", "c", json!({ "spec": { "volumeName": name } })).await;
     let reserved = volume.spec.clone().unwrap().claim_ref.unwrap();
-    assert_eq!(reserved.namespace.as_deref(), Some(OWN), "where users create nothing");
+    assert_eq!(reserved.namespace.as_deref(), Some(OWN), "users create nothing in this namespace");
     ring.claim_with(&reserved.name.unwrap(), "c", json!({ "spec": { "volumeName": name } })).await;
-    // The PV controller looks at waiting claims every 15 s.
-    stays("no claim gets it", Duration::from_secs(20), || async {
+    // The PV controller reconciles waiting claims every 15 s.
+    stays("no claim gets the volume", Duration::from_secs(20), || async {
         let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
         let bound: Vec<_> =
             claims.iter().filter(|claim| phase(claim) != "Pending").map(|claim| claim.name_any()).collect();
         let now = ring.ready("c").await;
-        if bound.is_empty() && now == ready { Ok(()) } else { seen((bound, now)) }
+        if bound.is_empty() && now == ready { Ok(()) } else { unexpected((bound, now)) }
     })
     .await;
     assert_eq!(ring.volumes().get(name).await.unwrap().metadata.resource_version, volume.metadata.resource_version);
     for claim in ring.claims().list(&ListParams::default()).await.unwrap().items {
         ring.claims().delete(&claim.name_any(), &DeleteParams::default()).await.unwrap();
     }
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn what_the_class_makes_no_more_is_kept_no_more() {
+async fn pooled_volumes_of_another_recipe_or_size_are_drained() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &TWO).await;
     let first = image.filled(&ring, 2).await;
-    // That makes no difference to a volume.
+    // This change makes no difference to a volume.
     ring.config("c", "c", &[TWO[0], TWO[1], ("timeout", "77s")]).await;
     ring.rests_with(&first).await;
     ring.config("c", "c", &[TWO[0], TWO[1], ("image", "example/second")]).await;
     let second = image
-        .until(&ring, "others are ready", async || {
+        .until(&ring, "other volumes are ready", async || {
             let (ready, volumes) = (ring.ready("c").await, ring.all_volumes().await.len());
             let others = ready.len() == 2 && volumes == 2 && ready.is_disjoint(&first);
-            if others { Ok(ready) } else { seen((ready, volumes)) }
+            if others { Ok(ready) } else { unexpected((ready, volumes)) }
         })
         .await;
     image.filled(&ring, 2).await;
     for id in first.iter().map(|name| id_of(name)) {
         assert_eq!(image.asked_for(&id), [Operation::Provision, Operation::Delete]);
     }
-    image.is_counted(&ring).await;
+    image.matches_volumes(&ring).await;
     for name in &second {
         let provenance = ring.volumes().get(name).await.unwrap().annotations()[names::PROVENANCE].clone();
         assert!(provenance.contains("example/second"), "{provenance}");
@@ -250,58 +250,58 @@ async fn what_the_class_makes_no_more_is_kept_no_more() {
     assert!(second.contains(&ring.volume_of("a").await.name_any()));
     image.filled(&ring, 2).await;
 
-    // With the key goes all that nobody has claimed.
+    // Without the key all unclaimed volumes are drained.
     ring.config("c", "c", &[CAN, ("image", "example/second")]).await;
     image
-        .until(&ring, "only what is claimed is left", async || {
+        .until(&ring, "only claimed volumes are left", async || {
             let names: Vec<_> = ring.all_volumes().await.iter().map(ResourceExt::name_any).collect();
-            if names.len() == 1 { Ok(()) } else { seen(names) }
+            if names.len() == 1 { Ok(()) } else { unexpected(names) }
         })
         .await;
     image.filled(&ring, 0).await;
     assert_eq!(image.stored, [id_of(&ring.volume_of("a").await.name_any())].into());
     ring.rests_with(&BTreeSet::new()).await;
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn an_image_that_fails_is_told_and_tried_again_and_no_claim_waits_for_it() {
+async fn a_failed_pool_run_is_reported_and_retried_and_delays_no_claim() {
     let ring = Ring::start().await;
     let mut image = Image { fails: true, ..Image::default() };
     ring.config("c", "c", &[ONE[0], ONE[1], ("backoff", "1s..2s")]).await;
     let request = image
-        .until(&ring, "it was tried twice", async || {
+        .until(&ring, "the pool request has two attempts", async || {
             let requests = ring.requests().await;
             let again = requests.iter().find(|request| annotation(request, names::ATTEMPT).as_deref() == Some("2"));
             again.cloned().ok_or_else(|| format!("{requests:?}"))
         })
         .await;
-    let said = ring.event(OWN, &request.name_any(), reason::PROVISIONING_FAILED, "attempt 1 failed").await;
-    assert!(said.contains("the array is busy") && said.contains("next try in"), "{said}");
+    let message = ring.event(OWN, &request.name_any(), reason::PROVISIONING_FAILED, "attempt 1 failed").await;
+    assert!(message.contains("the array is busy") && message.contains("next try in"), "{message}");
     ring.claim("a", "c").await;
     let id = uid(&image.bound(&ring, "a").await);
     assert_eq!(ring.volume_of("a").await.name_any(), names::pv_name(&id));
     image
-        .until(&ring, "it is tried again", async || {
+        .until(&ring, "the pool request is retried", async || {
             let now = ring.requests().await;
-            assert!(now.len() == 1 && uid(&now[0]) == uid(&request), "it is one request all the time: {now:?}");
+            assert!(now.len() == 1 && uid(&now[0]) == uid(&request), "the pool request is still the same: {now:?}");
             let attempt = annotation(&now[0], names::ATTEMPT).and_then(|attempt| attempt.parse::<u32>().ok());
-            if attempt > Some(2) { Ok(()) } else { seen(attempt) }
+            if attempt > Some(2) { Ok(()) } else { unexpected(attempt) }
         })
         .await;
     image.fails = false;
     assert_eq!(image.filled(&ring, 1).await, [names::pv_name(&uid(&request))].into());
     assert_eq!(image.stored, [id, uid(&request)].into());
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn what_is_kept_ready_gives_way_to_claims_when_the_class_is_full() {
+async fn pooled_volumes_make_room_for_claims_within_the_quota() {
     let ring = Ring::start().await;
     let mut image = Image { most: Some(2), ..Image::default() };
     ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes", "2")]).await;
     let ready = image.filled(&ring, 2).await;
-    // What is there counts already.
+    // Existing volumes count already.
     ring.claim("small", "c").await;
     assert!(ready.contains(&ring.volume_of("small").await.name_any()));
     let rest = image.filled(&ring, 1).await;
@@ -312,22 +312,22 @@ async fn what_is_kept_ready_gives_way_to_claims_when_the_class_is_full() {
     image.filled(&ring, 0).await;
     let drained = id_of(rest.first().unwrap());
     assert_eq!(image.asked_for(&drained), [Operation::Provision, Operation::Delete]);
-    // Nothing gives way any more.
+    // No pooled volume is left that could be drained.
     ring.claim("late", "c").await;
     ring.event(USER, "late", reason::LIMIT_REACHED, "can have 2 volumes of class c").await;
     ring.rests_with(&BTreeSet::new()).await;
-    // Who waits comes before what is to be kept ready.
+    // A waiting claim comes before the pool.
     ring.delete_claim("large").await;
     let late = image.bound(&ring, "late").await;
     assert_eq!(ring.volume_of("late").await.name_any(), names::pv_name(&uid(&late)));
     ring.delete_claim("small").await;
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 2);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_request_that_is_deleted_half_way_is_taken_back_and_made_anew() {
+async fn a_pool_request_deleted_half_way_is_cleaned_up_and_created_again() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &ONE).await;
@@ -336,20 +336,20 @@ async fn a_request_that_is_deleted_half_way_is_taken_back_and_made_anew() {
     let id = uid(&first);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     ring.pod_of(&job).await;
-    // Its storage is made, and its volume is not.
+    // Its storage is made, and its PersistentVolume is not.
     image.stored.insert(id.clone());
     image.over.insert(job.uid().unwrap());
     let requests = ring.api::<PersistentVolumeClaim>(OWN);
     requests.delete(&first.name_any(), &DeleteParams::default()).await.unwrap();
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
-    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "its process is over");
+    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "its process has ended");
     image.run(&ring, &delete).await;
     let ready = image.filled(&ring, 1).await;
     assert!(!ready.contains(&names::pv_name(&id)));
     assert_eq!(image.asked_for(&id), [Operation::Delete]);
-    image.is_counted(&ring).await;
+    image.matches_volumes(&ring).await;
 
-    // Deleted when the volume is there, it leaves that to the pool.
+    // When it is deleted after its volume exists, the volume stays in the pool.
     ring.claim("a", "c").await;
     ring.bound("a").await;
     let second = until("a request", || async { ring.requests().await.pop().ok_or_else(|| "none".to_owned()) });
@@ -357,45 +357,46 @@ async fn a_request_that_is_deleted_half_way_is_taken_back_and_made_anew() {
     requests.delete(&second.name_any(), &DeleteParams::default()).await.unwrap();
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 2);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_ready_volume_that_an_admin_deletes_goes_with_its_storage_and_is_replaced() {
+async fn a_pooled_volume_that_an_admin_deletes_is_deleted_with_its_storage_and_replaced() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &ONE).await;
     let ready = image.filled(&ring, 1).await;
     let name = ready.first().unwrap();
     ring.volumes().delete(name, &DeleteParams::default()).await.unwrap();
-    let gone = image.until(&ring, "it is gone", async || match ring.volumes().get_opt(name).await.unwrap() {
-        None => Ok(()),
-        Some(volume) => seen((volume.metadata, volume.status)),
-    });
+    let gone =
+        image.until(&ring, "the volume is deleted", async || match ring.volumes().get_opt(name).await.unwrap() {
+            None => Ok(()),
+            Some(volume) => unexpected((volume.metadata, volume.status)),
+        });
     gone.await;
     assert_eq!(image.asked_for(&id_of(name)), [Operation::Provision, Operation::Delete]);
     let other = image.filled(&ring, 1).await;
     assert_ne!(other, ready);
     assert_eq!(image.stored.len(), 1);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_pool_that_kubernetes_refuses_is_told_on_its_config() {
+async fn a_pool_that_kubernetes_refuses_gets_an_event_on_its_config() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "persistentvolumeclaims": "0" } } });
     let quotas = ring.api::<ResourceQuota>(OWN);
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    until("the quota holds", || async {
+    until("the quota is in force", || async {
         let status = quotas.get("none").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if status.used.as_ref().is_some_and(|used| !used.is_empty()) { Ok(()) } else { seen(status) }
+        if status.used.as_ref().is_some_and(|used| !used.is_empty()) { Ok(()) } else { unexpected(status) }
     })
     .await;
     ring.config("c", "c", &ONE).await;
-    let said = ring.event(ADMIN, "c", reason::POOL_FAILED, "exceeded quota").await;
-    assert!(said.contains("the pool of class c (1Gi) cannot be filled"), "{said}");
-    // Claims are served all the same.
+    let message = ring.event(ADMIN, "c", reason::POOL_FAILED, "exceeded quota").await;
+    assert!(message.contains("the pool of class c (1Gi) cannot be filled"), "{message}");
+    // Claims are still served.
     ring.claim("a", "c").await;
     let id = uid(&image.bound(&ring, "a").await);
     assert_eq!(ring.volume_of("a").await.name_any(), names::pv_name(&id));
@@ -403,11 +404,11 @@ async fn a_pool_that_kubernetes_refuses_is_told_on_its_config() {
     quotas.delete("none", &DeleteParams::default()).await.unwrap();
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 2);
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn the_claim_of_a_pod_gets_what_is_ready_on_its_node() {
+async fn the_claim_of_a_pod_gets_the_pooled_volume_on_its_node() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     for node in ["n1", "n2"] {
@@ -428,11 +429,11 @@ async fn the_claim_of_a_pod_gets_what_is_ready_on_its_node() {
     ring.select("here", &home).await;
     assert_eq!(ready, [ring.volume_of("here").await.name_any()].into());
     image.filled(&ring, 1).await;
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]
-async fn a_claim_gets_no_more_of_what_is_ready_than_its_namespace_may_have() {
+async fn a_claim_gets_no_pooled_volume_beyond_the_quota_of_its_namespace() {
     let ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes-per-namespace", "1")]).await;
@@ -442,7 +443,7 @@ async fn a_claim_gets_no_more_of_what_is_ready_than_its_namespace_may_have() {
     let ready = image.filled(&ring, 2).await;
     ring.claim("b", "c").await;
     ring.event(USER, "b", reason::LIMIT_REACHED, "can have 1 volumes of class c").await;
-    // That nobody else could have it is no reason for a claim to name it.
+    // A claim cannot name such a volume either, although no other claim can have it.
     let named = json!({ "spec": { "volumeName": ready.first() } });
     ring.claim_with("named", "c", named).await;
     ring.rests_with(&ready).await;
@@ -451,5 +452,5 @@ async fn a_claim_gets_no_more_of_what_is_ready_than_its_namespace_may_have() {
     image.bound(&ring, "b").await;
     assert!(ready.contains(&ring.volume_of("b").await.name_any()));
     image.filled(&ring, 2).await;
-    image.goes_empty(&ring).await;
+    image.ends_empty(&ring).await;
 }

@@ -20,7 +20,7 @@ use crate::deployed::root;
 use crate::kubelet::list;
 use crate::orchestrator::{ADMIN, OWN, Ring};
 
-/// The program of an image.
+/// Returns the path of an image's program.
 pub fn program(name: &str) -> PathBuf {
     let built = root().join("target/x86_64-unknown-linux-gnu/release");
     let program = std::env::var("FLEX_PROGRAMS").map_or(built, PathBuf::from).join(name);
@@ -28,7 +28,7 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Runs an image's program for each Job, with the environment of its pod, and says how it ended.
+/// Runs an image's program for each Job, with the environment of its pod, and reports how it ended.
 pub struct Kubelet {
     task: JoinHandle<()>,
     begun: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Drop for Kubelet {
 }
 
 impl Kubelet {
-    /// For all Jobs of a control plane, until it is dropped.
+    /// Serves all Jobs of a control plane, until it is dropped.
     pub fn start(ring: &Ring, name: &str) -> Self {
         let program = program(name);
         let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
@@ -66,13 +66,12 @@ impl Kubelet {
         Self { task, begun }
     }
 
-    /// So many runs have begun.
+    /// Returns how many runs have begun.
     pub fn runs(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
     }
 }
 
-/// Runs the program for a Job.
 pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job) {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let namespace = job.namespace().unwrap();
@@ -81,10 +80,10 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
     command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", texts.path());
     command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for variable in container.env.iter().flatten() {
-        // The kubelet makes one dollar sign of two.
+        // The kubelet turns two dollar signs into one.
         command.envs(variable.value.as_ref().map(|value| (&variable.name, value.replace("$$", "$"))));
     }
-    // Of the files only this one is needed.
+    // The image needs only this file.
     let template = &job.spec.as_ref().unwrap().template;
     let list = template.spec.as_ref().and_then(|spec| list(spec, template.metadata.as_ref()?)).map(|list| {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -103,7 +102,7 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
     let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
-    // The Job's pod may come later than the Job, or be gone with it.
+    // The Job's pod may be created after the Job, or be deleted with it.
     for _ in 0..100 {
         if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
             let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;

@@ -1,4 +1,4 @@
-//! The third ring with several nodes, of which all but one are full: the tests check where pods and volumes are placed.
+//! The third ring with several nodes, of which all but one are full. The tests check where pods and volumes are placed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +15,9 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::deployed::{HOSTPATH, IMAGE, NODES as ALONE, clean, directory, keep, log_of, root, users};
+use crate::deployed::{HOSTPATH, IMAGE, NODES as ALONE, clean, directory, log_of, make_directory, root, users};
 use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 const CLASS: &str = "rooms";
 const NODES: usize = 4;
@@ -25,11 +25,11 @@ const PODS: usize = 20;
 /// Keeps the pods of other tests off nodes that run nothing.
 const TAINT: &str = "flex-test/rooms";
 
-/// Nodes without a kubelet: the scheduler takes them for the emptiest of all, and their disks are full.
+/// Nodes without a kubelet. The scheduler takes them for the emptiest nodes, and their disks are full.
 struct FullNodes {
     client: Client,
     names: Vec<String>,
-    /// How often an attempt was made there, by claim.
+    /// The number of attempts there, by claim.
     tries: Arc<Mutex<BTreeMap<String, usize>>>,
     work: JoinHandle<()>,
 }
@@ -40,7 +40,7 @@ impl FullNodes {
         let nodes: Api<Node> = Api::all(client.clone());
         let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
         for name in &names {
-            // Left from a test that was broken off.
+            // Left by a test that was stopped half-way.
             let _ = nodes.delete(name, &DeleteParams::default()).await;
             let _ = leases.delete(name, &DeleteParams::default()).await;
             let room = json!({ "cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi" });
@@ -71,7 +71,7 @@ impl FullNodes {
     }
 }
 
-/// Runs what is sent to these nodes, whose disks have no room.
+/// Runs the pods of these nodes, whose disks have no space.
 async fn kubelets(client: Client, names: Vec<String>, tries: Arc<Mutex<BTreeMap<String, usize>>>) {
     let pods: Api<Pod> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
@@ -121,12 +121,12 @@ async fn run(client: &Client, pod: &Pod, tries: &Mutex<BTreeMap<String, usize>>)
     let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
 }
 
-/// The class `hostpath` under another name, in another directory, that runs on these nodes, too.
+/// Creates a copy of the class `hostpath` with another directory, which also runs on these nodes.
 async fn class(ring: &Ring) {
     let map = fs::read_to_string(root().join("configmaps/hostpath.yaml")).unwrap();
     let map = map.split("\n---").next().unwrap().replace(HOSTPATH, &directory(CLASS));
     let map: ConfigMap = serde_saphyr::from_str(&map).unwrap();
-    keep(&directory(CLASS));
+    make_directory(&directory(CLASS));
     let mut data: Vec<(&str, &str)> =
         map.data.as_ref().unwrap().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     data.extend([("placement", "selected-node"), ("tolerations", "[{key: flex-test/rooms, operator: Exists}]")]);
@@ -155,16 +155,16 @@ async fn pod(ring: &Ring, name: &str) {
 }
 
 #[tokio::test]
-async fn pods_go_to_the_one_node_that_has_room() {
+async fn pods_are_placed_on_the_one_node_with_capacity() {
     let _more_nodes = ALONE.lock().await;
     let ring = users("rooms").await;
     let full = FullNodes::join(&ring.client, NODES).await;
     class(&ring).await;
-    let told = ring.api::<CSIStorageCapacity>(OWN);
-    until("the room of all nodes is known", || async {
-        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+    let capacities = ring.api::<CSIStorageCapacity>(OWN);
+    until("the capacity of all nodes is published", || async {
+        let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let known: Vec<_> = all.iter().filter(|one| one.storage_class_name == CLASS).map(|one| &one.capacity).collect();
-        if known.len() > NODES { Ok(()) } else { seen(known) }
+        if known.len() > NODES { Ok(()) } else { unexpected(known) }
     })
     .await;
 
@@ -179,7 +179,7 @@ async fn pods_go_to_the_one_node_that_has_room() {
         let claim = ring.get_claim(name).await;
         assert_eq!(phase(&claim), "Bound");
         let wrong = full.tries.lock().unwrap().get(&uid(&claim)).copied().unwrap_or_default();
-        assert!(wrong <= 1, "{name} was tried {wrong} times where there is no room");
+        assert!(wrong <= 1, "{name} was tried {wrong} times on nodes without capacity");
         attempts.push(annotation(&claim, names::ATTEMPT).unwrap());
     }
     let wrong: usize = full.tries.lock().unwrap().values().sum();
@@ -193,11 +193,11 @@ async fn pods_go_to_the_one_node_that_has_room() {
     full.leave().await;
     Api::<StorageClass>::all(ring.client.clone()).delete(CLASS, &DeleteParams::default()).await.unwrap();
     ring.api::<ConfigMap>(OWN).delete(CLASS, &DeleteParams::default()).await.unwrap();
-    until("nothing is told of a class that is gone", || async {
-        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+    until("no capacity of the deleted class is published", || async {
+        let all = capacities.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let leftovers: Vec<_> =
             all.iter().filter(|one| one.storage_class_name == CLASS).map(ResourceExt::name_any).collect();
-        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
 }

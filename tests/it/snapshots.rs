@@ -13,7 +13,7 @@ use self::ring::*;
 use crate::kubelet::{nfs_volume, request};
 use crate::nodes::{local_volume, pinned_to};
 use crate::orchestrator::{ADMIN, Ring, WHILE, annotation, uid};
-use crate::wait::{seen, stays};
+use crate::wait::{stays, unexpected};
 
 #[tokio::test]
 async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
@@ -30,18 +30,21 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.claim("source", "c").await;
     ring.provision("source").await;
     let source = uid(&ring.get_claim("source").await);
-    // Without a restart.
+    // The orchestrator notices the new kinds without a restart.
     ring.serve_snapshots().await;
     let id = ring.snapshot("monday", "source").await;
     let job = ring.job(ADMIN, "snapshot", &id, 1).await;
     let asked = request(&job);
-    let told = asked.snapshot.expect("it is told which snapshot");
-    assert_eq!((told.id.as_str(), told.of.as_str(), told.size_bytes), (id.as_str(), source.as_str(), Some(1 << 30)));
-    assert_eq!((told.namespace.as_str(), told.name.as_str()), ("team", "monday"));
+    let snapshot_request = asked.snapshot.expect("the request names the snapshot");
+    assert_eq!(
+        (snapshot_request.id.as_str(), snapshot_request.of.as_str(), snapshot_request.size_bytes),
+        (id.as_str(), source.as_str(), Some(1 << 30))
+    );
+    assert_eq!((snapshot_request.namespace.as_str(), snapshot_request.name.as_str()), ("team", "monday"));
     assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (source.as_str(), names::pv_name(&source)));
     assert_eq!(asked.volume_source, format!(r#"{{"nfs":{{"path":"/{source}","server":"10.0.0.1"}}}}"#));
-    // Deleted while it is read: it stays, and says for what.
-    ring.source_kept_for("source", &[&id]).await;
+    // The source is deleted while it is read: it stays, and an event says for which snapshot.
+    ring.source_protected_for("source", &[&id]).await;
     ring.delete_claim("source").await;
     ring.event(&ring.user, "source", reason::BEING_CLONED, "snapshots are made: team/monday").await;
     ring.pod_ends(&job, exit::TEMPFAIL, "the array is busy").await;
@@ -54,7 +57,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     assert_eq!(ready.bound_volume_snapshot_content_name, Some(names::content_name(&id)));
     assert!(ready.creation_time.is_some());
     assert_eq!(ring.content(&id).await.status.unwrap().snapshot_handle.as_deref(), Some(id.as_str()));
-    // The source goes, the snapshot stays.
+    // The source is deleted, the snapshot stays.
     ring.claim_gone("source").await;
     let delete = ring.job(ADMIN, "delete", &source, 1).await;
     ring.pod_ends(&delete, 0, "").await;
@@ -64,10 +67,13 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     let restored = uid(&ring.stamped("restored").await);
     let job = ring.job(ADMIN, "provision", &restored, 1).await;
     let asked = request(&job);
-    let told = asked.snapshot.expect("it is told what to restore");
-    assert_eq!((told.id.as_str(), told.of.as_str(), told.size_bytes), (id.as_str(), source.as_str(), Some(1 << 30)));
+    let snapshot_request = asked.snapshot.expect("the request names the snapshot");
+    assert_eq!(
+        (snapshot_request.id.as_str(), snapshot_request.of.as_str(), snapshot_request.size_bytes),
+        (id.as_str(), source.as_str(), Some(1 << 30))
+    );
     assert_eq!((asked.size_bytes, asked.clone_of), (2 << 30, None));
-    // Deleted while it is read.
+    // The snapshot is deleted while it is read.
     ring.delete_snapshot("monday").await;
     ring.event(&ring.user, "monday", reason::SNAPSHOT_IN_USE, "filled from it: team/restored").await;
     assert!(ring.jobs(ADMIN, "delete-snapshot", &id).await.is_empty());
@@ -83,7 +89,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
+async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     let ring = Ring::with_snapshots().await;
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
@@ -100,7 +106,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     .await;
     ring.snapshot_from("nameless", Value::Null, json!({ "persistentVolumeClaimName": "plain" })).await;
     ring.snapshot_says("nameless", "names no VolumeSnapshotClass, and none of driver").await;
-    // The claim comes.
+    // The claim is created.
     ring.claim("later", "c").await;
     ring.provision("later").await;
     let job = ring.job(ADMIN, "snapshot", &id, 1).await;
@@ -115,7 +121,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("early").await;
     ring.made("waits").await;
-    // The config learns it; a default class comes.
+    // The config learns to snapshot; a default class is created.
     ring.config("cannot", "cannot", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
     ring.snapshot_class("default", "Retain", annotations).await;
@@ -127,7 +133,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     }
     let class = ring.snapshots().get("nameless").await.unwrap().spec.volume_snapshot_class_name;
     assert_eq!(class.as_deref(), Some("default"));
-    // What a claim may be made from.
+    // Claims that cannot be made from the snapshot.
     let mut block = from("early", "1Gi");
     block["spec"]["volumeMode"] = json!("Block");
     let cases = [
@@ -139,13 +145,13 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     for (name, class, more, says) in cases {
         ring.claim_with(name, class, more).await;
         ring.event(&ring.user, name, reason::WAITING, says).await;
-        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} is not begun");
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
     ring.config("unable", "unable", &[("placement", "any")]).await;
     ring.claim_with("unable", "unable", from("early", "1Gi")).await;
     ring.event(&ring.user, "unable", reason::PROVISIONING_FAILED, "admin/unable of class unable does not declare")
         .await;
-    // What was retained stays when its VolumeSnapshot goes.
+    // A retained content stays when its VolumeSnapshot is deleted.
     let kept = ring.snapshots().get("nameless").await.unwrap().metadata.uid.unwrap();
     ring.delete_snapshot("nameless").await;
     ring.snapshot_gone("nameless").await;
@@ -156,7 +162,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
 }
 
 #[tokio::test]
-async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
+async fn a_snapshot_deleted_half_way_leaves_nothing_also_after_a_crash() {
     let mut ring = Ring::with_snapshots().await;
     ring.config(
         "c",
@@ -173,10 +179,10 @@ async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
     ring.delete_snapshot("monday").await;
     ring.delete_claim("source").await;
     ring.run().await;
-    // Its pod ends before anything is deleted; the source waits for that.
+    // The pod ends before anything is deleted; the source waits for that.
     let delete = ring.job(ADMIN, "delete-snapshot", &id, 1).await;
     assert!(ring.jobs(ADMIN, "snapshot", &id).await.is_empty());
-    ring.source_kept_for("source", &[&id]).await;
+    ring.source_protected_for("source", &[&id]).await;
     ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
     ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETE_FAILED, "delete-snapshot run 1 failed").await;
     let delete = ring.job(ADMIN, "delete-snapshot", &id, 2).await;
@@ -189,7 +195,7 @@ async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
+async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
     let ring = Ring::with_snapshots().await;
     ring.snapshot_class("known", "Delete", json!({ "parameters": { "storage-class": "c" } })).await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any"), ("zone", "west")]).await;
@@ -216,7 +222,7 @@ async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
     assert_eq!((asked.snapshot.unwrap().id.as_str(), asked.storage_class.as_str()), ("by-hand/known", "c"));
     ring.pod_ends(&delete, 0, "").await;
     ring.snapshot_gone("known").await;
-    // Nobody knows how to delete the other, until an admin lets go of it.
+    // The orchestrator does not know how to delete the other one, until an admin abandons it.
     ring.delete_snapshot("unknown").await;
     ring.event(&ring.user, "unknown", reason::SNAPSHOT_DELETE_FAILED, "does not name a StorageClass of this driver")
         .await;
@@ -226,7 +232,7 @@ async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
 }
 
 #[tokio::test]
-async fn snapshots_of_what_a_node_has_are_made_restored_and_deleted_there() {
+async fn snapshots_of_a_volume_on_a_node_are_made_restored_and_deleted_there() {
     let ring = Ring::with_snapshots().await;
     for node in ["n1", "n2"] {
         ring.node(node).await;
@@ -261,7 +267,7 @@ async fn snapshots_of_what_a_node_has_are_made_restored_and_deleted_there() {
 }
 
 #[tokio::test]
-async fn with_the_snapshot_controller_beside_both_come_to_rest() {
+async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     let mut ring = Ring::with_snapshots_alone().await;
     let _controller = ring.snapshot_controller();
     ring.config(
@@ -273,7 +279,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.run().await;
     ring.claim("source", "c").await;
     ring.provision("source").await;
-    // It is first, refuses what is no CSI volume, and says so in the status.
+    // The snapshot-controller is first, refuses a volume that is not CSI, and says so in the status.
     ring.stop().await;
     let id = ring.snapshot("monday", "source").await;
     ring.snapshot_says("monday", "cannot find CSI PersistentVolumeSource").await;
@@ -294,7 +300,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("tuesday").await;
     at_rest(&ring, "tuesday").await;
-    // What cannot be made: the two do not write over each other for ever.
+    // For an impossible snapshot the two do not overwrite each other for ever.
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
@@ -304,7 +310,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.snapshot("early", "nothing").await;
     ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "does not exist; the provisioner waits for it").await;
     at_rest(&ring, "early").await;
-    // Restored while it is deleted, which both keep from going.
+    // The snapshot is restored while it is deleted; both controllers keep it until then.
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
     let restored = uid(&ring.stamped("restored").await);
     let job = ring.job(ADMIN, "provision", &restored, 1).await;
@@ -327,7 +333,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
 }
 
 #[tokio::test]
-async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
+async fn for_csi_volumes_the_snapshot_controller_does_all_but_the_runs() {
     let ring = Ring::with_snapshots().await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any"), ("volume-sources", "nfs, csi")]).await;
     ring.claim("source", "c").await;
@@ -337,10 +343,10 @@ async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
     ring.bound("source").await;
     ring.pod_ends(&job, 0, "").await;
     let id = ring.snapshot("monday", "source").await;
-    stays("nothing is done before the controller made the content", WHILE, || async {
+    stays("nothing happens before the controller made the content", WHILE, || async {
         let snapshot = ring.snapshots().get("monday").await.unwrap();
         let content = ring.contents().get_opt(&names::content_name(&id)).await.unwrap();
-        if snapshot.metadata.finalizers.is_none() && content.is_none() { Ok(()) } else { seen(snapshot) }
+        if snapshot.metadata.finalizers.is_none() && content.is_none() { Ok(()) } else { unexpected(snapshot) }
     })
     .await;
     let _controller = ring.snapshot_controller();
@@ -351,7 +357,7 @@ async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
     at_rest(&ring, "monday").await;
-    ring.source_kept_for("source", &[]).await;
+    ring.source_protected_for("source", &[]).await;
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
     ring.made("restored").await;
     ring.delete_snapshot("monday").await;

@@ -1,4 +1,4 @@
-//! Tests of the stamp: it is on the claim before anything else is created, and only the orchestrator's counts.
+//! Tests of the stamp: the claim has it before anything else is created, and only the orchestrator's counts.
 
 use flex_contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::orchestrator::{ADMIN, Ring, USER, annotation, uid};
 
 #[tokio::test]
-async fn the_stamp_comes_first_and_changes_with_each_attempt() {
+async fn the_stamp_is_written_first_and_changes_with_each_attempt() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
     ring.claim("a", "c").await;
@@ -59,13 +59,13 @@ async fn a_lost_stamp_does_not_make_a_second_volume() {
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    // A user takes our annotations off.
+    // A user removes this project's annotations.
     let off = json!({ "metadata": { "annotations": { names::CLAIM_UUID: null, names::ATTEMPT: null, names::PROVISION_TS: null, names::CONFIG: null } } });
     ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
     ring.stamped("a").await;
     ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
     ring.bound("a").await;
     let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap();
-    assert!(jobs.items.len() <= 1, "the same attempt, the same Job");
+    assert!(jobs.items.len() <= 1, "the same attempt has the same Job");
     assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 1);
 }

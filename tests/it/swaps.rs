@@ -12,23 +12,23 @@ use serde_json::json;
 
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, Ring, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
-/// What happens to the config of a class that is named after the change.
+/// A change to the config of a class that has the change's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Edited,
     Corrupted,
     Deleted,
-    /// Its label names another class now.
+    /// The config's label names another class now.
     Relabelled,
-    /// Another config takes over the class, and this one takes over that of the other.
+    /// Another config takes over the class, and this config takes over the class of the other.
     Exchanged,
     /// The StorageClass is replaced by one with other parameters.
     ClassReplaced,
 }
 
-/// What the image of an attempt gets.
+/// The image and parameters of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 struct Version {
     image: String,
@@ -55,7 +55,7 @@ impl Change {
         Change::ClassReplaced,
     ];
 
-    /// The class, and the config that serves it.
+    /// Returns the class, and the name of the config that serves it.
     fn class(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -116,7 +116,7 @@ impl Change {
         }
     }
 
-    /// What an attempt gets that begins after it; nothing where none can begin.
+    /// Returns the version of an attempt that begins after the change, or nothing if no attempt can begin.
     fn next(self) -> Option<Version> {
         match self {
             Change::Edited => Some(version("new/image", "east")),
@@ -128,35 +128,36 @@ impl Change {
     }
 }
 
-/// Nobody waits long for the next attempt.
+/// A short pause until the next attempt.
 const SHORT_BACKOFF: (&str, &str) = ("backoff", "1s");
 
 impl Ring {
-    /// The orchestrator has seen a change: a claim that is born after it is served by the new version, or waits.
-    async fn noticed(&self, change: Change) {
+    /// Waits until the orchestrator has observed a change: a claim that is created after it gets the new version, or
+    /// waits.
+    async fn has_observed(&self, change: Change) {
         let (claim, class) = (change.claim("later"), change.class());
         self.claim(&claim, &class).await;
         let Some(next) = change.next() else {
             let at_once = || async {
                 let events = self.messages(&claim).await;
-                if events.is_empty() { seen(events) } else { Ok(()) }
+                if events.is_empty() { unexpected(events) } else { Ok(()) }
             };
-            return until(format!("{claim} is told what it waits for"), at_once).await;
+            return until(format!("{claim} has an event that says what it waits for"), at_once).await;
         };
         let id = uid(&self.get_claim(&claim).await);
         let job = self.job(ADMIN, "provision", &id, 1).await;
-        assert_eq!(version_of(&job), next, "{change:?}: a claim that is born later");
+        assert_eq!(version_of(&job), next, "{change:?}: a claim that is created later");
     }
 
-    /// What a claim was told by us.
+    /// Returns the messages of the orchestrator's events on a claim.
     async fn messages(&self, claim: &str) -> Vec<String> {
         let list = kube::api::ListParams::default().fields(&format!("involvedObject.name={claim}"));
         let events = self.api::<k8s_openapi::api::core::v1::Event>(&self.user).list(&list).await.unwrap();
-        let ours = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING.name));
-        ours.filter_map(|event| event.message).collect()
+        let waiting = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING.name));
+        waiting.filter_map(|event| event.message).collect()
     }
 
-    /// The image of a running attempt makes its volume; the claim is Bound and is deleted as it was made.
+    /// The image of a running attempt makes its volume; the claim is bound, and deleted as it was made.
     async fn made_after(&self, change: Change, job: &Job) {
         let claim = change.claim("made");
         let volume = nfs_volume(job);
@@ -165,7 +166,7 @@ impl Ring {
         self.pod_ends(job, 0, "").await;
         let id = uid(&self.get_claim(&claim).await);
         self.delete_claim(&claim).await;
-        self.deleted_with_old(change, &id).await;
+        self.deleted_with_old_parameters(change, &id).await;
         self.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
         self.claim_gone(&claim).await;
     }
@@ -175,21 +176,21 @@ impl Ring {
         let claim = change.claim("half-way");
         let id = uid(&self.get_claim(&claim).await);
         self.delete_claim(&claim).await;
-        self.pod_ends_or_goes(job, 1, "killed amid it").await;
-        self.deleted_with_old(change, &id).await;
+        self.pod_ends_or_is_deleted(job, 1, "killed during the run").await;
+        self.deleted_with_old_parameters(change, &id).await;
         self.claim_gone(&claim).await;
     }
 
-    /// A delete run gets the parameters that the storage was made with, and succeeds. Its program is the one of today where
-    /// the same config still serves the class.
-    async fn deleted_with_old(&self, change: Change, id: &str) {
+    /// Checks that a delete run gets the parameters with which the storage was made, and ends it well. Its image is the
+    /// present one if the same config still serves the class.
+    async fn deleted_with_old_parameters(&self, change: Change, id: &str) {
         let job = self.job(ADMIN, "delete", id, 1).await;
         let image = if matches!(change, Change::Edited) { "new/image" } else { "old/image" };
         assert_eq!(version_of(&job), version(image, "west"), "{change:?}: the delete run of {id}");
         self.pod_ends(&job, 0, "").await;
     }
 
-    /// A running attempt fails: what comes next is of the version that is good by then.
+    /// A running attempt fails: the next attempt has the version that is valid by then.
     async fn failed_after(&self, change: Change, job: &Job) {
         let claim = change.claim("failed");
         let id = uid(&self.get_claim(&claim).await);
@@ -205,18 +206,22 @@ impl Ring {
             None => {
                 let waits = || async {
                     let messages = self.messages(&claim).await;
-                    if messages.is_empty() { seen(messages) } else { Ok(()) }
+                    if messages.is_empty() { unexpected(messages) } else { Ok(()) }
                 };
-                until(format!("{claim} is told what it waits for"), waits).await;
-                assert_eq!(self.jobs(ADMIN, "provision", &id).await.len(), 1, "{change:?}: nobody may make a second");
+                until(format!("{claim} has an event that says what it waits for"), waits).await;
+                assert_eq!(
+                    self.jobs(ADMIN, "provision", &id).await.len(),
+                    1,
+                    "{change:?}: no second attempt may begin"
+                );
                 self.delete_claim(&claim).await;
-                self.deleted_with_old(change, &id).await;
+                self.deleted_with_old_parameters(change, &id).await;
                 self.claim_gone(&claim).await;
             }
         }
     }
 
-    /// One change, with claims in all states in flight.
+    /// Makes one change, with claims in all states of an attempt.
     async fn undergoes(&self, change: Change) {
         change.prepare(self).await;
         let mut jobs = Vec::new();
@@ -228,7 +233,7 @@ impl Ring {
             jobs.push(job);
         }
         change.happen(self).await;
-        self.noticed(change).await;
+        self.has_observed(change).await;
         let [made, half_way, failed] = jobs.try_into().unwrap();
         tokio::join!(
             self.made_after(change, &made).boxed(),
@@ -245,7 +250,7 @@ async fn each_attempt_ends_with_the_version_that_it_began_with() {
 }
 
 #[tokio::test]
-async fn also_when_the_orchestrator_dies_amid_the_change() {
+async fn each_attempt_ends_with_its_version_when_the_orchestrator_dies_during_the_change() {
     let mut ring = Ring::start().await;
     let changes = [Change::Edited, Change::Deleted, Change::Exchanged];
     let mut jobs = Vec::new();
@@ -257,7 +262,7 @@ async fn also_when_the_orchestrator_dies_amid_the_change() {
             jobs.push(ring.job(ADMIN, "provision", &id, 1).await);
         }
     }
-    // It sees nothing of the change as such.
+    // The orchestrator misses the change itself.
     ring.kill().await;
     for change in changes {
         change.happen(&ring).await;
@@ -265,7 +270,7 @@ async fn also_when_the_orchestrator_dies_amid_the_change() {
     ring.run().await;
     let mut jobs = jobs.iter();
     for change in changes {
-        ring.noticed(change).await;
+        ring.has_observed(change).await;
         ring.made_after(change, jobs.next().unwrap()).await;
         ring.deleted_half_way(change, jobs.next().unwrap()).await;
     }

@@ -11,13 +11,13 @@ use crate::orchestrator::{ADMIN, Ring, WHILE, annotation, uid};
 use crate::wait::stays;
 
 #[tokio::test]
-async fn a_claim_whose_volume_was_taken_gets_another() {
+async fn a_claim_whose_volume_was_stolen_gets_another() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
     let (robbed, thief) = (ring.claim("robbed", "c").await, ring.claim("thief", "c").await);
     let job = ring.job(ADMIN, "provision", &uid(&robbed), 1).await;
     let own = ring.job(ADMIN, "provision", &uid(&thief), 1).await;
-    // The PV controller gives a volume without claimRef to whichever claim it meets first.
+    // The PV controller gives a volume without claimRef to whichever claim it reconciles first.
     let mut volume = nfs_volume(&job);
     volume.spec.as_mut().unwrap().claim_ref = Some(ObjectReference {
         namespace: Some(ring.user.clone()),
@@ -32,9 +32,9 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
     assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(taken.as_str()));
     ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
 
-    // The robbed claim gets one of its own, under a fresh id.
+    // The robbed claim gets a volume of its own, under a fresh id.
     let again =
-        ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
+        ring.claim_when("robbed", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
     let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);
@@ -46,7 +46,7 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
     assert_eq!(bound.spec.unwrap().volume_name, fresh.metadata.name);
     ring.pod_ends(&job, 0, "").await;
 
-    // What was begun for the thief is taken back, and each volume goes with the claim that has it.
+    // The attempt of the thief is cancelled, and each volume is deleted with the claim that has it.
     let back = ring.job(ADMIN, "delete", &uid(&thief), 1).await;
     assert!(own.metadata.name.is_some());
     ring.pod_ends(&back, 0, "").await;
@@ -61,7 +61,7 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
     ring.nothing_left().await;
 }
 
-/// A claim that was deleted half-way, and of which nothing is left: its id, and the Job that it had.
+/// Deletes a claim half-way until nothing of it is left, and returns its id and its former Job.
 async fn all_gone(ring: &Ring) -> (String, Job) {
     let id = uid(&ring.claim("a", "c").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
@@ -75,11 +75,11 @@ async fn all_gone(ring: &Ring) -> (String, Job) {
 }
 
 #[tokio::test]
-async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
+async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     let (id, job) = all_gone(&ring).await;
-    // A process that everybody took for dead makes the volume after all.
+    // A process that counted as dead makes the volume after all.
     let late = nfs_volume(&job);
     ring.create_volume(&late).await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
@@ -87,7 +87,7 @@ async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(late.metadata.name.as_deref().unwrap()).await;
     ring.nothing_left().await;
-    // One that its class could not have made is not touched.
+    // A volume that its class could not have made is not touched.
     let mut foreign = nfs_volume(&job);
     let spec = foreign.spec.as_mut().unwrap();
     spec.nfs = None;
@@ -99,12 +99,12 @@ async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_run_that_comes_when_its_claim_is_gone_leaves_nothing() {
+async fn a_late_run_leaves_nothing() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s..2s")]).await;
     let (id, job) = all_gone(&ring).await;
 
-    // A request of a process that was killed reaches the API server after all.
+    // The request of a killed process reaches the API server late.
     let mut late = job.clone();
     late.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         name: job.metadata.name.clone(),
@@ -121,7 +121,7 @@ async fn a_run_that_comes_when_its_claim_is_gone_leaves_nothing() {
     let jobs = ring.api::<Job>(ADMIN);
     let late = jobs.create(&PostParams::default(), &late).await.unwrap();
     ring.pod_of(&late).await;
-    stays("the run is let end, and nothing is deleted beside it", WHILE, || async {
+    stays("the run may end, and no delete run begins meanwhile", WHILE, || async {
         let there = jobs.get_opt(late.metadata.name.as_deref().unwrap()).await.unwrap();
         let deletes = ring.jobs(ADMIN, "delete", &id).await;
         match there.is_some_and(|job| job.metadata.deletion_timestamp.is_none()) && deletes.is_empty() {
@@ -130,13 +130,13 @@ async fn a_run_that_comes_when_its_claim_is_gone_leaves_nothing() {
         }
     })
     .await;
-    // It has made the storage, and dies before it says so.
+    // It has made the storage, and dies before it reports that.
     ring.pod_ends(&late, 75, "the array is busy").await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     assert_eq!((request(&delete).claim_uuid, request(&delete).claim), (id.clone(), request(&job).claim));
     ring.pod_ends(&delete, 75, "the array is busy").await;
     let again = ring.job(ADMIN, "delete", &id, 2).await;
-    assert!(!ring.jobs(ADMIN, "provision", &id).await.is_empty(), "it tells what is to be deleted");
+    assert!(!ring.jobs(ADMIN, "provision", &id).await.is_empty(), "the Job records what is to be deleted");
     ring.pod_ends(&again, 0, "").await;
     ring.nothing_left().await;
 }

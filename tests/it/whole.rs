@@ -18,17 +18,17 @@ use crate::deployed::{
     root, script_class, users, volumes_in,
 };
 use crate::orchestrator::{OWN, Ring, annotation, phase, program, uid};
-use crate::wait::{GUARD, seen, until};
+use crate::wait::{GUARD, unexpected, until};
 
 #[tokio::test]
-async fn hostpath_and_its_examples_write_read_and_go() {
+async fn pods_write_and_read_volumes_of_hostpath_and_its_examples() {
     let ring = users("examples-hostpath").await;
     let apply = |file: &str| kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", file]);
     apply("examples/hostpath/claim.yaml");
     apply("examples/hostpath/writer.yaml");
     apply("examples/hostpath/pure.yaml");
     log_of(&ring, "hostpath-writer").await;
-    // Another pod, later: the data is still there.
+    // Another pod reads the data later.
     apply("examples/hostpath/reader.yaml");
     assert_eq!(log_of(&ring, "hostpath-reader").await.trim(), "hello from the writer");
     assert_eq!(log_of(&ring, "scratch-example").await.trim(), "hello from scratch");
@@ -37,7 +37,7 @@ async fn hostpath_and_its_examples_write_read_and_go() {
     let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
     let spec = volume.spec.unwrap();
     assert_eq!(spec.local.unwrap().path, format!("{HOSTPATH}/{}", uid(&claim)));
-    assert!(spec.node_affinity.is_some(), "only its node has it");
+    assert!(spec.node_affinity.is_some(), "only its node has the volume");
     assert_eq!(
         fs::read_to_string(format!("{HOSTPATH}/{}/greeting", uid(&claim))).unwrap().trim(),
         "hello from the writer"
@@ -47,38 +47,38 @@ async fn hostpath_and_its_examples_write_read_and_go() {
     let scratch = uid(&ring.get_claim("scratch-example").await);
     assert!(volumes_in(SCRATCH).contains(&scratch));
     clean(&ring).await;
-    // Other clusters on this machine may use the same directories, so only what is ours is looked for.
+    // Other clusters on this machine may use the same directories, so the test looks only for its own.
     let leftovers = |directory: &str, id: &str| volumes_in(directory).iter().any(|name| name.contains(id));
-    assert!(!leftovers(HOSTPATH, &uid(&claim)) && !leftovers(SCRATCH, &scratch), "the directories are really gone");
+    assert!(!leftovers(HOSTPATH, &uid(&claim)) && !leftovers(SCRATCH, &scratch), "the directories are deleted");
 }
 
 #[tokio::test]
-async fn a_copy_has_what_its_original_has() {
+async fn a_clone_has_the_data_of_its_source() {
     let ring = users("clone").await;
-    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "original" } });
-    // With a StorageClass that waits for a pod, and in the pure form.
+    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } });
+    // With a StorageClass that waits for a pod, and without a StorageClass object.
     for class in ["hostpath", "scratch"] {
-        ring.claim("original", class).await;
+        ring.claim("source", class).await;
         pod(
             &ring,
             "writer",
-            "original",
-            "mkdir /data/deep; echo from the original > /data/deep/text; ln -s deep /data/link",
+            "source",
+            "mkdir /data/deep; echo from the source > /data/deep/text; ln -s deep /data/link",
         )
         .await;
         log_of(&ring, "writer").await;
         ring.claim_with("copy", class, json!({ "spec": source })).await;
         let script = "cat /data/link/text; echo mine > /data/deep/text";
         pod(&ring, "reader", "copy", script).await;
-        assert_eq!(log_of(&ring, "reader").await.trim(), "from the original", "{class}");
-        pod(&ring, "again", "original", "cat /data/deep/text").await;
-        assert_eq!(log_of(&ring, "again").await.trim(), "from the original", "{class}: each is its own");
+        assert_eq!(log_of(&ring, "reader").await.trim(), "from the source", "{class}");
+        pod(&ring, "again", "source", "cat /data/deep/text").await;
+        assert_eq!(log_of(&ring, "again").await.trim(), "from the source", "{class}: each volume has its own data");
         clean(&ring).await;
     }
 }
 
 #[tokio::test]
-async fn nfs_directories_come_and_go_on_a_real_server() {
+async fn nfs_directories_are_made_and_deleted_on_a_real_server() {
     let ring = users("examples-nfs").await;
     let server = tokio::task::spawn_blocking(|| ganesha::Ganesha::start(ganesha::Options::default())).await.unwrap();
     let before = server.list("/");
@@ -105,7 +105,7 @@ async fn nfs_directories_come_and_go_on_a_real_server() {
     clean(&ring).await;
     let leftovers: Vec<_> =
         server.list("/").into_iter().filter(|name| !before.contains(name) && name != ".flex-provisioner").collect();
-    assert_eq!(leftovers, Vec::<String>::new(), "the directory is really gone");
+    assert_eq!(leftovers, Vec::<String>::new(), "the directory is deleted");
     kubectl(ring.cluster(), &["delete", "-f", file.path().to_str().unwrap(), "-f", "examples/nfs/storageclass.yaml"]);
 }
 
@@ -125,9 +125,9 @@ async fn properties_and_secrets_reach_the_image_as_variables_and_files() {
     ];
     script_class(&ring, "properties", script, &more).await;
     ring.claim("c", "properties").await;
-    let said = ring.event(&ring.user, "c", reason::PROVISIONING_FAILED, "env ").await;
+    let message = ring.event(&ring.user, "c", reason::PROVISIONING_FAILED, "env ").await;
     let expected = "env 10.10.2.4 t0ken 1Gi properties/c s3cret s3cret uid 65532 $(id) `id` 'quoted'";
-    assert!(said.contains(expected), "{said}");
+    assert!(message.contains(expected), "{message}");
     // The log of the failed pod stays readable.
     let job = ring.job(OWN, "provision", &uid(&ring.get_claim("c").await), 1).await;
     let failed = ring.pod_of(&job).await;
@@ -149,10 +149,10 @@ async fn properties_and_secrets_reach_the_image_as_variables_and_files() {
 }
 
 #[tokio::test]
-async fn every_kind_of_failure_is_told_within_seconds() {
+async fn every_kind_of_failure_reaches_the_claim_within_seconds() {
     let ring = users("failures").await;
     let image = |image: &'static str| [("image", image), ("image-pull-policy", "IfNotPresent")];
-    /// Class, script, further keys, and what is told.
+    /// Class, script, further keys, and the expected text.
     type Case<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'a str);
     let cases: [Case<'_>; 8] = [
         ("exit-code", "echo the array is on fire; exit 1", vec![], "the array is on fire"),
@@ -170,8 +170,8 @@ async fn every_kind_of_failure_is_told_within_seconds() {
     }
     let began = Instant::now();
     for (class, _, _, says) in &cases {
-        let said = ring.event(&ring.user, class, reason::PROVISIONING_FAILED, says).await;
-        println!("{class}: told by {:?}: {said}", began.elapsed());
+        let message = ring.event(&ring.user, class, reason::PROVISIONING_FAILED, says).await;
+        println!("{class}: event after {:?}: {message}", began.elapsed());
     }
     for (class, ..) in &cases {
         drop_claim(&ring, class).await;
@@ -183,7 +183,7 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing_on_the_node() {
     let ring = users("half-way").await;
     let on_node = directory("half-way");
     let before = volumes_in(&on_node);
-    // Begins in its directory, and never makes its volume.
+    // The script creates its directory, and never its volume.
     let slow = r#"case $OPERATION in provision) echo half >"$BASE_PATH/$CLAIM_UUID/file"; sleep 1000;; *) exec /provision.sh;; esac"#;
     let args = json!(["-c", slow]).to_string();
     local_class(&ring, "half-way", &[("command", "[sh]"), ("args", &args)]).await;
@@ -191,7 +191,7 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing_on_the_node() {
     let id = uid(&ring.stamped("c").await);
     until("the image has begun", || async {
         let there = volumes_in(&on_node);
-        if there.contains(&id) { Ok(()) } else { seen(there) }
+        if there.contains(&id) { Ok(()) } else { unexpected(there) }
     })
     .await;
     let began = Instant::now();
@@ -217,7 +217,7 @@ async fn volumes_outlive_their_config_and_class() {
 }
 
 #[tokio::test]
-async fn a_volume_grows_with_its_data_and_a_wish_too_large_is_taken_back() {
+async fn a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn() {
     let ring = users("grows").await;
     let on_node = directory("grows");
     let before = volumes_in(&on_node);
@@ -247,7 +247,7 @@ async fn a_volume_grows_with_its_data_and_a_wish_too_large_is_taken_back() {
     has("2Gi").await;
     ask("4Ei").await;
     ring.event(&ring.user, "c", reason::RESIZE_FAILED, "bytes free on node").await;
-    // More than the volume has, as Kubernetes wants it.
+    // More than the volume has, as Kubernetes requires.
     ask("3Gi").await;
     has("3Gi").await;
     pod(&ring, "reader", "c", "cat /data/file").await;
@@ -258,7 +258,7 @@ async fn a_volume_grows_with_its_data_and_a_wish_too_large_is_taken_back() {
 }
 
 #[tokio::test]
-async fn killed_amid_a_burst_every_claim_is_bound_once() {
+async fn each_claim_of_a_burst_is_bound_once_though_the_orchestrator_is_killed() {
     let ring = users("burst").await;
     let on_node = directory("burst");
     let before = volumes_in(&on_node);
@@ -296,9 +296,9 @@ async fn killed_amid_a_burst_every_claim_is_bound_once() {
 }
 
 #[tokio::test]
-async fn no_room_on_a_node_is_told_and_the_node_is_cleared() {
+async fn an_attempt_without_space_on_its_node_gets_an_event_and_leaves_nothing_there() {
     let ring = users("no-room").await;
-    // The scheduler does not know how much room there is: else it would not select a node at all.
+    // The capacity is not published: with it the scheduler would not select the node.
     let more = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
     ring.class("no-room", names::DEFAULT_PROVISIONER, more).await;
     local_class(&ring, "no-room", &[("capabilities", "-"), ("reclaim-policy", "-"), ("access-modes", "-")]).await;
@@ -312,18 +312,18 @@ async fn no_room_on_a_node_is_told_and_the_node_is_cleared() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_claim_has_room_nowhere_is_told_by_the_scheduler() {
+async fn the_scheduler_reports_a_pod_whose_claim_fits_on_no_node() {
     let ring = users("nowhere").await;
     ring.claim_with("c", "hostpath", json!({ "spec": { "resources": { "requests": { "storage": "4Ei" } } } })).await;
     pod(&ring, "p", "c", "true").await;
-    // Until the scheduler is told, attempts are made that find no room.
+    // Until the capacity is published, attempts begin that find no space.
     ring.event(&ring.user, "p", "FailedScheduling", "did not have enough free storage").await;
     assert_eq!(annotation(&ring.get_claim("c").await, names::BIND_COMPLETED), None);
     clean(&ring).await;
 }
 
 #[tokio::test]
-async fn the_orchestrator_has_its_pages_and_no_right_to_secrets() {
+async fn the_orchestrator_serves_its_pages_and_has_no_right_to_secrets() {
     let ring = users("pages").await;
     let pods = ring
         .api::<Pod>(OWN)
@@ -363,7 +363,7 @@ async fn the_orchestrator_has_its_pages_and_no_right_to_secrets() {
     let _: Value = serde_json::from_str(&status(&ring)).expect("status -o json is JSON");
 }
 
-/// What `flex-provisioner status` says of the cluster.
+/// Returns the output of `flex-provisioner status` for the cluster.
 fn status(ring: &Ring) -> String {
     let output = std::process::Command::new(program())
         .args(["status", "-o", "json"])
@@ -375,11 +375,11 @@ fn status(ring: &Ring) -> String {
 }
 
 #[tokio::test]
-async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
+async fn the_doctor_lists_the_node_and_finds_unknown_storage() {
     let _its_only_node = NODES.lock().await;
     let ring = users("doctor").await;
     let on_node = directory("doctor");
-    // A test that was broken off leaves its volumes here, and its cluster is gone.
+    // A test that was stopped half-way leaves its volumes here, and its cluster is gone.
     let _ = fs::remove_dir_all(&on_node);
     local_class(&ring, "doctor", &[]).await;
     for claim in ["healthy", "lost"] {
@@ -387,7 +387,7 @@ async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
     }
     ring.bound("healthy").await;
     let (healthy, lost) = (uid(&ring.get_claim("healthy").await), uid(&ring.bound("lost").await));
-    // Somebody's directory, half of a deletion, something else, and a volume whose data is gone.
+    // A directory of someone else, a half-finished deletion, another file, and a volume whose data is lost.
     let unknown = "c0ffee00-0000-4000-8000-00000000d0c7";
     let half = "c0ffee00-0000-4000-8000-00000000d0c8";
     for name in [unknown, &format!(".deleting-{half}"), "lost+found"] {
@@ -396,16 +396,16 @@ async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
     fs::remove_dir(format!("{on_node}/{lost}")).unwrap();
 
     let began = Instant::now();
-    let (code, said) = crate::orphans::doctor(&ring, OWN, &["--backend", "--fix"]);
+    let (code, message) = crate::orphans::doctor(&ring, OWN, &["--backend", "--fix"]);
     println!("the doctor took {:?}", began.elapsed());
-    let found = crate::orphans::found(&said);
+    let found = crate::orphans::found(&message);
     let has = |kind: &str, name: &str| found.contains(&(kind.to_owned(), name.to_owned()));
-    assert!(has("backend-unknown", unknown) && has("backend-rubbish", half), "{said}");
-    assert!(has("backend-missing", &names::pv_name(&lost)), "{said}");
+    assert!(has("backend-unknown", unknown) && has("backend-rubbish", half), "{message}");
+    assert!(has("backend-missing", &names::pv_name(&lost)), "{message}");
     let named = |name: &str| found.iter().any(|(_, found)| found.contains(name));
-    assert!(!named(&healthy) && !named("lost+found"), "{said}");
+    assert!(!named(&healthy) && !named("lost+found"), "{message}");
     assert_eq!(code, 3, "data is lost");
-    let listings = said["listings"].as_array().unwrap();
+    let listings = message["listings"].as_array().unwrap();
     let own = listings.iter().find(|listing| listing["class"] == "doctor").expect("the class was listed");
     assert_eq!(own["entries"].as_array().unwrap().len(), 3, "{own}");
     // Nothing on the backend is ever deleted, and no Job is left.
@@ -413,7 +413,7 @@ async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
     assert!(there.contains(unknown) && there.contains(&format!(".deleting-{half}")), "{there:?}");
     until("no list Job is left", || async {
         let jobs = ring.jobs(OWN, "list", "").await;
-        if jobs.is_empty() { Ok(()) } else { seen(jobs.len()) }
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs.len()) }
     })
     .await;
     for name in [unknown, &format!(".deleting-{half}"), "lost+found"] {

@@ -11,19 +11,19 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::deployed::{allow, clean, directory, local_class, log_of, pod, users, volumes_in};
+use crate::deployed::{clean, directory, grant_provision, local_class, log_of, pod, users, volumes_in};
 use crate::orchestrator::{Ring, phase, uid};
 use crate::wait::GUARD;
 
-/// So many claims at one time.
+/// The number of claims at one time.
 const CLAIMS: usize = 30;
-/// The one of them that fails.
+/// The claim that fails.
 const REFUSED: &str = "c12";
 
-/// The provision Jobs that were seen, with the claims of each.
+/// The observed provision Jobs, with the claims of each.
 pub type Jobs = BTreeMap<String, BTreeSet<String>>;
 
-/// The claims that a Job is for.
+/// Returns the claims of a Job.
 fn claims_of(job: &Job) -> BTreeSet<String> {
     let template = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     let listed = template.and_then(|template| template.annotations.as_ref()?.get(names::BATCH));
@@ -40,7 +40,7 @@ fn claims_of(job: &Job) -> BTreeSet<String> {
 }
 
 impl Ring {
-    /// Waits until so many claims are bound.
+    /// Waits until this many claims are bound.
     pub async fn all_bound(&self, class: &str, count: usize) -> Jobs {
         let (began, mut jobs) = (Instant::now(), Jobs::new());
         let runs = format!("{}={class},{}=provision", names::LABEL_CLASS, names::LABEL_OPERATION);
@@ -59,8 +59,8 @@ impl Ring {
         }
     }
 
-    /// Creates many claims, of which one is to fail, and waits until all others are bound and it says why it is not: they
-    /// came in few runs. The name of another claim of its run, or of one that was shared.
+    /// Creates many claims, one of which is to fail. Waits until all others are bound by few runs and an event gives
+    /// the reason of the failure. Returns another claim of the failed one's run, or of any shared run.
     pub async fn burst(&self, class: &str, refused: Value, says: &str) -> String {
         let create = |n: usize| {
             let name = format!("c{n}");
@@ -71,10 +71,11 @@ impl Ring {
         let jobs = self.all_bound(class, CLAIMS - 1).await;
         println!("claims of each Job: {:?}", jobs.values().map(BTreeSet::len).collect::<Vec<_>>());
         assert!(jobs.len() < CLAIMS * 3 / 4, "{jobs:?}");
-        // On a busy machine the one that fails may have been stamped too late for its batch, and has a run of its own. What
-        // becomes of it there is told by `batches::one_that_fails_fails_and_delays_no_other_and_is_tried_alone`.
+        // On a busy machine the failing claim may have been stamped too late for its batch, and has a run of its own. What
+        // happens then is shown by `batches::a_failed_member_delays_no_other_and_is_retried_alone`.
         let shared = jobs.iter().filter(|(name, claims)| name.starts_with("provision-batch-") && claims.len() > 1);
-        let (batch, claims) = shared.max_by_key(|(_, claims)| claims.contains(REFUSED)).expect("some share a run");
+        let (batch, claims) =
+            shared.max_by_key(|(_, claims)| claims.contains(REFUSED)).expect("some claims share a run");
         println!("{batch}: {claims:?}");
         self.event(&self.user, REFUSED, reason::PROVISIONING_FAILED, says).await;
         assert_ne!(phase(&self.get_claim(REFUSED).await), "Bound");
@@ -87,8 +88,8 @@ async fn the_script_of_hostpath_makes_many_directories_in_one_run() {
     let ring = users("batches").await;
     let (class, on_node) = ("batches", directory("batches"));
     let before = volumes_in(&on_node);
-    allow(&ring, "hostpath-provisioner", class);
-    // What is wrong with one claim is only known to the script.
+    grant_provision(&ring, "hostpath-provisioner", class);
+    // Only the script knows which claim is to fail.
     let script = r#"case $OPERATION/$PVC_NAME in provision/c12) exec flex-pv fail never "the array has no room for $PVC_NAME" ;; esac; exec /provision.sh"#;
     let each = json!(["flex-pv", "each", "--jobs", "8", "--", "sh", "-c", script]).to_string();
     local_class(&ring, class, &[("command", &each), ("batch-size", "50"), ("batch-window", "1s")]).await;
@@ -102,5 +103,5 @@ async fn the_script_of_hostpath_makes_many_directories_in_one_run() {
     let bound: BTreeSet<String> = claims.iter().filter(|claim| phase(claim) == "Bound").map(uid).collect();
     assert_eq!(made, bound, "one directory for each claim that is bound");
     clean(&ring).await;
-    assert_eq!(volumes_in(&on_node), before, "the directories are really gone");
+    assert_eq!(volumes_in(&on_node), before, "the directories are deleted");
 }

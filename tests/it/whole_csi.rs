@@ -21,50 +21,50 @@ use crate::csi::RealDriver;
 use crate::deployed::{clean, kubectl, log_of, root, users};
 use crate::orchestrator::{Ring, phase, uid};
 use crate::processes::program;
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
 
 /// The driver that the shipped config and the examples are for.
 const NAME: &str = "hostpath.csi.k8s.io";
-/// What it says of where a volume is.
+/// The topology key that the driver reports.
 const TOPOLOGY: &str = "topology.hostpath.csi/node";
 
-/// There is one driver of the name at a time.
+/// Only one driver of this name can run at a time.
 static DRIVER: Mutex<()> = Mutex::const_new(());
 
-/// The directory of the test's cluster.
+/// Returns the directory of the test's cluster.
 fn home(ring: &Ring) -> PathBuf {
     ring.cluster().log_dir().parent().expect("logs are in the cluster's directory").to_owned()
 }
 
-/// Starts the driver at the kubelet; also the CSIDriver object that belongs to it, in a file.
+/// Starts the driver at the kubelet, and writes its CSIDriver object to a file.
 async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
     let segment = format!("{TOPOLOGY}={}", ring.cluster().node_name().unwrap());
     let data = home(ring).join("csi").join(NAME);
     let (log, object) = (ring.cluster().log_dir().join("csi-driver.log"), ring.file("driver.json", ""));
-    let (told, path) = (object.clone(), object.to_str().unwrap().to_owned());
+    let (object_file, path) = (object.clone(), object.to_str().unwrap().to_owned());
     let start = move || {
         let mut command = Command::new(root().join("testing/csi-driver/at-kubelet.sh"));
         command.args([&cluster::tests_name(), "--name", NAME, "--segment", &segment]);
-        command.stdout(Stdio::from(fs::File::create(told).unwrap()));
+        command.stdout(Stdio::from(fs::File::create(object_file).unwrap()));
         command.stderr(Stdio::from(fs::File::create(log).unwrap()));
         RealDriver::of(command, data)
     };
     let driver = tokio::task::spawn_blocking(start).await.unwrap();
-    // The script tells it before it becomes the driver.
+    // The script prints the object before it becomes the driver.
     let nodes: Api<CSINode> = Api::all(ring.client.clone());
     until("the kubelet has registered the driver", || async {
         let node = nodes.get(ring.cluster().node_name().unwrap()).await.map_err(|error| error.to_string())?;
         match node.spec.drivers.iter().any(|driver| driver.name == NAME) {
             true => Ok(()),
-            false => seen(node.spec.drivers),
+            false => unexpected(node.spec.drivers),
         }
     })
     .await;
     (driver, path)
 }
 
-/// A shipped config with the directory of this kubelet.
+/// Returns a shipped config with the directory of this kubelet.
 fn shipped(ring: &Ring, name: &str) -> String {
     let shipped = fs::read_to_string(root().join("configmaps").join(name)).unwrap();
     let usual = "path: /var/lib/kubelet/plugins/csi-hostpath\n";
@@ -74,7 +74,7 @@ fn shipped(ring: &Ring, name: &str) -> String {
     ring.file(name, &config).to_str().unwrap().to_owned()
 }
 
-/// Makes or deletes a snapshot in the place of the driver's own snapshotter: by the image's program.
+/// Makes or deletes a snapshot in place of the driver's own snapshotter, with the image's program.
 async fn snapshotter(ring: &Ring, of_run: &[(&str, &str)]) {
     let socket = home(ring).join("kubelet/plugins").join(NAME).join("csi.sock");
     let endpoint = format!("unix://{}", socket.display());
@@ -91,7 +91,7 @@ async fn snapshotter(ring: &Ring, of_run: &[(&str, &str)]) {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// A claim as a device of a pod.
+/// Returns the spec of a pod that has a claim as a device.
 fn device(claim: &str) -> Value {
     json!({
         "container": { "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }], "securityContext": { "runAsUser": 0 } },
@@ -101,7 +101,7 @@ fn device(claim: &str) -> Value {
 
 fn claimed(claim: &str) -> Value {
     let mut pod = mounted(json!({ "persistentVolumeClaim": { "claimName": claim } }));
-    // The root of a new file system is root's.
+    // The root directory of a new file system belongs to root.
     pod["container"]["securityContext"] = json!({ "runAsUser": 0 });
     pod
 }
@@ -113,8 +113,8 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let (driver, object) = at_kubelet(&ring).await;
     let before = driver.list();
     let (config, in_place) = (shipped(&ring, "csi.yaml"), shipped(&ring, "csi-in-place.yaml"));
-    // One more class as it is written for the external provisioner. Its volumes have a file system of their own, so that `df`
-    // speaks of them.
+    // Another class, as it is written for the external provisioner. Its volumes have a file system of their own, so
+    // that `df` shows their size.
     let sized = fs::read_to_string(root().join("examples/csi/in-place/storageclass.yaml")).unwrap();
     let sized =
         sized.replace("name: csi-hostpath\n", "name: csi-xfs\n") + "parameters: {csi.storage.k8s.io/fstype: xfs}\n";
@@ -134,7 +134,7 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
         kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &format!("examples/csi/{file}.yaml")]);
     };
 
-    // Its pods wait while the examples go on.
+    // Its pods wait while the examples run.
     let began = Instant::now();
     let small = json!({ "spec": { "resources": { "requests": { "storage": "300Mi" } } } });
     ring.claim_with("grows", "csi-xfs", small).await;
@@ -159,7 +159,7 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let term = &affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
     assert_eq!((&term["key"], &term["values"]), (&json!(TOPOLOGY), &json!([ring.cluster().node_name().unwrap()])));
 
-    // Another pod reads it, and a copy of it.
+    // Another pod reads the volume, and its clone.
     apply("clone");
     for (name, claim) in [("reader", "csi-example"), ("reader-of-copy", "csi-copy")] {
         pod_with(&ring, name, "cat /data/greeting", claimed(claim)).await;
@@ -172,16 +172,16 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let copy = uid(&ring.bound("csi-copy").await);
     assert_eq!(volume(&copy)["source"], format!("volume/{}", volume(&id)["id"].as_str().unwrap()));
 
-    // What the driver's snapshotter has made becomes a claim of a class that names the driver.
+    // A snapshot by the driver's snapshotter is restored to a claim whose class names the driver.
     let (pv, of_run) = (names::pv_name(&id), json!({ "csi": source }).to_string());
     let of_volume = [("CLAIM_UUID", id.as_str()), ("PV_NAME", &pv), ("SNAPSHOT_OF", &id), ("VOLUME_SOURCE", &of_run)];
     let make = [("OPERATION", "snapshot"), ("SNAPSHOT_ID", "of-monday")];
     snapshotter(&ring, &[make.as_slice(), &of_volume].concat()).await;
     let stored = driver.list()["snapshots"].as_array().cloned().unwrap();
-    let stored = stored.iter().find(|it| it["name"] == "snapshot-of-monday").expect("it was made");
+    let stored = stored.iter().find(|it| it["name"] == "snapshot-of-monday").expect("the snapshot was made");
     let handle = stored["id"].as_str().unwrap().to_owned();
     apply("in-place/snapshot");
-    ring.snapshotter_tells("csi-snapshot", NAME, (&source.volume_handle, &handle, 1 << 30)).await;
+    ring.snapshotter_reports("csi-snapshot", NAME, (&source.volume_handle, &handle, 1 << 30)).await;
     apply("in-place/restore");
     pod_with(&ring, "reader-of-restored", "cat /data/greeting", claimed("csi-restored")).await;
 
@@ -190,25 +190,26 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let read = "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15";
     pod_with(&ring, "block-reader", read, device("csi-block")).await;
 
-    // What the pod sees grows under it.
+    // The file system grows while the pod uses it.
     is_running(&ring, "grows").await;
     let asked = Instant::now();
     ring.ask("grows", "600Mi").await.unwrap();
     ring.state("grows", "NodeResizePending").await;
-    // It looks at the volumes of a pod that runs when it looks at the pod: once in a minute or two, or when that changes.
+    // The kubelet checks the volumes of a pod whenever it reconciles the pod: every minute or two, or when the pod
+    // changes.
     kubectl(ring.cluster(), &["-n", &ring.user, "annotate", "pod", "grows", "example.com/look=again"]);
-    let said = log_of(&ring, "grows").await;
-    println!("a pod saw its file system grow after {:?}", asked.elapsed());
-    let said: Vec<_> = said.split_whitespace().collect();
-    let kib = |n: usize| said[n].parse::<u64>().unwrap();
-    assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{said:?}");
-    assert_eq!(said[2], "kept");
+    let message = log_of(&ring, "grows").await;
+    println!("the file system of a pod grew after {:?}", asked.elapsed());
+    let words: Vec<_> = message.split_whitespace().collect();
+    let kib = |n: usize| words[n].parse::<u64>().unwrap();
+    assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{words:?}");
+    assert_eq!(words[2], "kept");
     let grown = names::pv_name(&uid(&ring.get_claim("grows").await));
-    ring.has("grows", &grown, "600Mi").await;
+    ring.has_size("grows", &grown, "600Mi").await;
     let of_driver = ring.volumes().get(&grown).await.unwrap().metadata.annotations.unwrap();
     assert_eq!(of_driver[names::PROVISIONED_BY], NAME);
 
-    // Restored from a backup it has its data, and goes when an admin has vouched for it.
+    // A volume restored from a backup has its data, and is deleted once an admin has vouched for it.
     ring.claim("restored", "csi").await;
     pod_with(&ring, "writer-before", "echo precious > /data/text", claimed("restored")).await;
     log_of(&ring, "writer-before").await;
@@ -229,15 +230,15 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     assert_eq!(count(&driver.list()), count(&before) + 5, "one volume for each claim");
     clean(&ring).await;
     snapshotter(&ring, &[("OPERATION", "delete-snapshot"), ("SNAPSHOT_ID", &handle)]).await;
-    assert_eq!(driver.list(), before, "the driver has what it had");
+    assert_eq!(driver.list(), before, "the driver has the volumes from before");
     kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
-    // The kubelet forgets it when its socket goes.
+    // The kubelet forgets the driver when its socket is removed.
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
 }
 
-/// One connection of one run is for many claims; what the driver refuses to one is that one's own affair.
+/// One connection of one run serves many claims; a refusal by the driver concerns one claim alone.
 #[tokio::test]
-async fn a_burst_of_claims_is_made_in_few_runs() {
+async fn a_burst_of_claims_is_provisioned_by_few_runs() {
     let _turn = DRIVER.lock().await;
     let ring = users("batches-csi").await;
     let (driver, object) = at_kubelet(&ring).await;
@@ -260,14 +261,14 @@ async fn a_burst_of_claims_is_made_in_few_runs() {
     let made: BTreeSet<String> = driver.list()["volumes"].as_array().unwrap().iter().map(name).collect();
     assert_eq!(made, bound, "one volume for each claim that is bound");
     clean(&ring).await;
-    assert_eq!(driver.list(), before, "the driver has what it had");
+    assert_eq!(driver.list(), before, "the driver has the volumes from before");
     kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
 }
 
 impl Ring {
-    /// What the csi-snapshotter of a driver writes when it has made a snapshot.
-    pub async fn snapshotter_tells(&self, name: &str, driver: &str, (volume, handle, bytes): (&str, &str, u64)) {
+    /// Writes the content as the csi-snapshotter of a driver does when it has made a snapshot.
+    pub async fn snapshotter_reports(&self, name: &str, driver: &str, (volume, handle, bytes): (&str, &str, u64)) {
         let uid = self.snapshots().get(name).await.unwrap().metadata.uid.unwrap();
         let content = names::content_name(&uid);
         let made = json!({
@@ -286,7 +287,7 @@ impl Ring {
         self.snapshots().patch_status(name, &merge, &Patch::Merge(status)).await.unwrap();
     }
 
-    /// The snapshot goes, when nobody keeps its content any more, and its class.
+    /// Deletes the snapshot, once nothing protects its content any more, and its class.
     pub async fn snapshotter_deletes(&self, name: &str) {
         let snapshot = self.snapshots().get(name).await.unwrap();
         let content = names::content_name(snapshot.metadata.uid.as_deref().unwrap());

@@ -20,9 +20,9 @@ use crate::deployed::{
     HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, root, script_class, users, volumes_in,
 };
 use crate::orchestrator::{OWN, Ring, WHILE, merge, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
-/// A pod that is more than one script on one claim.
+/// Creates a pod with more than one script on one claim.
 pub async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {
     let mut pod = json!({
         "metadata": { "name": name },
@@ -52,7 +52,7 @@ pub async fn is_running(ring: &Ring, name: &str) {
         let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
         match status.as_ref().and_then(|status| status.phase.as_deref()) {
             Some("Running") => Ok(()),
-            _ => seen(status),
+            _ => unexpected(status),
         }
     })
     .await;
@@ -63,7 +63,7 @@ pub async fn delete_pod(ring: &Ring, name: &str) {
     ring.api::<Pod>(&ring.user).delete(name, &now).await.unwrap();
 }
 
-/// The directory of a claim of the class `hostpath`.
+/// Returns the directory of a claim of the class `hostpath`.
 fn home(id: &str) -> String {
     format!("{HOSTPATH}/{id}")
 }
@@ -73,7 +73,7 @@ fn classes(ring: &Ring) -> Api<StorageClass> {
 }
 
 #[tokio::test]
-async fn an_ephemeral_volume_goes_with_its_pod() {
+async fn an_ephemeral_volume_is_deleted_with_its_pod() {
     let ring = users("ephemeral").await;
     let spec = json!({
         "storageClassName": "hostpath", "accessModes": ["ReadWriteOnce"],
@@ -126,7 +126,7 @@ async fn a_stateful_set_of_20_replicas_has_20_volumes() {
     sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
     until("all replicas are ready", || async {
         let status = sets.get("set").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if status.ready_replicas == Some(count) { Ok(()) } else { seen(status) }
+        if status.ready_replicas == Some(count) { Ok(()) } else { unexpected(status) }
     })
     .await;
     println!("{count} replicas ready after {:?}", began.elapsed());
@@ -134,9 +134,9 @@ async fn a_stateful_set_of_20_replicas_has_20_volumes() {
     for claim in &claims {
         let name = claim.metadata.name.as_deref().unwrap().strip_prefix("data-").unwrap();
         // A container is ready before its program has run.
-        until("each has its own", || async {
+        until("each replica has its own volume", || async {
             let written = fs::read_to_string(format!("{on_node}/{}/name", uid(claim)));
-            if written.as_ref().is_ok_and(|text| text.trim() == name) { Ok(()) } else { seen(written) }
+            if written.as_ref().is_ok_and(|text| text.trim() == name) { Ok(()) } else { unexpected(written) }
         })
         .await;
     }
@@ -147,7 +147,7 @@ async fn a_stateful_set_of_20_replicas_has_20_volumes() {
 }
 
 #[tokio::test]
-async fn access_modes_are_what_kubernetes_makes_of_them() {
+async fn access_modes_work_as_kubernetes_defines_them() {
     let ring = users("modes").await;
     let mode = |mode: &str| json!({ "spec": { "accessModes": [mode] } });
     let of = |claim: &str, read_only: bool| {
@@ -160,11 +160,11 @@ async fn access_modes_are_what_kubernetes_makes_of_them() {
     is_running(&ring, "first").await;
     is_running(&ring, "writer").await;
 
-    // Both at one time.
+    // Both pods at one time.
     let read = "until cat /data/text; do sleep 0.1; done";
     pod_with(&ring, "reader", read, of("shared", false)).await;
     assert_eq!(log_of(&ring, "reader").await.trim(), "for all");
-    // What many may read is filled from what one has written.
+    // A volume that many may read is a clone of one that a pod has written.
     let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "shared" } });
     let mut many = mode("ReadOnlyMany");
     merge(&mut many, json!({ "spec": source }));
@@ -189,7 +189,7 @@ async fn access_modes_are_what_kubernetes_makes_of_them() {
 }
 
 #[tokio::test]
-async fn a_block_volume_gives_back_the_bytes_that_were_written() {
+async fn a_block_volume_returns_the_bytes_that_were_written() {
     let ring = users("block").await;
     let on_node = directory("block");
     fs::create_dir_all(&on_node).unwrap();
@@ -213,7 +213,7 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     pod_with(&ring, "writer", write, block.clone()).await;
     assert_eq!(log_of(&ring, "writer").await.trim(), (16 << 20).to_string(), "as large as was asked for");
     delete_pod(&ring, "writer").await;
-    // A pod may detach its device, which asks for no right. It is held, and stays.
+    // A pod may detach its device, which needs no right. Another device holds the file, and the device stays.
     pod_with(&ring, "careless", "losetup -d /dev/data; echo $?", block.clone()).await;
     log_of(&ring, "careless").await;
     delete_pod(&ring, "careless").await;
@@ -225,34 +225,38 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     // The node restarts: its devices are gone, and the DaemonSet attaches the files again before a pod can have them.
     delete_pod(&ring, "reader").await;
     let link = format!("{devices}/{id}");
-    until("nobody has the device", || async {
+    until("no pod has the device", || async {
         let taken = ring.api::<Pod>(&ring.user).list(&ListParams::default()).await.unwrap().items.len();
-        if taken == 0 { Ok(()) } else { seen(taken) }
+        if taken == 0 { Ok(()) } else { unexpected(taken) }
     })
     .await;
     let device = fs::read_link(&link).unwrap();
     fs::remove_dir_all(devices).unwrap();
-    // A pod cannot do that to others by its device: another device holds it, which goes with the node, too.
+    // A pod cannot use this against other volumes: a holder device keeps the device, and is detached with the node,
+    // too.
     let file_of = |block: &str| fs::read_to_string(format!("/sys/block/{block}/loop/backing_file")).unwrap_or_default();
     let blocks: Vec<_> =
         fs::read_dir("/sys/block").unwrap().map(|block| block.unwrap().file_name().into_string().unwrap()).collect();
-    let holder = blocks.iter().find(|block| file_of(block).contains(&format!(".hold-{id}-"))).expect("it is held");
+    let holder = blocks
+        .iter()
+        .find(|block| file_of(block).contains(&format!(".hold-{id}-")))
+        .expect("a holder device has the file");
     for device in [&device, Path::new(&format!("/dev/{holder}"))] {
         assert!(Command::new("losetup").arg("-d").arg(device).status().unwrap().success());
     }
-    until("its device is gone", || async {
+    until("its device is detached", || async {
         let file = file_of(device.file_name().unwrap().to_str().unwrap());
-        if file.contains(&id) { seen(file) } else { Ok(()) }
+        if file.contains(&id) { unexpected(file) } else { Ok(()) }
     })
     .await;
     let mut attach: DaemonSet = serde_saphyr::from_str(documents.next().unwrap()).unwrap();
     attach.metadata.namespace = None;
     let sets = ring.api::<DaemonSet>(OWN);
     let _ = sets.delete("hostpath-block-attach", &DeleteParams::default()).await;
-    until("it is attached again", || async {
+    until("the device is attached again", || async {
         let made = sets.create(&PostParams::default(), &attach).await;
         let again = fs::read_link(&link).ok();
-        if again.is_some() { Ok(()) } else { seen((made.err().map(|error| error.to_string()), again)) }
+        if again.is_some() { Ok(()) } else { unexpected((made.err().map(|error| error.to_string()), again)) }
     })
     .await;
     pod_with(&ring, "again", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", block.clone()).await;
@@ -260,13 +264,14 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     sets.delete("hostpath-block-attach", &DeleteParams::default()).await.unwrap();
     clean(&ring).await;
     assert_eq!(volumes_in(&on_node), before);
-    assert!(volumes_in(devices).is_empty(), "no name of a device is left");
+    assert!(volumes_in(devices).is_empty(), "no device file is left");
     let _ = fs::remove_dir(devices);
 }
 
-/// A shell that traces its commands prints what is in their variables. The end of the log of such a run is no last words.
+/// A shell that traces its commands prints the values of their variables. The end of such a log is no termination
+/// message.
 #[tokio::test]
-async fn a_secret_that_a_shell_traces_is_not_told() {
+async fn a_secret_that_a_shell_traces_reaches_no_event() {
     let ring = users("traces").await;
     let secret = json!({ "metadata": { "name": "traces-login" }, "stringData": { "ARRAY_PASSWORD": "hunter22" } });
     let secrets = ring.api::<Secret>(OWN);
@@ -303,7 +308,7 @@ async fn mount_options_reach_the_mount() {
 }
 
 #[tokio::test]
-async fn a_reclaim_policy_that_is_changed_on_the_volume_counts() {
+async fn a_reclaim_policy_changed_on_the_volume_counts() {
     let ring = users("policy").await;
     local_class(&ring, "policy", &[]).await;
     ring.claim("c", "policy").await;
@@ -316,9 +321,9 @@ async fn a_reclaim_policy_that_is_changed_on_the_volume_counts() {
     policy("Retain").await;
     ring.delete_claim("c").await;
     ring.claim_gone("c").await;
-    stays("what is retained is there", WHILE, || async {
+    stays("the retained volume exists", WHILE, || async {
         let found = ring.volumes().get_opt(&volume).await.map_err(|error| error.to_string())?;
-        if found.is_some() && fs::exists(&data).unwrap() { Ok(()) } else { seen(found.is_some()) }
+        if found.is_some() && fs::exists(&data).unwrap() { Ok(()) } else { unexpected(found.is_some()) }
     })
     .await;
     policy("Delete").await;
@@ -327,10 +332,10 @@ async fn a_reclaim_policy_that_is_changed_on_the_volume_counts() {
 }
 
 #[tokio::test]
-async fn a_claim_of_an_old_name_gets_a_volume_of_its_own() {
+async fn a_new_claim_with_an_old_name_gets_a_volume_of_its_own() {
     let ring = users("old-name").await;
     let on_node = directory("old-name");
-    // Deletes when it is told to.
+    // The delete run waits until the file `go` exists.
     let script = r#"case $OPERATION in delete) until [ -e "$BASE_PATH/$CLAIM_UUID/go" ]; do sleep 0.1; done;; esac; exec /provision.sh"#;
     let args = json!(["-c", script]).to_string();
     local_class(&ring, "old-name", &[("command", "[sh]"), ("args", &args)]).await;
@@ -344,8 +349,8 @@ async fn a_claim_of_an_old_name_gets_a_volume_of_its_own() {
     ring.job(OWN, "delete", &old, 1).await;
     ring.claim("c", "old-name").await;
     pod(&ring, "after", "c", "ls -A /data; echo after > /data/text").await;
-    assert_eq!(log_of(&ring, "after").await.trim(), "", "it is empty");
-    assert!(fs::exists(format!("{on_node}/{old}/text")).unwrap(), "the old one is still there");
+    assert_eq!(log_of(&ring, "after").await.trim(), "", "the new volume is empty");
+    assert!(fs::exists(format!("{on_node}/{old}/text")).unwrap(), "the old volume still has its data");
     let go = |id: &str| fs::write(format!("{on_node}/{id}/go"), "").unwrap();
     go(&old);
     ring.volume_gone(&names::pv_name(&old)).await;
@@ -405,7 +410,7 @@ async fn a_claim_without_a_class_gets_the_default_one() {
 }
 
 #[tokio::test]
-async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
+async fn a_larger_claim_restored_from_a_snapshot_has_the_data_of_a_pod() {
     let ring = users("restore").await;
     Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
     let kind: Api<VolumeSnapshotClass> = Api::all(ring.client.clone());
@@ -421,16 +426,16 @@ async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
     let snapshot = json!({ "metadata": { "name": "monday" }, "spec": spec });
     let made = snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
     let stored = format!(".snapshot-{}", made.metadata.uid.unwrap());
-    // The orchestrator looks for the custom resources now and then.
+    // The orchestrator checks for the custom resources now and then.
     until("the snapshot is ready", || async {
         let status = snapshots.get("monday").await.map_err(|error| error.to_string())?.status;
         let ready = status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
-        if ready { Ok(()) } else { seen(status) }
+        if ready { Ok(()) } else { unexpected(status) }
     })
     .await;
     pod(&ring, "later", "data", "echo tuesday > /data/deep/text").await;
     log_of(&ring, "later").await;
-    // Restored when the volume that it was of is gone.
+    // Restored after the source volume was deleted.
     for name in ["writer", "later"] {
         delete_pod(&ring, name).await;
     }
@@ -446,14 +451,14 @@ async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
     assert_eq!(claim.status.unwrap().capacity.unwrap()["storage"].0, "2Gi");
     assert!(volumes_in(HOSTPATH).contains(&stored));
     snapshots.delete("monday", &DeleteParams::default()).await.unwrap();
-    until("the snapshot is gone", || async {
+    until("the snapshot is deleted", || async {
         match snapshots.get_opt("monday").await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(snapshot) => seen(snapshot.metadata),
+            Some(snapshot) => unexpected(snapshot.metadata),
         }
     })
     .await;
-    assert!(!volumes_in(HOSTPATH).contains(&stored), "what was stored is gone");
+    assert!(!volumes_in(HOSTPATH).contains(&stored), "the stored snapshot is deleted");
     clean(&ring).await;
     kind.delete("restore", &DeleteParams::default()).await.unwrap();
 }

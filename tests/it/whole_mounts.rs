@@ -1,5 +1,5 @@
-//! Tests of runs that see only their own volume's directory, on the whole cluster: what a hostile image can do there,
-//! and who removes the directories that are left.
+//! Tests of runs that see only the directory of their own volume, on the whole cluster: the limits of a hostile image
+//! there, and the removal of leftover directories.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::deployed::{HOSTPATH, clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
 use crate::orchestrator::{OWN, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 use crate::whole_kinds::delete_pod;
 
-/// Whatever is called `evil` gets what an image could try that somebody has exchanged; all else the script of hostpath.
+/// A claim whose name begins with `evil` runs what a hostile image could try; all others run the script of hostpath.
 const IMAGE: &str = r#"
 case $PVC_NAME in evil*) ;; *) exec /provision.sh ;; esac
 own=$BASE_PATH/$CLAIM_UUID
@@ -47,7 +47,7 @@ esac
 "#;
 
 #[tokio::test]
-async fn an_exchanged_image_reaches_no_other_volume_and_puts_no_link_in_the_place_of_its_own() {
+async fn a_hostile_image_reaches_no_other_volume_and_cannot_replace_its_own_by_a_link() {
     let ring = users("alone").await;
     let (class, on_node) = ("alone", directory("alone"));
     let before = volumes_in(&on_node);
@@ -61,20 +61,20 @@ async fn an_exchanged_image_reaches_no_other_volume_and_puts_no_link_in_the_plac
     let secret = || fs::read_to_string(format!("{on_node}/{victim}/secret")).unwrap();
     local_class(&ring, class, &[&more[..], &[("victim", &victim)]].concat()).await;
 
-    // It becomes a volume, as it may, and has come to nothing else.
+    // The run makes a volume, as it may, and reached nothing else.
     ring.claim("evil", class).await;
     pod(&ring, "tenant", "evil", "cat /data/report; echo here > /data/from-tenant").await;
     let report = log_of(&ring, "tenant").await;
     println!("{report}");
     let id = uid(&ring.get_claim("evil").await);
-    assert!(report.contains(&format!("sees: {id} \n")), "it sees its own directory and no other");
-    assert!(report.contains("victim: cat: can't open"), "and reads no other");
+    assert!(report.contains(&format!("sees: {id} \n")), "the run sees its own directory and no other");
+    assert!(report.contains("victim: cat: can't open"), "the run reads no other directory");
     let own = Path::new(&on_node).join(&id);
-    assert!(fs::symlink_metadata(&own).unwrap().is_dir(), "its directory is no link");
+    assert!(fs::symlink_metadata(&own).unwrap().is_dir(), "the volume's directory is no link");
     assert!(own.join("from-tenant").exists() && !Path::new("/from-tenant").exists());
     assert_eq!(secret(), "precious\n");
 
-    // As a copy it sees its original, and cannot write there.
+    // The run of a clone sees its source, and cannot write there.
     let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "victim" } } });
     ring.claim_with("evil-copy", class, source).await;
     pod(&ring, "copy", "evil-copy", "cat /data/report").await;
@@ -82,20 +82,20 @@ async fn an_exchanged_image_reaches_no_other_volume_and_puts_no_link_in_the_plac
     assert!(report.contains("victim: precious") && report.contains("Read-only file system"), "{report}");
     assert_eq!(secret(), "precious\n");
 
-    // A link that it makes within its directory, and the directory of another, are no volumes of its claim.
+    // A link within the run's directory, and the directory of another volume, are no volumes of its claim.
     for claim in ["evil-inside", "evil-beside"] {
         ring.claim(claim, class).await;
         ring.event(&ring.user, claim, reason::VOLUME_REFUSED, "is not the directory that its run was given").await;
         let volume = names::pv_name(&uid(&ring.get_claim(claim).await));
-        until(format!("the volume of {claim} is set apart"), || async {
+        until(format!("the volume of {claim} is quarantined"), || async {
             let found = ring.volumes().get_opt(&volume).await.map_err(|error| error.to_string())?;
             let annotations = found.and_then(|volume| volume.metadata.annotations).unwrap_or_default();
-            if annotations.contains_key(names::QUARANTINE) { Ok(()) } else { seen(annotations) }
+            if annotations.contains_key(names::QUARANTINE) { Ok(()) } else { unexpected(annotations) }
         })
         .await;
         ring.volumes().delete(&volume, &DeleteParams::default()).await.unwrap();
     }
-    // Its delete runs try it all once more.
+    // Its delete runs try all of this again.
     for pod in ["tenant", "copy"] {
         delete_pod(&ring, pod).await;
     }
@@ -111,7 +111,7 @@ async fn an_exchanged_image_reaches_no_other_volume_and_puts_no_link_in_the_plac
 }
 
 #[tokio::test]
-async fn the_daemon_set_closes_the_base_path_and_removes_what_deleted_volumes_leave() {
+async fn the_daemon_set_closes_the_base_path_and_removes_leftovers_of_deleted_volumes() {
     let ring = users("keeper").await;
     let began = Instant::now();
     ring.claim("c", "hostpath").await;
@@ -123,19 +123,20 @@ async fn the_daemon_set_closes_the_base_path_and_removes_what_deleted_volumes_le
         use std::os::unix::fs::PermissionsExt;
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
     };
-    assert_eq!(mode(HOSTPATH), 0o1700, "no other user of the node gets in");
+    assert_eq!(mode(HOSTPATH), 0o1700, "no other user of the node has access");
     clean(&ring).await;
     let leftovers = format!("{HOSTPATH}/{id}");
-    assert_eq!(mode(&leftovers), 0o1000, "emptied, and nobody's");
+    assert_eq!(mode(&leftovers), 0o1000, "emptied, and of no volume");
     let at_once = ["exec", "daemonset/hostpath-keeper", "--", "flex-pv", "keep", "--age", "0", HOSTPATH];
     let removed = kubectl(ring.cluster(), &[&["-n", OWN][..], &at_once].concat());
     assert!(removed.contains(&id) || !fs::exists(&leftovers).unwrap(), "{removed}");
     assert!(!fs::exists(&leftovers).unwrap());
 }
 
-/// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim must not start on it as if nothing were lost.
+/// A kubelet creates the missing directory of a `subPath`. A pod of the claim must not start on the new directory as if
+/// nothing were lost.
 #[tokio::test]
-async fn a_directory_that_was_lost_is_called_lost_and_not_made_again() {
+async fn a_lost_directory_is_reported_and_not_created_again() {
     let ring = users("lost").await;
     ring.claim("c", "hostpath").await;
     pod(&ring, "writer", "c", "echo here > /data/file").await;
@@ -148,12 +149,12 @@ async fn a_directory_that_was_lost_is_called_lost_and_not_made_again() {
     let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
     ring.claims().patch("c", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
     ring.event(&ring.user, "c", reason::RESIZE_FAILED, texts).await;
-    assert!(!fs::exists(&directory).unwrap(), "made anew by the expand run");
+    assert!(!fs::exists(&directory).unwrap(), "created again by the expand run");
     let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "c" } } });
     ring.claim_with("copy", "hostpath", source).await;
     pod(&ring, "reader", "copy", "ls /data").await;
     ring.event(&ring.user, "copy", reason::PROVISIONING_FAILED, texts).await;
-    assert!(!fs::exists(&directory).unwrap(), "made anew by the run of the copy");
+    assert!(!fs::exists(&directory).unwrap(), "created again by the run of the clone");
     delete_pod(&ring, "reader").await;
     for claim in ["copy", "c"] {
         ring.delete_claim(claim).await;

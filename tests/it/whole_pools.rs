@@ -10,9 +10,9 @@ use kube::api::ListParams;
 
 use crate::deployed::{clean, directory, local_class, log_of, pod, users, volumes_in};
 use crate::orchestrator::{OWN, Ring, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
-/// Waits until so many volumes of a class are ready, and all runs for them are over.
+/// Waits until this many volumes of a class are ready, and all runs for them have ended.
 async fn filled(ring: &Ring, class: &str, count: usize) -> BTreeSet<String> {
     until(format!("{count} volumes of class {class} are ready"), || async {
         let (ready, requests) = (ring.ready(class).await, ring.requests().await);
@@ -23,13 +23,13 @@ async fn filled(ring: &Ring, class: &str, count: usize) -> BTreeSet<String> {
         let runs = ListParams::default().labels(&format!("{}={class}", names::LABEL_CLASS));
         let jobs = ring.api::<Job>(OWN).list(&runs).await.unwrap().items.len();
         let settled = ready.len() == count && requests.is_empty() && jobs == 0;
-        if settled { Ok(ready) } else { seen((ready, requests, jobs)) }
+        if settled { Ok(ready) } else { unexpected((ready, requests, jobs)) }
     })
     .await
 }
 
 #[tokio::test]
-async fn a_pod_uses_a_volume_that_was_ready_before_its_claim() {
+async fn a_pod_uses_a_pooled_volume() {
     let ring = users("pools").await;
     let (class, on_node) = ("pools", directory("pools"));
     let before = volumes_in(&on_node);
@@ -37,7 +37,7 @@ async fn a_pod_uses_a_volume_that_was_ready_before_its_claim() {
     let ready = filled(&ring, class, 2).await;
     let names_of = |ids: &BTreeSet<String>| -> BTreeSet<String> { ids.iter().map(|id| names::pv_name(id)).collect() };
     let made: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();
-    assert_eq!(names_of(&made), ready, "one directory for each");
+    assert_eq!(names_of(&made), ready, "one directory for each volume");
 
     let began = Instant::now();
     ring.claim("c", class).await;
@@ -60,5 +60,5 @@ async fn a_pod_uses_a_volume_that_was_ready_before_its_claim() {
         ring.volume_gone(name).await;
     }
     filled(&ring, class, 0).await;
-    assert_eq!(volumes_in(&on_node), before, "the directories are really gone");
+    assert_eq!(volumes_in(&on_node), before, "the directories are deleted");
 }

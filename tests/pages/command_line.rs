@@ -24,20 +24,20 @@ fn commands() -> String {
     format!("\n{}\n", table(&["command", "what it does"], rows))
 }
 
-/// A text of the command line, which lacks its full stop.
+/// Returns a text of the command line with the full stop that it lacks.
 fn sentence(text: &str) -> String {
     format!("{}.", text.trim_end_matches('.'))
 }
 
-/// What is given after the name of a command.
-struct Given {
+/// An argument after the name of a command.
+struct Argument {
     flag: String,
     variable: String,
     default: String,
     meaning: String,
 }
 
-fn given(arg: &Arg) -> Given {
+fn given(arg: &Arg) -> Argument {
     let value = arg.get_value_names().map(|names| names[0].to_string()).unwrap_or_default();
     let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     let flag = match (arg.get_short(), arg.get_long()) {
@@ -46,7 +46,7 @@ fn given(arg: &Arg) -> Given {
         _ => code(&format!("{}…", if value.is_empty() { arg.get_id().as_str().to_uppercase() } else { value })),
     };
     let help = arg.get_help().expect("each flag says what it means").to_string();
-    // A default that is no text stands in the help.
+    // A default that is no text is in the help.
     let (meaning, in_words) = match help.split_once(" [default: ") {
         Some((meaning, default)) => (meaning, default.trim_end_matches(['.', ']']).to_owned()),
         None => (help.as_str(), String::new()),
@@ -54,7 +54,7 @@ fn given(arg: &Arg) -> Given {
     let defaults = arg.get_default_values().iter().filter(|_| takes_value);
     let default = defaults.map(|value| code(&value.to_string_lossy())).next().unwrap_or(in_words);
     let variable = arg.get_env().map(|name| code(&name.to_string_lossy())).unwrap_or_default();
-    Given { flag, variable, default, meaning: sentence(meaning) }
+    Argument { flag, variable, default, meaning: sentence(meaning) }
 }
 
 fn of_run(command: &Command) -> bool {
@@ -69,13 +69,13 @@ fn flags_of_run() -> String {
     format!("\n{}\n", table(&["flag", "variable", "default", "meaning"], rows))
 }
 
-/// The flags of all other commands, each once with the commands that have it.
+/// Prints the flags of all other commands, each once with the commands that have it.
 fn flags() -> String {
     let command = flex_provisioner::cli::command();
-    let mut rows: Vec<(Vec<String>, Given)> = Vec::new();
+    let mut rows: Vec<(Vec<String>, Argument)> = Vec::new();
     for command in command.get_subcommands().filter(|command| !of_run(command)) {
         for given in command.get_arguments().map(given) {
-            let same = |(_, known): &&mut (_, Given)| known.flag == given.flag && known.meaning == given.meaning;
+            let same = |(_, known): &&mut (_, Argument)| known.flag == given.flag && known.meaning == given.meaning;
             match rows.iter_mut().find(same) {
                 Some((commands, _)) => commands.push(code(command.get_name())),
                 None => rows.push((vec![code(command.get_name())], given)),

@@ -32,7 +32,7 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// The table of a group, and after it what each key does.
+/// Prints the table of a group, and after it the text of each key.
 fn group(group: Group) -> String {
     let keys: Vec<&KeySpec> = keys::ALL.iter().copied().filter(|key| key.group == group).collect();
     let rows = keys
@@ -56,10 +56,10 @@ fn errors(key: &KeySpec) -> String {
     }
 }
 
-/// The names of some keys.
+/// Prints the names of some keys.
 fn listed(which: fn(&KeySpec) -> bool) -> String {
     let names: Vec<String> = keys::ALL.iter().filter(|key| which(key)).map(|key| code(key.name)).collect();
-    let (last, others) = names.split_last().expect("there are some");
+    let (last, others) = names.split_last().expect("some keys match");
     let mut lines = vec![String::new()];
     for word in others.iter().map(|name| format!("{name},")).chain([format!("and {last}.")]) {
         let line = lines.last_mut().expect("there is a line");

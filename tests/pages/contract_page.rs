@@ -13,7 +13,7 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// A table for each group, each with its title, and with what holds for the whole group.
+/// Prints a table for each group, with its title, and a sentence about the whole group.
 fn variables() -> String {
     let source = "These variables are empty in runs of other kinds, except for [delete runs without a PersistentVolume](#a-delete-run-without-a-persistentvolume).";
     let groups = [

@@ -12,18 +12,18 @@ mod troubleshooting;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What rewrites the pages.
+/// The command that rewrites the pages.
 const COMMAND: &str = "UPDATE_PAGES=1 cargo test --test pages";
 
 /// A part of a file that follows from the code.
 struct Part {
     /// The file, from the root of the repository.
     file: &'static str,
-    /// Where the code is, as the markers name it.
+    /// The file of the code, as the markers name it.
     source: &'static str,
-    /// Which part of several from this source it is; empty for the only one.
+    /// The name of this part among several from this source; empty for the only part.
     name: &'static str,
-    /// The part, by what stands in the file now.
+    /// Prints the part, from the present text in the file.
     print: fn(part: &str, now: &str) -> String,
 }
 
@@ -45,7 +45,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
 }
 
-/// The lines before and after a part.
+/// Returns the lines before and after a part.
 fn markers(part: &Part) -> [String; 2] {
     let name = if part.name.is_empty() { String::new() } else { format!(" ({})", part.name) };
     ["begin", "end"].map(|edge| {
@@ -54,7 +54,7 @@ fn markers(part: &Part) -> [String; 2] {
     })
 }
 
-/// The text of a file with a part as it should be.
+/// Returns the text of a file with a part as it should be.
 fn renewed(part: &Part, text: &str) -> String {
     let [begin, end] = markers(part);
     let split = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?)));
@@ -66,7 +66,7 @@ fn renewed(part: &Part, text: &str) -> String {
 }
 
 #[test]
-fn what_is_printed_from_the_code_is_as_the_code_says() {
+fn each_printed_part_is_as_the_code_prints_it() {
     let update = std::env::var_os("UPDATE_PAGES").is_some();
     let mut stale = Vec::new();
     for part in parts() {
@@ -91,12 +91,12 @@ fn each_marker_belongs_to_a_part() {
     for file in parts().iter().map(|part| part.file) {
         let text = fs::read_to_string(root().join(file)).unwrap();
         for line in text.lines().filter(|line| line.contains("printed from ") && line.contains(": ")) {
-            assert!(known.contains(&format!("{line}\n")), "{file}: nothing is printed at `{line}`");
+            assert!(known.contains(&format!("{line}\n")), "{file}: no part belongs to `{line}`");
         }
     }
 }
 
-/// A text in code font, also one with backticks.
+/// Prints a text in code font, also one with backticks.
 fn code(text: &str) -> String {
     match text.contains('`') {
         true => format!("`` {text} ``"),
@@ -104,7 +104,7 @@ fn code(text: &str) -> String {
     }
 }
 
-/// A table in Markdown.
+/// Prints a table in Markdown.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| {
         let cells = cells.iter().map(|cell| match cell.as_str() {
@@ -119,12 +119,12 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     format!("{}{rule}{rows}", line(&head))
 }
 
-/// Lines of a comment, as one.
+/// Joins the lines of a comment.
 fn in_one_line(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// A definition in a list of Markdown: a name, and lines about it.
+/// Prints a definition in a list of Markdown: a name, and lines about it.
 fn definition(name: &str, lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     format!("- **`{name}`**: {}\n", lines.join("\n  "))

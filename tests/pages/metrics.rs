@@ -18,7 +18,7 @@ pub fn parts() -> Vec<Part> {
 }
 
 #[test]
-fn dashboard_and_alerts_name_only_metrics_that_there_are() {
+fn dashboard_and_alerts_name_only_existing_metrics() {
     let mut exposed = BTreeSet::new();
     for spec in Metrics::ALL {
         exposed.insert(spec.exposed());
@@ -34,7 +34,7 @@ fn dashboard_and_alerts_name_only_metrics_that_there_are() {
             texts.filter(|word| word.starts_with("flex_") || word.starts_with("controller_persistentvolume")).collect();
         assert!(named.len() > 3, "{file} names few metrics: {named:?}");
         for name in named {
-            assert!(exposed.contains(name), "{file}: there is no metric {name}");
+            assert!(exposed.contains(name), "{file}: the metric {name} does not exist");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The words by which the admission policy `configs` knows what a key may have been meant to be.
+//! The texts by which the admission policy `configs` finds the key that a misspelt key may have been meant to be.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub fn parts() -> Vec<Part> {
     vec![part("deploy/kustomize/policies.yaml"), part("deploy/helm/flex-provisioner/files/policies.yaml")]
 }
 
-/// All keys by their letters, and the other words that stand there and still lead to one.
+/// Prints all keys by their letters, and the other texts of the policy that still lead to a key.
 fn known(_: &str, now: &str) -> String {
     let quoted: Vec<&str> = now.split('\'').skip(1).step_by(2).collect();
     let others = quoted.chunks(2).map(|pair| pair[0]).filter_map(|word| Some((word.to_owned(), near_key(word)?)));

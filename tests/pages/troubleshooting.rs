@@ -23,7 +23,7 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// The reasons of events on these kinds of objects; the first column says on which, if there are several.
+/// Prints the reasons of events on these kinds of objects; the first column names the kind, if there are several.
 fn events(objects: &[(Object, &str)]) -> String {
     let of = |object: Object| reason::ALL.iter().copied().filter(move |reason| reason.on.contains(&object));
     let named = objects.len() > 1;
@@ -46,7 +46,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// A section for each severity, the gravest first.
+/// Prints a section for each severity, the most severe first.
 fn findings() -> String {
     let sections = [("Errors", Severity::Error), ("Warnings", Severity::Warning), ("Worth knowing", Severity::Info)];
     let section = |(title, severity): (&str, Severity)| {

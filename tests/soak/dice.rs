@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Dice(u64);
 
 impl Dice {
-    /// The dice of one thing, told from others by a number and a text.
+    /// Returns the dice of one item, which a number and a text identify.
     pub fn of(seed: u64, number: u64, text: &str) -> Self {
         let mut dice = Dice(seed ^ number.rotate_left(32));
         for byte in text.bytes() {
@@ -25,17 +25,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `below`, exclusive.
+    /// Returns a number from 0 to `below`, exclusive.
     pub fn roll(&mut self, below: u64) -> u64 {
         self.next() % below
     }
 
-    /// Between nothing and `most`.
+    /// Returns a time between nothing and `most`.
     pub fn time(&mut self, most: Duration) -> Duration {
         Duration::from_micros(self.roll(most.as_micros() as u64 + 1))
     }
 
-    /// One of several, by their weights.
+    /// Chooses one of several by their weights.
     pub fn choose<T: Copy>(&mut self, among: &[(u64, T)]) -> T {
         let mut at = self.roll(among.iter().map(|(weight, _)| weight).sum());
         for (weight, what) in among {

@@ -55,28 +55,28 @@ const CLASS: &str = "soak";
 const ALIVE: usize = 150;
 /// Every claim that can be served is Bound within this time, whatever else happens.
 const BIND_TIMEOUT: Duration = Duration::from_secs(600);
-/// From so many claims on, the memory of the first and the last quarter says something.
+/// The number of claims from which on the memory of the first and the last quarter is compared.
 const MEANINGFUL: usize = 5_000;
 
-/// What is seen of a claim: its state, or none before it exists and after it is gone.
+/// The observed state of a claim, or none before it exists and after it is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     phase: String,
     volume: Option<String>,
 }
 
-/// What all parts of the run share.
+/// The state that all parts of the run share.
 struct Run {
     ring: Ring,
     node: SimulatedNode,
     logs: tempfile::TempDir,
     seed: u64,
-    seen: Mutex<HashMap<String, watch::Sender<Option<Seen>>>>,
+    states: Mutex<HashMap<String, watch::Sender<Option<Observed>>>>,
     ended: AtomicUsize,
     bound: AtomicUsize,
     half_way: AtomicUsize,
     refused: AtomicUsize,
-    /// Claims that were seen in the phase Lost, or in another one after Bound.
+    /// Claims that were observed in the phase Lost, or in another phase after Bound.
     lost: Mutex<BTreeSet<String>>,
     rebound: Mutex<Vec<String>>,
     done: AtomicBool,
@@ -90,7 +90,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
+async fn many_claims_leave_nothing_and_memory_stays_flat() {
     let claims = number("CLAIMS", 300) as usize;
     let seed = number("SEED", u64::from(std::process::id()) ^ jiff::Timestamp::now().as_microsecond() as u64);
     println!("{claims} claims, at most {ALIVE} at one time; SEED={seed} repeats their chances");
@@ -115,7 +115,7 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
         node,
         logs: tempfile::tempdir().unwrap(),
         seed,
-        seen: Mutex::default(),
+        states: Mutex::default(),
         ended: AtomicUsize::default(),
         bound: AtomicUsize::default(),
         half_way: AtomicUsize::default(),
@@ -126,7 +126,7 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
     });
     tokio::spawn(follow_claims(run.clone()));
     let survivor = run.replica("one");
-    let pid = survivor.id().expect("it runs");
+    let pid = survivor.id().expect("the orchestrator runs");
     let began = Instant::now();
     let memory = tokio::spawn(measure(run.clone(), pid));
     let killer = tokio::spawn(kill_now_and_then(run.clone(), claims));
@@ -140,7 +140,7 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
             live(&run, number).await;
             drop(location);
         });
-        // A claim that is stuck ends the run at once, with what is known of it.
+        // A stuck claim ends the run at once, with all that is known of it.
         while let Some(done) = lives.try_join_next() {
             done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         }
@@ -165,12 +165,12 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
         count(&run.half_way),
         count(&run.refused)
     );
-    println!("orchestrators killed amid their work: {kills}");
+    println!("orchestrators killed during their work: {kills}");
     for ((operation, fate), times) in &run.node.backend().fates {
         println!("{operation} runs, {fate:?}: {times}");
     }
     println!("requests that the API server answered: {}", requests(&run).await);
-    println!("all that was left was gone {one:.1?} after the last claim");
+    println!("everything was deleted {one:.1?} after the last claim");
     let (first, last) = (mean(&samples, claims, 0.05, 0.25), mean(&samples, claims, 0.75, 1.0));
     let change = (last - first) / first * 100.0;
     println!(
@@ -203,7 +203,7 @@ impl Run {
         Command::new(program())
             .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0"])
             .args(["--replica", name])
-            // What Kubernetes forgets of Jobs that were removed is to be found within the patience for a claim.
+            // Forgotten removed Jobs must be found within the time limit for a claim.
             .args(["--sweep-interval", "60s"])
             .env("KUBECONFIG", self.ring.cluster().kubeconfig())
             .stderr(Stdio::from(log))
@@ -212,13 +212,13 @@ impl Run {
             .unwrap()
     }
 
-    fn watched(&self, claim: &str) -> watch::Receiver<Option<Seen>> {
-        let mut observed = self.seen.lock().unwrap();
+    fn watched(&self, claim: &str) -> watch::Receiver<Option<Observed>> {
+        let mut observed = self.states.lock().unwrap();
         observed.entry(claim.to_owned()).or_insert_with(|| watch::Sender::new(None)).subscribe()
     }
 
-    /// Writes who leads: to hand it over needs no waiting for the end of a term.
-    async fn gives_lead_to(&self, replica: &str) {
+    /// Writes the holder of the Lease, so that the lead changes without waiting for the end of a term.
+    async fn hand_lead_to(&self, replica: &str) {
         let leases: Api<Lease> = Api::namespaced(self.ring.client.clone(), OWN);
         let body = Patch::Merge(json!({ "spec": { "holderIdentity": replica } }));
         while let Err(error) = leases.patch("flex-provisioner-default", &PatchParams::default(), &body).await {
@@ -228,7 +228,7 @@ impl Run {
     }
 }
 
-/// One claim from its creation to its end.
+/// Plays one claim from its creation to its end.
 async fn live(run: &Run, number: usize) {
     let name = format!("c{number}");
     let mut dice = Dice::of(run.seed, number as u64, "life");
@@ -239,9 +239,9 @@ async fn live(run: &Run, number: usize) {
         "spec": { "storageClassName": CLASS, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     }))
     .unwrap();
-    let created = answered(|| async {
+    let created = until_answered(|| async {
         match run.ring.claims().create(&PostParams::default(), &body).await {
-            // An answer that was an error may have come of a write that was made.
+            // A write may succeed although its answer is an error.
             Err(kube::Error::Api(status)) if status.code == 409 => run.ring.claims().get(&name).await,
             other => other,
         }
@@ -254,7 +254,8 @@ async fn live(run: &Run, number: usize) {
         tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
         run.refused.fetch_add(1, Ordering::SeqCst);
     } else {
-        let is_bound = |observed: &Option<Seen>| observed.as_ref().is_some_and(|observed| observed.phase == "Bound");
+        let is_bound =
+            |observed: &Option<Observed>| observed.as_ref().is_some_and(|observed| observed.phase == "Bound");
         let bound = tokio::time::timeout(BIND_TIMEOUT, watched.wait_for(is_bound)).await.map(|_| ());
         if bound.is_err() {
             stuck(run, &name, "is not Bound").await;
@@ -264,7 +265,7 @@ async fn live(run: &Run, number: usize) {
         run.bound.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(dice.time(Duration::from_secs(6))).await;
     }
-    answered(|| async {
+    until_answered(|| async {
         match run.ring.claims().delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(drop),
@@ -274,12 +275,12 @@ async fn live(run: &Run, number: usize) {
     if tokio::time::timeout(BIND_TIMEOUT, watched.wait_for(Option::is_none)).await.is_err() {
         stuck(run, &name, "is not gone").await;
     }
-    run.seen.lock().unwrap().remove(&name);
+    run.states.lock().unwrap().remove(&name);
     run.ended.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What a client does when the API server is too busy to answer: it asks again.
-async fn answered<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
+/// Repeats a request while the API server is too busy to answer, as a client does.
+async fn until_answered<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
     let began = Instant::now();
     loop {
         match ask().await {
@@ -320,8 +321,9 @@ async fn follow_claims(run: Arc<Run>) {
                 continue;
             }
         };
-        let new = Seen { phase: phase(&claim), volume: claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) };
-        let observed = run.seen.lock().unwrap();
+        let new =
+            Observed { phase: phase(&claim), volume: claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) };
+        let observed = run.states.lock().unwrap();
         let Some(sender) = observed.get(&claim.name_any()) else { continue };
         let was_bound = sender.borrow().as_ref().is_some_and(|observed| observed.phase == "Bound");
         if there && (new.phase == "Lost" || (was_bound && new.phase != "Bound")) {
@@ -335,7 +337,7 @@ async fn follow_claims(run: Arc<Run>) {
     }
 }
 
-/// Twenty times in the course of the run, three times at least.
+/// Kills the second replica twenty times in the course of the run, at least three times.
 async fn kill_now_and_then(run: Arc<Run>, claims: usize) -> usize {
     let mut dice = Dice::of(run.seed, 0, "kills");
     let every = (claims / 20).max(75);
@@ -348,10 +350,10 @@ async fn kill_now_and_then(run: Arc<Run>, claims: usize) -> usize {
             continue;
         }
         next = ended + every;
-        run.gives_lead_to("two").await;
+        run.hand_lead_to("two").await;
         tokio::time::sleep(Duration::from_secs(2) + dice.time(Duration::from_secs(3))).await;
         victim.kill().await.unwrap();
-        run.gives_lead_to("one").await;
+        run.hand_lead_to("one").await;
         kills += 1;
         println!("{ended} claims have ended; killed orchestrator {kills}");
         victim = run.replica("two");
@@ -360,13 +362,14 @@ async fn kill_now_and_then(run: Arc<Run>, claims: usize) -> usize {
     kills
 }
 
-/// The resident memory of a process in KiB, each second, with how many claims had ended.
+/// Measures the resident memory of a process in KiB, each second, with the number of ended claims.
 async fn measure(run: Arc<Run>, pid: u32) -> Vec<(usize, f64)> {
     let mut samples = Vec::new();
     while !run.done.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a resident size");
+        let resident =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the process has a resident size");
         let size = resident.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
         samples.push((run.ended.load(Ordering::SeqCst), size));
         if samples.len() % 60 == 0 {
@@ -383,7 +386,7 @@ fn mean(samples: &[(usize, f64)], claims: usize, from: f64, to: f64) -> f64 {
     sizes.iter().sum::<f64>() / sizes.len() as f64
 }
 
-/// What the API server counted, by verb.
+/// Returns the numbers of requests that the API server counted, by verb.
 async fn requests(run: &Run) -> String {
     let request = axum::http::Request::get("/metrics").body(Vec::new()).unwrap();
     let text = run.ring.client.request_text(request).await.unwrap();
@@ -396,7 +399,7 @@ async fn requests(run: &Run) -> String {
     all.join(", ")
 }
 
-/// Waits until storage is empty, and the API holds nothing of any claim.
+/// Waits until the storage is empty, and the API has no object of any claim.
 async fn nothing_left(run: &Run) {
     let began = Instant::now();
     loop {
@@ -414,7 +417,7 @@ async fn nothing_left(run: &Run) {
         }
         assert!(
             began.elapsed() < BIND_TIMEOUT,
-            "{} things are left: {:?}",
+            "{} objects are left: {:?}",
             leftovers.len(),
             &leftovers[..leftovers.len().min(20)]
         );
@@ -427,6 +430,6 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let kind = K::kind(&()).into_owned();
-    let found = answered(|| api.list(list)).await;
+    let found = until_answered(|| api.list(list)).await;
     found.items.iter().map(|object| format!("{kind} {}", object.name_any())).collect()
 }

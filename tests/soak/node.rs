@@ -1,5 +1,5 @@
 //! A simulated node: it takes each pod, plays its image, and reports to the API as a kubelet does. A running pod
-//! vanishes only when this node says so.
+//! disappears only when this node reports its end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,29 +19,29 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::answered;
 use crate::dice::Dice;
+use crate::until_answered;
 
-/// What becomes of a run.
+/// The course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It does what it is asked for.
+    /// The run does its work.
     Works,
-    /// It fails before it has done anything.
+    /// The run fails before it has done anything.
     FailsFirst,
-    /// It fails after the storage is made or removed, and before it is said.
+    /// The run fails after the storage is made or removed, and before it reports that.
     FailsBetween,
-    /// It fails after everything is done.
+    /// The run fails after everything is done.
     FailsLast,
-    /// It ends well without having done anything.
+    /// The run succeeds without having done anything.
     Lies,
-    /// It never ends by itself.
+    /// The run never ends by itself.
     Hangs,
     /// The kubelet ends the pod before the image has begun.
     Evicted,
-    /// Somebody removes the Job while it runs.
+    /// Another client removes the Job during the run.
     JobRemoved,
-    /// Somebody removes the pod while it runs.
+    /// Another client removes the pod during the run.
     PodRemoved,
 }
 
@@ -56,7 +56,7 @@ const PROVISION: &[(u64, Fate)] = &[
     (20, Fate::JobRemoved),
     (20, Fate::PodRemoved),
 ];
-/// A delete run that lies leaves storage behind, which nobody can know.
+/// A delete run that lies leaves storage behind, which no orchestrator can detect.
 const DELETE: &[(u64, Fate)] = &[
     (850, Fate::Works),
     (50, Fate::FailsFirst),
@@ -68,22 +68,22 @@ const DELETE: &[(u64, Fate)] = &[
 ];
 const NAME: &str = "simulated";
 
-/// Storage, and what was seen of those who work on it.
+/// The storage, and observations of the processes that work on it.
 #[derive(Debug, Default)]
 pub struct Backend {
     /// The volumes that exist, by their ids.
     pub volumes: HashSet<String>,
     running: HashMap<String, usize>,
     tries: HashMap<String, usize>,
-    /// How often each fate met a run.
+    /// How many runs had each fate.
     pub fates: BTreeMap<(&'static str, Fate), usize>,
     /// Ids on which two runs worked at one time.
     pub overlaps: Vec<String>,
-    /// What happened to each pod, by the id that it works on.
+    /// The history of each pod, by the id on which it works.
     pub story: HashMap<String, Vec<String>>,
 }
 
-/// The node.
+/// The simulated node.
 #[derive(Clone)]
 pub struct SimulatedNode {
     client: Client,
@@ -99,11 +99,11 @@ struct Running(String, Arc<Mutex<Backend>>);
 impl Drop for Running {
     fn drop(&mut self) {
         let mut backend = self.1.lock().expect("no code panics while it holds the backend");
-        *backend.running.get_mut(&self.0).expect("it was counted") -= 1;
+        *backend.running.get_mut(&self.0).expect("the process was counted") -= 1;
     }
 }
 
-/// The claim asks for a volume that is made too small, by its number: it will never be bound.
+/// Returns whether the image makes the claim's volume too small, so that it is never bound. The claim's number decides.
 pub fn is_wrong(seed: u64, claim: &str) -> bool {
     Dice::of(seed, 0, claim).roll(100) == 0
 }
@@ -124,12 +124,12 @@ impl SimulatedNode {
         node
     }
 
-    /// Storage.
+    /// Locks and returns the storage.
     pub fn backend(&self) -> MutexGuard<'_, Backend> {
         self.backend.lock().expect("no code panics while it holds the backend")
     }
 
-    /// Notes what happened to a pod.
+    /// Records an event of a pod.
     fn note(&self, pod: &Pod, what: &str) {
         let id = pod.labels().get(names::LABEL_CLAIM_UUID).cloned().unwrap_or_default();
         let line = format!("{} {} {what}", jiff::Timestamp::now(), pod.name_any());
@@ -147,7 +147,7 @@ impl SimulatedNode {
             let pod = match stream.try_next().await {
                 Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
                 Ok(Some(watcher::Event::Delete(pod))) => {
-                    // Without this node's consent: whoever did it takes the process for gone.
+                    // Removed without this node: the client that did so assumes that the process is dead.
                     self.note(&pod, "is gone");
                     if let Some(container) = containers.remove(&pod.uid().unwrap_or_default()) {
                         container.abort();
@@ -177,7 +177,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Ends the process, says so, and lets the pod go.
+    /// Ends the process, reports that, and lets Kubernetes delete the pod.
     async fn stop(&self, pod: &Pod, container: Option<JoinHandle<()>>) {
         if let Some(container) = container {
             container.abort();
@@ -200,7 +200,7 @@ impl SimulatedNode {
         loop {
             match pods.create_subresource::<Value, Value>("binding", &name, &none, &binding).await {
                 Ok(_) => break,
-                // It went before it was this node's.
+                // The pod was deleted before the node ran it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
@@ -212,7 +212,7 @@ impl SimulatedNode {
             Operation::Delete => ("delete", DELETE),
             _ => ("provision", PROVISION),
         };
-        // An attempt whose Job was removed begins again under its number, and may have another fate then.
+        // An attempt whose Job was removed begins again under its number, and may then have another fate.
         let again = self.tries(format!("{operation} {} {}", request.claim_uuid, request.attempt));
         let what = format!("{operation} {} {again}", request.claim.name);
         let mut dice = Dice::of(self.seed, u64::from(request.attempt), &what);
@@ -250,13 +250,13 @@ impl SimulatedNode {
                 }
             }
         };
-        // A kubelet reports an end after it.
+        // A kubelet reports the end of a process after it.
         self.note(pod, &format!("ends, {says:?}"));
         drop(running);
         self.ended(pod, says.0, says.1).await;
     }
 
-    /// How often an attempt began before.
+    /// Returns how often an attempt began before.
     fn tries(&self, attempt: String) -> usize {
         let mut backend = self.backend();
         let tries = backend.tries.entry(attempt).or_default();
@@ -281,14 +281,15 @@ impl SimulatedNode {
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
         let mut volume = persistent_volume(request, Made { source, ..Made::default() });
         if is_wrong(self.seed, &request.claim.name) {
-            let capacity = volume.spec.as_mut().and_then(|spec| spec.capacity.as_mut()).expect("it has a capacity");
+            let capacity =
+                volume.spec.as_mut().and_then(|spec| spec.capacity.as_mut()).expect("the volume has a capacity");
             capacity.values_mut().for_each(|size| size.0 = "1Mi".into());
         }
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         patiently(|| async { volumes.create(&PostParams::default(), &volume).await.map(drop) }).await;
     }
 
-    /// What the kubelet writes when a pod has ended; without a code its container never ran.
+    /// Writes the status of an ended pod, as the kubelet does; without a code its container never ran.
     async fn ended(&self, pod: &Pod, code: Option<i32>, texts: &str) {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let phase = if code == Some(0) { "Succeeded" } else { "Failed" };
@@ -311,14 +312,14 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Until somebody ends it.
+/// Waits until the pod is ended from outside.
 async fn forever() {
     std::future::pending::<()>().await;
 }
 
-/// Repeats a request through a busy API server's refusals; what it is about may be gone.
+/// Repeats a request while the API server is busy; its object may be gone.
 async fn patiently<F: Future<Output = Result<(), kube::Error>>>(request: impl Fn() -> F) {
-    answered(|| {
+    until_answered(|| {
         request().map(|answer| match answer {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             other => other,

@@ -1,4 +1,4 @@
-//! A burst of claims, some of them deleted half-way, during a disturbance; and the account at its end.
+//! A burst of claims, some of them deleted half-way, during a disturbance, and the check at its end.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,49 +11,49 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use crate::deployed::{allow, clean, directory, local_class, volumes_in};
+use crate::deployed::{clean, directory, grant_provision, local_class, volumes_in};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring, phase};
-use crate::wait::{seen, within};
+use crate::wait::{unexpected, within};
 
-/// So many claims, one after another.
+/// The number of claims, created one after another.
 const CLAIMS: usize = 30;
 const OVER: Duration = Duration::from_secs(20);
-/// All is well so long after the last claim was created and the last thing was killed.
+/// Everything must be at rest this long after the last claim was created and the last process was killed.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What was disturbed, and when.
+/// The disturbances, with their times.
 #[derive(Debug)]
 pub struct Log {
     began: Instant,
-    /// What was done.
+    /// The disturbances so far.
     pub done: Vec<String>,
 }
 
 impl Log {
-    /// Notes that something was done, and prints it.
+    /// Records a disturbance, and prints it.
     pub fn note(&mut self, what: impl Display) {
         println!("{:>5.1} s  {what}", self.began.elapsed().as_secs_f64());
         self.done.push(what.to_string());
     }
 }
 
-/// What marks the processes of a class's image.
+/// Returns the text that marks the processes of a class's image.
 pub fn mark(class: &str) -> String {
     format!("# burst {class} of {}", cluster::tests_name())
 }
 
-/// Of how many claims one run is.
+/// The number of claims of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
-    /// Each has its own.
+    /// Each claim has its own run.
     Own,
-    /// Those that come at one time share one.
+    /// Claims that are created at one time share a run.
     Shared,
 }
 
-/// A class whose image takes its time: it makes its directory, pauses, makes its volume, and pauses again, so that a
-/// kill can meet it at any of these.
+/// Creates a class with a slow image: it makes its directory, pauses, makes its volume, and pauses again, so that a
+/// kill can happen at any of these steps.
 async fn slow_class(ring: &Ring, class: &str, runs: Runs) {
     let script = format!(
         r#"{}
@@ -66,14 +66,14 @@ async fn slow_class(ring: &Ring, class: &str, runs: Runs) {
     let args = json!(["-c", script]).to_string();
     let mut more = vec![("command", command.as_str()), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")];
     if runs == Runs::Shared {
-        allow(ring, "hostpath-provisioner", class);
+        grant_provision(ring, "hostpath-provisioner", class);
         more.extend([("batch-size", "10"), ("batch-window", "2s")]);
     }
     local_class(ring, class, &more).await;
 }
 
-/// Creates claims over a while and deletes every third half-way, while `disturb` does what it does; then waits until
-/// everything is as it must be, takes stock, deletes all, and sees that nothing is left.
+/// Creates claims over a while and deletes every third half-way, while `disturb` runs. Then it waits until everything
+/// is at rest, checks that, deletes all claims, and checks that nothing is left.
 pub async fn burst<F>(ring: &Ring, runs: Runs, seed: u64, disturb: impl FnOnce(Log) -> F)
 where
     F: Future<Output = Log>,
@@ -88,7 +88,7 @@ where
     let quiet = Instant::now();
 
     let expected: BTreeSet<String> = (0..CLAIMS).map(name).filter(|name| !gone.contains(name)).collect();
-    let claims = within(LIMIT, "the others are all Bound and the deleted ones gone", || async {
+    let claims = within(LIMIT, "all other claims are Bound, and the deleted claims are gone", || async {
         let claims = list(ring).await?;
         let bound = claims.iter().filter(|claim| phase(claim) == "Bound").map(ResourceExt::name_any);
         if claims.len() == expected.len() && bound.collect::<BTreeSet<_>>() == expected {
@@ -96,7 +96,7 @@ where
         } else {
             let state =
                 |claim: &PersistentVolumeClaim| (claim.name_any(), phase(claim), claim.metadata.annotations.clone());
-            seen(claims.iter().filter(|claim| phase(claim) != "Bound").map(state).collect::<Vec<_>>())
+            unexpected(claims.iter().filter(|claim| phase(claim) != "Bound").map(state).collect::<Vec<_>>())
         }
     })
     .await;
@@ -111,15 +111,15 @@ where
     println!("{class}: {shared} were made in a run for several");
     assert_eq!(shared > CLAIMS / 4, runs == Runs::Shared, "{shared}");
 
-    // One volume for each, in the API and on the node.
+    // One volume for each claim, in the API and on the node.
     let named: BTreeSet<String> = claims.iter().map(|claim| names::pv_name(&claim.uid().unwrap())).collect();
     let bound: BTreeSet<String> = claims.iter().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect();
     assert_eq!(bound, named, "each claim is bound to its own volume");
     let stored: BTreeSet<String> = claims.iter().map(|claim| claim.uid().unwrap()).collect();
-    within(LIMIT, "there is one volume for each claim, and no other", || async {
+    within(LIMIT, "each claim has one volume, and no other volume exists", || async {
         let there: BTreeSet<String> = volumes_of(ring).await?.into_iter().collect();
         let kept: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();
-        if there == named && kept == stored { Ok(()) } else { seen((&there - &named, &kept - &stored)) }
+        if there == named && kept == stored { Ok(()) } else { unexpected((&there - &named, &kept - &stored)) }
     })
     .await;
 
@@ -136,7 +136,7 @@ where
         leftovers.extend(ring.api::<Job>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
         leftovers.extend(ring.api::<Pod>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
         leftovers.extend(volumes_in(&on_node).difference(&before).cloned());
-        if leftovers.is_empty() { Ok(()) } else { seen(leftovers) }
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
     println!(
@@ -154,10 +154,10 @@ async fn list(ring: &Ring) -> Result<Vec<PersistentVolumeClaim>, String> {
     Ok(ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items)
 }
 
-/// Volumes that name a claim of this test's users, or are of its class.
+/// Lists the volumes that name a claim of this test's users, or are of its class.
 async fn volumes_of(ring: &Ring) -> Result<Vec<String>, String> {
     let all = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-    let ours = all.iter().filter(|volume| {
+    let of_test = all.iter().filter(|volume| {
         let spec = volume.spec.as_ref();
         let of = |spec: &k8s_openapi::api::core::v1::PersistentVolumeSpec| {
             spec.storage_class_name.as_ref() == Some(&ring.user)
@@ -165,10 +165,10 @@ async fn volumes_of(ring: &Ring) -> Result<Vec<String>, String> {
         };
         spec.is_some_and(of)
     });
-    Ok(ours.map(ResourceExt::name_any).collect())
+    Ok(of_test.map(ResourceExt::name_any).collect())
 }
 
-/// Returns which were deleted.
+/// Creates the claims, and returns the names of the deleted ones.
 async fn create_and_delete(ring: &Ring, seed: u64) -> BTreeSet<String> {
     let lives = (0..CLAIMS).map(|number| async move {
         let name = name(number);
@@ -183,7 +183,7 @@ async fn create_and_delete(ring: &Ring, seed: u64) -> BTreeSet<String> {
             match ring.claims().delete(&name, &DeleteParams::default()).await {
                 Ok(_) => Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                Err(error) => seen(error),
+                Err(error) => unexpected(error),
             }
         })
         .await;
@@ -201,9 +201,9 @@ async fn create(ring: &Ring, name: &str) {
     within(LIMIT, "a claim can be created", || async {
         match ring.claims().create(&PostParams::default(), &claim).await {
             Ok(_) => Ok(()),
-            // The answer to an earlier try was lost.
+            // The answer to an earlier request was lost.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => seen(error),
+            Err(error) => unexpected(error),
         }
     })
     .await;

@@ -12,41 +12,41 @@ use crate::deployed::{kill, orchestrator_pid};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring};
 use crate::processes::{of_script, sandbox_of};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
-/// For how long something is killed again and again: longer than the claims come.
+/// How long a process is killed again and again: longer than claims are created.
 const WHILE: Duration = Duration::from_secs(25);
-/// The orchestrator is killed so often at the least.
+/// The least number of kills of the orchestrator.
 const KILLS: i32 = 5;
 
 fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()))
 }
 
-/// The process, and how often its container was started anew.
+/// Returns the orchestrator's process, and the number of restarts of its container.
 async fn orchestrator(ring: &Ring) -> (i32, i32) {
-    let ours = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
+    let pods_of_orchestrator = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
     until("one orchestrator runs", || async {
-        let pods = ring.api::<Pod>(OWN).list(&ours).await.map_err(|error| error.to_string())?.items;
+        let pods = ring.api::<Pod>(OWN).list(&pods_of_orchestrator).await.map_err(|error| error.to_string())?.items;
         let containers =
             |pod: &Pod| pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
         match (pods.as_slice(), orchestrator_pid()) {
             ([pod], Some(pid)) => Ok((pid, containers(pod).iter().map(|container| container.restart_count).sum())),
-            (pods, pid) => seen((pods.len(), pid)),
+            (pods, pid) => unexpected((pods.len(), pid)),
         }
     })
     .await
 }
 
 #[tokio::test]
-async fn the_orchestrator_is_killed_again_and_again() {
+async fn claims_survive_repeated_kills_of_the_orchestrator() {
     let (_turn, ring) = alone("kill-orchestrator").await;
     kill_orchestrators(&ring, Runs::Own).await;
 }
 
-/// With claims that gather in memory, and Jobs that are for several of them.
+/// Claims are collected in memory, and Jobs have several of them.
 #[tokio::test]
-async fn the_orchestrator_is_killed_amid_batches() {
+async fn batches_survive_repeated_kills_of_the_orchestrator() {
     let (_turn, ring) = alone("kill-amid-batches").await;
     kill_orchestrators(&ring, Runs::Shared).await;
 }
@@ -59,7 +59,7 @@ async fn kill_orchestrators(ring: &Ring, runs: Runs) {
         while began.elapsed() < WHILE {
             tokio::time::sleep(Duration::from_millis(500) + dice.time(Duration::from_secs(3))).await;
             let pid =
-                until("the orchestrator is there again", || async { orchestrator_pid().ok_or("not yet".into()) }).await;
+                until("the orchestrator runs again", || async { orchestrator_pid().ok_or("not yet".into()) }).await;
             kill(pid);
             log.note(format!("killed the orchestrator, process {pid}"));
         }
@@ -71,7 +71,7 @@ async fn kill_orchestrators(ring: &Ring, runs: Runs) {
 }
 
 #[tokio::test]
-async fn processes_of_images_are_killed_at_any_moment() {
+async fn claims_survive_kills_of_images_at_any_moment() {
     let (_turn, ring) = alone("kill-images").await;
     let (seed, adoption_mark) = (seed(), mark("kill-images"));
     let before = orchestrator(&ring).await;
@@ -87,15 +87,15 @@ async fn processes_of_images_are_killed_at_any_moment() {
             kill_if_there(image.pid);
             log.note(format!("killed an image, process {}, one of {}", image.pid, running.len()));
         }
-        assert!(log.done.len() >= 8, "only {} images were met", log.done.len());
+        assert!(log.done.len() >= 8, "only {} images were killed", log.done.len());
         log
     };
     burst(&ring, Runs::Own, seed, disturb).await;
-    assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
+    assert_eq!(orchestrator(&ring).await, before, "the orchestrator was not restarted");
 }
 
 #[tokio::test]
-async fn shims_sandboxes_and_the_kubelet_are_killed() {
+async fn claims_survive_kills_of_shims_sandboxes_and_the_kubelet() {
     let (_turn, ring) = alone("kill-node").await;
     let (seed, adoption_mark) = (seed(), mark("kill-node"));
     let before = orchestrator(&ring).await;
@@ -131,11 +131,11 @@ async fn shims_sandboxes_and_the_kubelet_are_killed() {
         }
     };
     burst(&ring, Runs::Own, seed, disturb).await;
-    assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
+    assert_eq!(orchestrator(&ring).await, before, "the orchestrator was not restarted");
 }
 
 #[tokio::test]
-async fn the_api_server_stands_still_for_a_minute_and_is_killed() {
+async fn claims_survive_a_paused_and_killed_api_server() {
     let (_turn, ring) = alone("stop-api").await;
     let before = orchestrator(&ring).await;
     let disturb = |mut log: Log| {
@@ -143,10 +143,10 @@ async fn the_api_server_stands_still_for_a_minute_and_is_killed() {
         async move {
             tokio::time::sleep(Duration::from_secs(6)).await;
             cluster.pause(Component::ApiServer).unwrap();
-            log.note("the API server stands still");
+            log.note("the API server is paused");
             tokio::time::sleep(Duration::from_secs(60)).await;
             cluster.resume(Component::ApiServer).unwrap();
-            log.note("the API server goes on");
+            log.note("the API server continues");
             tokio::time::sleep(Duration::from_secs(3)).await;
             cluster.kill(Component::ApiServer).await.unwrap();
             log.note("killed the API server");
@@ -157,10 +157,10 @@ async fn the_api_server_stands_still_for_a_minute_and_is_killed() {
         }
     };
     burst(&ring, Runs::Own, seed(), disturb).await;
-    assert_eq!(orchestrator(&ring).await, before, "it is the same process, and was never started anew");
+    assert_eq!(orchestrator(&ring).await, before, "the process is the same, and was never restarted");
 }
 
-/// It may have ended since it was seen.
+/// Kills a process that may have ended meanwhile.
 fn kill_if_there(pid: i32) {
     let _ =
         std::process::Command::new("kill").args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status();

@@ -9,7 +9,7 @@ mod kills;
 mod processes;
 mod telling;
 
-// Shared with the other integration tests, which use more of them.
+// Shared with the other integration tests, which use more of these modules.
 #[allow(dead_code)]
 #[path = "../it/deployed.rs"]
 mod deployed;
@@ -29,7 +29,7 @@ use crate::orchestrator::Ring;
 
 static CLUSTER: Mutex<()> = Mutex::const_new(());
 
-/// The cluster for one test alone, with a namespace of its own.
+/// Returns the cluster for one test alone, with a namespace of its own.
 async fn alone(namespace: &str) -> (MutexGuard<'static, ()>, Ring) {
     let turn = CLUSTER.lock().await;
     (turn, deployed::users(namespace).await)

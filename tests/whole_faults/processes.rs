@@ -1,13 +1,13 @@
-//! The processes of pods, as the machine sees them.
+//! The processes of pods, as the machine has them.
 
 use std::fs;
 
 /// A process in a pod of this checkout's cluster.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: i32,
-    /// The number of the one that started it: for the first of a container that is containerd's shim.
+    /// The process id of its parent: for the first process of a container that is containerd's shim.
     pub parent: i32,
     /// Its command line.
     pub command: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Process {
     pub pod: String,
 }
 
-/// All of them.
+/// Lists all processes of pods.
 pub fn of_pods() -> Vec<Process> {
     let cluster = format!("/flex-cluster-{}/", cluster::tests_name());
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -34,15 +34,15 @@ fn process(pid: i32, cluster: &str) -> Option<Process> {
     Some(Process { pid, parent, command, pod })
 }
 
-/// The first processes of the containers whose script bears a mark.
+/// Lists the first processes of the containers whose script contains a mark.
 pub fn of_script(mark: &str) -> Vec<Process> {
     let all = of_pods();
-    let ours = |process: &&Process| process.command.get(2).is_some_and(|script| script.contains(mark));
+    let marked = |process: &&Process| process.command.get(2).is_some_and(|script| script.contains(mark));
     let inside: Vec<i32> = all.iter().map(|process| process.pid).collect();
-    all.iter().filter(ours).filter(|process| !inside.contains(&process.parent)).cloned().collect()
+    all.iter().filter(marked).filter(|process| !inside.contains(&process.parent)).cloned().collect()
 }
 
-/// The process that holds a pod's namespaces.
+/// Returns the process that keeps a pod's namespaces.
 pub fn sandbox_of(process: &Process) -> Option<i32> {
     let pauses = |other: &Process| other.pod == process.pod && other.command.first().is_some_and(|c| c == "/pause");
     of_pods().into_iter().find(pauses).map(|other| other.pid)

@@ -24,26 +24,26 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::deployed::{drop_claim, script_class};
 use crate::orchestrator::{OWN, Ring, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
-/// What the README promises.
+/// The time that the README promises.
 const PROMISED: Duration = Duration::from_secs(5);
-/// On a machine that is busy with other things as well.
+/// The limit on a machine with other work.
 const GUARD: Duration = Duration::from_secs(30);
 
-/// Where Kubernetes says it first.
+/// The object in which Kubernetes reports a failure first.
 enum Known {
-    /// In the status of the pod: a text that stands in it.
+    /// The status of the pod, with a text in it.
     Pod(&'static str),
-    /// In the status of the Job: a text that stands in it.
+    /// The status of the Job, with a text in it.
     Job(&'static str),
-    /// In an event on the Job or pod: its reason.
+    /// An event on the Job or pod, with its reason.
     Event(&'static str),
-    /// It answers the Job's creation with a refusal.
+    /// The answer to the creation of the Job is a refusal.
     Refusal,
-    /// The image's volume is there.
+    /// The image's volume exists.
     Volume,
-    /// The claim is there.
+    /// The claim exists.
     Claim,
 }
 
@@ -52,7 +52,7 @@ struct Kind {
     script: &'static str,
     more: Vec<(&'static str, &'static str)>,
     known: Known,
-    /// What stands in the event on the claim.
+    /// A text in the event on the claim.
     says: &'static str,
 }
 
@@ -66,9 +66,9 @@ fn kind(
     Kind { name, script, more: more.to_vec(), known, says }
 }
 
-const ADMIT_NO_PODS: &str = "told-admission";
-const ADMIT_NO_JOBS: &str = "told-job-admission";
-const NO_QUOTA: &str = "told-quota";
+const ADMIT_NO_PODS: &str = "no-pods";
+const ADMIT_NO_JOBS: &str = "no-jobs";
+const NO_QUOTA: &str = "no-quota";
 
 fn kinds() -> Vec<Kind> {
     use Known::{Claim, Event, Job, Pod, Refusal, Volume};
@@ -148,7 +148,7 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Everything that was seen, with the time at which it was.
+/// All observed objects, each with the time of its observation.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<(Timestamp, Value)>>>);
 
@@ -173,7 +173,7 @@ impl Record {
         self.0.lock().unwrap().iter().find(|(_, value)| is(value)).map(|(at, _)| *at)
     }
 
-    /// When Kubernetes first said it about the runs for a claim.
+    /// Returns when Kubernetes first reported the failure of the runs for a claim.
     fn known(&self, ring: &Ring, known: &Known, claim: &PersistentVolumeClaim) -> Option<Timestamp> {
         let id = uid(claim);
         let label = |value: &Value| value["metadata"]["labels"][names::LABEL_CLAIM_UUID] == json!(id);
@@ -184,7 +184,7 @@ impl Record {
             Known::Pod(text) => status("Pod", text),
             Known::Job(text) => status("Job", text),
             Known::Event(reason) => self.first(|value| {
-                // Jobs and their pods are called after the claim's id.
+                // Jobs and their pods have the claim's id in their names.
                 let about = value["involvedObject"]["name"].as_str().unwrap_or_default();
                 value["kind"] == "Event" && value["reason"] == *reason && about.contains(&id)
             }),
@@ -198,7 +198,7 @@ impl Record {
         }
     }
 
-    fn told(&self, claim: &str, says: &str) -> Option<Timestamp> {
+    fn reported(&self, claim: &str, says: &str) -> Option<Timestamp> {
         let reasons =
             [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING].map(|reason| json!(reason.name));
         self.first(|value| {
@@ -211,17 +211,17 @@ impl Record {
     }
 }
 
-/// When the API server refused a Job for a claim, by its audit log.
+/// Returns when the API server refused a Job for a claim, by its audit log.
 fn refused(ring: &Ring, id: &str) -> Option<Timestamp> {
     let log = std::fs::read_to_string(ring.cluster().audit_log()).expect("the API server has an audit log");
-    let ours = log.lines().filter(|line| line.contains(id) && line.contains(r#""verb":"create""#));
-    let entries = ours.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let creations = log.lines().filter(|line| line.contains(id) && line.contains(r#""verb":"create""#));
+    let entries = creations.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let refusals =
         entries.filter(|entry| entry["objectRef"]["resource"] == "jobs" && entry["responseStatus"]["code"] != 201);
     refusals.filter_map(|entry| entry["stageTimestamp"].as_str()?.parse().ok()).next()
 }
 
-/// A policy refuses what of a class is made of a kind.
+/// Installs a policy that refuses objects of one kind for a class.
 async fn refuse(ring: &Ring, class: &str, group: &str, resource: &str, says: &str) {
     let policy = json!({
         "metadata": { "name": class },
@@ -242,7 +242,7 @@ async fn refuse(ring: &Ring, class: &str, group: &str, resource: &str, says: &st
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
 }
 
-/// Waits until an object is refused with these words.
+/// Waits until an object is refused with this message.
 async fn is_refused<K>(api: Api<K>, object: Value, says: &str)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
@@ -252,7 +252,7 @@ where
     until(format!("{says} is in force"), || async {
         match api.create(&dry, &object).await {
             Err(kube::Error::Api(status)) if status.message.contains(says) => Ok(()),
-            other => seen(other.map(drop)),
+            other => unexpected(other.map(drop)),
         }
     })
     .await;
@@ -295,8 +295,8 @@ async fn no_obstacles(ring: &Ring) {
 }
 
 #[tokio::test]
-async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_it() {
-    let (_turn, ring) = alone("told").await;
+async fn every_kind_of_failure_reaches_the_claim_soon_after_kubernetes_reports_it() {
+    let (_turn, ring) = alone("failures").await;
     obstacles(&ring).await;
     let record = Record::default();
     record.follow(ring.api::<Pod>(OWN));
@@ -305,14 +305,14 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
     record.follow(ring.api::<Event>(&ring.user));
     record.follow(ring.claims());
     record.follow::<PersistentVolume>(ring.volumes());
-    // The watches are there before what they are to see.
+    // The watches start before the objects that they observe exist.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let kinds = kinds();
     for Kind { name, script, more, .. } in &kinds {
         script_class(&ring, name, script, more).await;
         ring.claim(name, name).await;
-        // One after another: what is measured is not the time that pods take from each other.
+        // One after another: the measured time must not contain the time that pods take from each other.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let (mut table, mut missing) = (Vec::new(), Vec::new());
@@ -320,9 +320,9 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
     for Kind { name, known, says, .. } in &kinds {
         let claim = ring.get_claim(name).await;
         loop {
-            match (record.known(&ring, known, &claim), record.told(name, says)) {
-                (Some(known), Some(told)) => {
-                    break table.push((*name, told.duration_since(known).as_secs_f64().max(0.0)));
+            match (record.known(&ring, known, &claim), record.reported(name, says)) {
+                (Some(known), Some(reported)) => {
+                    break table.push((*name, reported.duration_since(known).as_secs_f64().max(0.0)));
                 }
                 found if Instant::now() > deadline => break missing.push((*name, found)),
                 _ => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -330,17 +330,20 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
         }
     }
     table.sort_by(|a, b| a.1.total_cmp(&b.1));
-    println!("{:<24} told after", "kind of failure");
+    println!("{:<24} event after", "kind of failure");
     table.iter().for_each(|(name, after)| println!("{name:<24} {after:>7.3} s"));
     let soon = table.iter().filter(|(_, after)| *after <= PROMISED.as_secs_f64()).count();
-    println!("{soon} of {} kinds of failure are told at most {PROMISED:?} after Kubernetes knew", table.len());
+    println!(
+        "{soon} of {} kinds of failure reach the claim at most {PROMISED:?} after Kubernetes reported them",
+        table.len()
+    );
     let late: Vec<_> = table.iter().filter(|(_, after)| *after > GUARD.as_secs_f64()).collect();
-    assert!(missing.is_empty(), "when Kubernetes knew and when it was told, of which one is missing: {missing:?}");
-    assert!(late.is_empty(), "told late: {late:?}");
+    assert!(missing.is_empty(), "a time of Kubernetes or of the event is missing: {missing:?}");
+    assert!(late.is_empty(), "too late: {late:?}");
 
     no_obstacles(&ring).await;
     for Kind { name, known, .. } in &kinds {
-        // Storage was made: its image can take it back, and nothing is to be abandoned.
+        // The storage was made: its image can delete it, and nothing is abandoned.
         if matches!(known, Known::Volume) {
             let claim = ring.get_claim(name).await;
             ring.delete_claim(name).await;
@@ -357,7 +360,7 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
         let class = |volume: &PersistentVolume| volume.spec.as_ref()?.storage_class_name.clone();
         let leftovers = |volume: &&PersistentVolume| class(volume).is_some_and(|class| mine.contains(&class.as_str()));
         match volumes.iter().find(leftovers) {
-            Some(volume) => seen((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
+            Some(volume) => unexpected((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
             None => Ok(()),
         }
     })

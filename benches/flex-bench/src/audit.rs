@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// As whom the orchestrator speaks to an API server where it is a process of this machine.
+/// The orchestrator's user at an API server, where it is a process of this machine.
 pub const ORCHESTRATOR: &str = "orchestrator";
-/// As whom a simulated image does.
+/// The user of a simulated image.
 pub const IMAGE: &str = "image";
-/// As whom a simulated node does.
+/// The user of a simulated node.
 pub const NODE: &str = "node";
 
-/// Who asks.
+/// A client of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
@@ -24,22 +24,22 @@ pub enum Who {
     Orchestrator,
     /// The images' runs.
     Image,
-    /// The controller manager, by whichever account.
+    /// The controller manager, with any of its accounts.
     ControllerManager,
     /// The scheduler.
     Scheduler,
     /// The kubelet.
     Kubelet,
-    /// All others: the benchmark itself, and the API server's own clients.
+    /// All other clients: the benchmark itself, and the API server's own clients.
     Other,
 }
 
 impl Who {
-    /// All of them, as tables show them.
+    /// All clients, in the order of the tables.
     pub const ALL: [Who; 6] =
         [Who::Orchestrator, Who::Image, Who::ControllerManager, Who::Scheduler, Who::Kubelet, Who::Other];
 
-    /// In words.
+    /// Returns the client's name in tables.
     pub fn describe(self) -> &'static str {
         match self {
             Who::Orchestrator => "orchestrator",
@@ -51,7 +51,7 @@ impl Who {
         }
     }
 
-    /// By the name of the user.
+    /// Returns the client by the name of its user.
     fn of(user: &str) -> Who {
         match user {
             ORCHESTRATOR | "system:serviceaccount:flex-provisioner:flex-provisioner" => Who::Orchestrator,
@@ -67,25 +67,25 @@ impl Who {
     }
 }
 
-/// How often each has asked, by what: a verb and a resource, such as `patch persistentvolumeclaims/status`.
+/// The number of requests by client and kind: a verb and a resource, such as `patch persistentvolumeclaims/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked(BTreeMap<Who, BTreeMap<String, usize>>);
 
-/// Requests of one client for one claim, in the mean.
+/// The mean requests of one client for one claim.
 #[derive(Clone, Debug, Serialize)]
 pub struct Each {
-    /// Of whom.
+    /// The client.
     pub who: Who,
-    /// All of them.
+    /// The number of all requests.
     pub requests: f64,
-    /// Those that write.
+    /// The number of writes.
     pub writes: f64,
     /// By verb and resource, the most frequent first.
     pub of: Vec<(String, f64)>,
 }
 
 impl Asked {
-    /// For one of so many; those who did not ask are left out.
+    /// Returns the requests for one of this many claims; clients without requests are left out.
     pub fn each(&self, count: usize) -> Vec<Each> {
         let mean = |number: usize| (number as f64 / count as f64 * 100.0).round() / 100.0;
         let mut all = Vec::new();
@@ -93,17 +93,17 @@ impl Asked {
             let writes = asked.iter().filter(|(what, _)| writes(what)).map(|(_, number)| number).sum();
             let mut of: Vec<_> = asked.iter().map(|(what, number)| (what.clone(), mean(*number))).collect();
             of.sort_by(|a, b| b.1.total_cmp(&a.1));
-            // What is asked once in a burst of many says nothing about a claim.
+            // A kind with one request in a burst of many says nothing about a claim.
             of.retain(|(_, number)| *number > 0.0);
             all.push(Each { who: *who, requests: mean(asked.values().sum()), writes: mean(writes), of });
         }
         all
     }
 
-    /// Writes by all but the benchmark itself.
+    /// Returns the number of writes by all clients but the benchmark itself.
     pub fn writes(&self) -> usize {
-        let ours = self.0.iter().filter(|(who, _)| **who != Who::Other).flat_map(|(_, asked)| asked);
-        ours.filter(|(what, _)| writes(what)).map(|(_, number)| number).sum()
+        let own = self.0.iter().filter(|(who, _)| **who != Who::Other).flat_map(|(_, asked)| asked);
+        own.filter(|(what, _)| writes(what)).map(|(_, number)| number).sum()
     }
 }
 
@@ -112,7 +112,7 @@ fn writes(what: &str) -> bool {
     ["create", "update", "patch", "delete", "deletecollection"].contains(&verb)
 }
 
-/// The requests of one client, of those counted for one claim.
+/// Returns the requests of one client, of those counted for one claim.
 pub fn of(each: &[Each], who: Who) -> f64 {
     each.iter().find(|each| each.who == who).map_or(0.0, |each| each.requests)
 }
@@ -123,7 +123,7 @@ pub struct Audit {
     log: PathBuf,
 }
 
-/// A place in it.
+/// A position in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     file: u64,
@@ -154,21 +154,21 @@ struct Object {
 }
 
 impl Audit {
-    /// That of this file.
+    /// Opens the audit log in this file.
     pub fn of(log: PathBuf) -> Self {
         Audit { log }
     }
 
-    /// Where it ends now.
+    /// Returns the present end of the log.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn mark(&self) -> Result<Mark> {
-        let file = fs::metadata(&self.log).with_context(|| format!("look at {}", self.log.display()))?;
+        let file = fs::metadata(&self.log).with_context(|| format!("read the size of {}", self.log.display()))?;
         Ok(Mark { file: file.ino(), offset: file.len() })
     }
 
-    /// Adds what was asked since then. Leases are left out: they are renewed by the clock, whatever there is to do.
+    /// Adds the requests since the mark. Leases are left out: their renewal follows the clock, not the work.
     ///
     /// # Errors
     /// It cannot be read.
@@ -186,7 +186,8 @@ impl Audit {
         Ok(())
     }
 
-    /// The log is put aside when it is large: its name then has the time in it, so that names have the order of time.
+    /// Lists the files of the log. A large log is rotated: its name then contains the time, so that names have the
+    /// order of time.
     fn files(&self) -> Result<Vec<PathBuf>> {
         let directory = self.log.parent().context("the audit log is in a directory")?;
         let begin = self.log.file_stem().context("the audit log has a name")?.to_string_lossy().into_owned();
@@ -197,7 +198,7 @@ impl Audit {
                 files.push(path);
             }
         }
-        // `audit-TIME.log` before `audit.log`, as text; a path compares its parts in the same way.
+        // `audit-TIME.log` sorts before `audit.log` as text; a path compares its parts in the same way.
         files.sort();
         Ok(files)
     }
@@ -207,7 +208,7 @@ impl Asked {
     fn read(&mut self, lines: impl BufRead, path: &Path) -> Result<()> {
         for line in lines.lines() {
             let line = line.with_context(|| format!("read {}", path.display()))?;
-            // A line that is being written now is not of what has ended.
+            // An unfinished line does not belong to the requests that have ended.
             let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
             let object = entry.object_ref.unwrap_or(Object { resource: String::new(), subresource: String::new() });
             if entry.stage != "ResponseComplete" || object.resource == "leases" {
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_from_a_mark_on_also_when_the_log_is_put_aside() {
+    fn requests_are_counted_from_a_mark_also_when_the_log_is_rotated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.log");
         let write = |text: String| {

@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// containerd's socket of a cluster.
+/// Returns the path of a cluster's containerd socket.
 pub fn containerd_socket(cluster: &str) -> String {
     format!("/run/flex-cluster/{cluster}/containerd.sock")
 }
 
-/// The names in a directory; none if it does not exist.
+/// Returns the names in a directory; none if it does not exist.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -32,12 +32,12 @@ pub fn names_in(directory: &Path) -> Result<BTreeSet<String>> {
 /// The first process of a container.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
 }
 
 impl Process {
-    /// Finds it by its control group, whose name holds the container's.
+    /// Finds the process by its control group, whose name contains the container's.
     ///
     /// # Errors
     /// If there is none.
@@ -50,7 +50,7 @@ impl Process {
             .with_context(|| format!("no process of container {id}"))
     }
 
-    /// The most memory that it ever had resident, in bytes.
+    /// Returns its peak resident memory, in bytes.
     ///
     /// # Errors
     /// If it has ended.
@@ -61,15 +61,15 @@ impl Process {
         Ok(kib * 1024)
     }
 
-    /// Lets [`Process::peak_memory`] begin anew with what it has resident now.
+    /// Resets [`Process::peak_memory`] to the present resident memory.
     ///
     /// # Errors
-    /// If it has ended, or is somebody else's.
+    /// If it has ended, or belongs to another user.
     pub fn forget_peak(&self) -> Result<()> {
         fs::write(format!("/proc/{}/clear_refs", self.pid), "5").context("reset the peak of a process's memory")
     }
 
-    /// The processor time that it has taken so far, to the microsecond. Threads that have ended are not counted.
+    /// Returns its processor time so far, to the microsecond. Ended threads are not counted.
     ///
     /// # Errors
     /// If it has ended.
@@ -83,7 +83,7 @@ impl Process {
         Ok(Duration::from_nanos(all))
     }
 
-    /// The processor time of it and of its ended children, to 10 ms.
+    /// Returns the processor time of the process and of its ended children, to 10 ms.
     ///
     /// # Errors
     /// If it has ended.
@@ -92,13 +92,13 @@ impl Process {
         crate::profile::parse_process(&stat).context("/proc/…/stat is not as expected")
     }
 
-    /// When it began, to about 20 ms.
+    /// Returns when it began, to about 20 ms.
     ///
     /// # Errors
     /// If it has ended.
     pub fn began(&self) -> Result<Timestamp> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).context("the process has ended")?;
-        // The second field is the program's name in brackets, which may hold anything.
+        // The second field is the program's name in brackets, which may contain anything.
         let fields = stat.rsplit_once(')').context("/proc/…/stat is not as expected")?.1;
         let ticks: f64 = fields.split_whitespace().nth(19).context("no start time")?.parse()?;
         let uptime = fs::read_to_string("/proc/uptime")?;
@@ -108,12 +108,12 @@ impl Process {
     }
 }
 
-/// What a result was measured on.
+/// The machine of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// How many of it.
+    /// The number of cores.
     pub cores: usize,
     /// Memory, in GiB.
     pub memory_gib: u64,
@@ -121,7 +121,7 @@ pub struct Machine {
     pub system: String,
     /// The kernel.
     pub kernel: String,
-    /// How busy it was before: processes that want to run, in the mean of the last minute.
+    /// The load before: the mean number of processes that wanted to run, in the last minute.
     pub load_before: String,
     /// containerd's version.
     pub containerd: String,
@@ -130,7 +130,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Returns this machine.
     pub fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, key: &str, separator: char| {
@@ -146,22 +146,22 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_before: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
             // `containerd github.com/containerd/containerd VERSION …` and `etcd Version: VERSION`.
-            containerd: said(&["containerd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
-            etcd: said(&["etcd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
+            containerd: first_line(&["containerd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
+            etcd: first_line(&["etcd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
         }
     }
 }
 
-/// The state of the project: its commit, and whether there are changes beside it.
+/// Returns the state of the project: its commit, and whether there are changes beside it.
 pub fn commit() -> String {
-    // The results themselves are no change.
-    let changes = said(&["git", "status", "--porcelain", "--", ".", ":!docs/bench"]);
+    // The results themselves do not count as a change.
+    let changes = first_line(&["git", "status", "--porcelain", "--", ".", ":!docs/bench"]);
     let beside = if changes.is_empty() { "" } else { " with changes" };
-    said(&["git", "rev-parse", "--short=12", "HEAD"]) + beside
+    first_line(&["git", "rev-parse", "--short=12", "HEAD"]) + beside
 }
 
-/// The first line that a program prints; nothing if it prints none, or does not run.
-pub fn said(command: &[&str]) -> String {
+/// Returns the first line that a program prints; empty if it prints none, or does not run.
+pub fn first_line(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()

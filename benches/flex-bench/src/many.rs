@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 use crate::objects;
 use crate::timeline::millis;
 
-/// Requests of ours that are under way at one time.
+/// The number of this program's requests at one time.
 pub const WRITERS: usize = 32;
 
-/// What a watch tells.
+/// The events of a watch.
 pub type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
-/// Follows objects; returns when those that are there already were told.
+/// Follows objects; returns when all existing objects were listed.
 ///
 /// # Errors
-/// The list does not come within a minute.
+/// The list does not arrive within a minute.
 pub async fn watch<K>(api: Api<K>) -> Result<Events<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -44,27 +44,27 @@ where
     Ok(events)
 }
 
-/// When many were created and done.
+/// The times at which many objects were created and done.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// Just before the first was created.
+    /// The time just before the first was created.
     pub began: Timestamp,
-    /// When each was created, and when it was done, in the order of the latter.
+    /// The times at which each was created and done, in the order of the latter.
     pub each: Vec<(Timestamp, Timestamp)>,
 }
 
 impl Times {
-    /// From the creation of each until it was done, in milliseconds.
+    /// Returns the times from the creation of each until it was done, in milliseconds.
     pub fn millis(&self) -> Vec<f64> {
         self.each.iter().map(|(from, to)| millis(*from, *to)).collect()
     }
 
-    /// When each was done, in seconds since the beginning, to the millisecond.
+    /// Returns the times at which each was done, in seconds since the beginning, to the millisecond.
     pub fn done(&self) -> Vec<f64> {
         self.each.iter().map(|(_, to)| millis(self.began, *to).round() / 1000.0).collect()
     }
 
-    /// Until the last was done, in seconds.
+    /// Returns the time until the last was done, in seconds.
     pub fn seconds(&self) -> f64 {
         self.each.last().map_or(0.0, |(_, to)| millis(self.began, *to) / 1000.0)
     }
@@ -73,7 +73,7 @@ impl Times {
 /// Creates objects of different names at one time, and waits until the watch has shown each as `done`.
 ///
 /// # Errors
-/// The API refuses one, or they are not done within `limit`.
+/// The API server refuses one, or they are not done within `limit`.
 pub async fn made<K: ResourceExt>(
     client: &Client,
     objects: &[Value],
@@ -108,7 +108,7 @@ pub async fn made<K: ResourceExt>(
         Ok(ends)
     };
     let all = async { tokio::try_join!(create, see) };
-    let (created, ends) = within(limit, "all of them are done", all).await?;
+    let (created, ends) = within(limit, "all objects are done", all).await?;
     let mut each: Vec<_> = created.iter().filter_map(|(name, at)| Some((*at, *ends.get(name)?))).collect();
     each.sort_by_key(|(_, done)| *done);
     Ok(Times { began, each })
@@ -117,7 +117,7 @@ pub async fn made<K: ResourceExt>(
 /// Deletes objects at one time, and waits until the watch has shown as many `gone`, which may be other objects.
 ///
 /// # Errors
-/// The API refuses one, or they are not gone within `limit`.
+/// The API server refuses one, or they are not gone within `limit`.
 pub async fn removed<K: ResourceExt>(
     client: &Client,
     objects: &[Value],
@@ -144,11 +144,11 @@ pub async fn removed<K: ResourceExt>(
         }
         Ok(each)
     };
-    let ((), each) = within(limit, "all of them are gone", async { tokio::try_join!(delete, see) }).await?;
+    let ((), each) = within(limit, "all objects are gone", async { tokio::try_join!(delete, see) }).await?;
     Ok(Times { began, each })
 }
 
-/// Claims of a class that are named by number.
+/// Builds claims of a class that are named by number.
 pub fn claims(namespace: &str, class: &str, count: usize) -> Vec<Value> {
     let claim = |number| {
         json!({
@@ -163,17 +163,17 @@ pub fn claims(namespace: &str, class: &str, count: usize) -> Vec<Value> {
     (0..count).map(claim).collect()
 }
 
-/// A claim has its volume.
+/// Returns whether a claim is bound.
 pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// Does it, unless it takes too long.
+/// Runs a task with a time limit.
 ///
 /// # Errors
-/// It took too long, or failed.
+/// The task took too long, or failed.
 pub async fn within<T>(limit: Duration, what: &str, of: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(limit, of).await.with_context(|| format!("not seen within {} s: {what}", limit.as_secs()))?
+    tokio::time::timeout(limit, of).await.with_context(|| format!("not done within {} s: {what}", limit.as_secs()))?
 }
 
 fn name(object: &Value) -> &str {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// The objects of a file.
+/// Reads the objects of a file.
 ///
 /// # Errors
 /// If the file cannot be read as YAML.
@@ -17,7 +17,7 @@ pub fn read(path: &Path) -> Result<Vec<Value>> {
     parse(&text).with_context(|| format!("parse {}", path.display()))
 }
 
-/// The objects of a YAML stream.
+/// Reads the objects of a YAML stream.
 ///
 /// # Errors
 /// If it is not YAML.
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Creates an object. The time is the one just before the request was sent.
+/// Creates an object, and returns the time just before the request was sent.
 ///
 /// # Errors
 /// If the API refuses it.
@@ -45,7 +45,7 @@ pub async fn create(client: &Client, object: &Value) -> Result<(Timestamp, Value
     Ok((began, created))
 }
 
-/// Creates an object or changes it to what is given, as `kubectl apply --server-side` does.
+/// Creates or changes an object, as `kubectl apply --server-side` does.
 ///
 /// # Errors
 /// If the API refuses it.
@@ -56,7 +56,7 @@ pub async fn apply(client: &Client, object: &Value) -> Result<Value> {
     client.request(request).await.with_context(|| format!("apply {}", name(object)))
 }
 
-/// Deletes an object, at once if `now`, and says whether it was there. The time is the one just before the request.
+/// Deletes an object, at once if `now`, and returns whether it existed, with the time just before the request.
 ///
 /// # Errors
 /// If the API refuses it.
@@ -84,7 +84,7 @@ pub async fn merge(client: &Client, object: &Value, subresource: &str, change: &
     client.request(request).await.with_context(|| format!("change {}", name(object)))
 }
 
-/// Kind, namespace and name, for people.
+/// Returns kind and name, for people.
 pub fn name(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("object");
     format!("{kind} {}", object["metadata"]["name"].as_str().unwrap_or("without a name"))
@@ -95,7 +95,7 @@ fn member(object: &Value) -> Result<String> {
     Ok(format!("{}/{name}", collection(object)?))
 }
 
-/// The URL of all objects of the kind.
+/// Returns the URL of all objects of the kind.
 fn collection(object: &Value) -> Result<String> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let (plural, namespaced) = match kind {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_and_addresses() {
+    fn objects_of_a_stream_have_their_addresses() {
         let objects = parse(
             "# one\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n# two\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: b}\n",
         )
@@ -143,7 +143,7 @@ mod tests {
         assert!(member(&json!({ "kind": "Unheard", "apiVersion": "v1", "metadata": { "name": "a" } })).is_err());
     }
 
-    /// The demonstration and the benchmarks apply these files as they are.
+    /// The demo and the benchmarks apply these files as they are.
     #[test]
     fn each_shipped_object_has_an_address() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -16,9 +16,9 @@ use crate::peers::Peer;
 
 const SIZE: (u32, u32) = (800, 420);
 const FONT: &str = "sans-serif";
-/// More are not seen, and make the file large.
+/// The most steps of a curve: more are not visible, and make the file large.
 const MOST_STEPS: usize = 250;
-/// Colours that are told apart also by those who see no red or no green.
+/// Colours that people with colour blindness can distinguish.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -31,13 +31,13 @@ const COLOURS: [RGBColor; 6] = [
 /// Values by the size of a burst.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What they are.
+    /// Their name.
     pub name: String,
     /// Size, and value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// How many were done since the first creation, and what others would have done.
+/// Plots how many were done since the first creation, and the rates of other provisioners.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -45,22 +45,22 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
     let last = curves.iter().flat_map(|(_, times)| times).copied().fold(0.1, f64::max);
     let most = curves.iter().map(|(_, times)| times.len()).max().unwrap_or(1).max(1) as f64;
     let across = last * 1.05;
-    // With room for the legend above.
+    // With space for the legend above.
     let high = most * (1.1 + 0.07 * (curves.len() + peers.len()) as f64);
     draw(file, |area| {
-        let mut chart = framed(area, title, 55).build_cartesian_2d(0.0..across, 0.0..high).map_err(told)?;
+        let mut chart = framed(area, title, 55).build_cartesian_2d(0.0..across, 0.0..high).map_err(owned_error)?;
         chart
             .configure_mesh()
             .max_light_lines(1)
             .x_desc("seconds since the first was created")
             .y_desc("claims")
             .draw()
-            .map_err(told)?;
+            .map_err(owned_error)?;
         for (n, (name, times)) in curves.iter().enumerate() {
             let colour = COLOURS[n % COLOURS.len()];
             chart
                 .draw_series(LineSeries::new(steps(times), colour.stroke_width(2)))
-                .map_err(told)?
+                .map_err(owned_error)?
                 .label(name.clone())
                 .legend(line(colour.stroke_width(2)));
         }
@@ -70,7 +70,7 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
             let rate = [(0.0, 0.0), (end, end * peer.per_second)];
             chart
                 .draw_series(DashedLineSeries::new(rate, 10, 6, colour.stroke_width(1)))
-                .map_err(told)?
+                .map_err(owned_error)?
                 .label(format!("{}: {} a second", peer.name, peer.per_second))
                 .legend(line(colour.stroke_width(1)));
         }
@@ -78,7 +78,7 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
     })
 }
 
-/// A step for each that was done, because nothing is between two of them; of many several are one step.
+/// Returns a step for each that was done; of many, several share a step.
 fn steps(times: &[f64]) -> Vec<(f64, f64)> {
     let stride = times.len().div_ceil(MOST_STEPS).max(1);
     let mut points = vec![(0.0, 0.0)];
@@ -92,19 +92,19 @@ fn steps(times: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// Values by the size of a burst, which is on a logarithmic scale; `bound` is what they are to be below.
+/// Plots values by the size of a burst, on a logarithmic scale; `bound` is their target.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn by_size(file: &Path, title: &str, unit: &str, series: &[Series], bound: Option<(&str, f64)>) -> Result<()> {
     let points = || series.iter().flat_map(|series| series.points.iter().copied());
     let (least, most) = points().fold((f64::MAX, 1.0), |(least, most), (size, _)| (size.min(least), size.max(most)));
-    // With room for the legend above.
+    // With space for the legend above.
     let highest = points().map(|(_, value)| value).chain(bound.map(|(_, value)| value)).fold(0.1, f64::max) * 1.4;
     let (least, most) = (least.min(most) * 0.8, most * 1.25);
     draw(file, |area| {
         let mut chart =
-            framed(area, title, 55).build_cartesian_2d((least..most).log_scale(), 0.0..highest).map_err(told)?;
+            framed(area, title, 55).build_cartesian_2d((least..most).log_scale(), 0.0..highest).map_err(owned_error)?;
         chart
             .configure_mesh()
             .max_light_lines(1)
@@ -112,21 +112,21 @@ pub fn by_size(file: &Path, title: &str, unit: &str, series: &[Series], bound: O
             .y_desc(unit)
             .x_label_formatter(&|size| format!("{size:.0}"))
             .draw()
-            .map_err(told)?;
+            .map_err(owned_error)?;
         for (n, Series { name, points }) in series.iter().enumerate() {
             let colour = COLOURS[n % COLOURS.len()];
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
-                .map_err(told)?
+                .map_err(owned_error)?
                 .label(name.clone())
                 .legend(line(colour.stroke_width(2)));
-            chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, colour.filled()))).map_err(told)?;
+            chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, colour.filled()))).map_err(owned_error)?;
         }
         if let Some((name, bound)) = bound {
             let level = [(least, bound), (most, bound)];
             chart
                 .draw_series(DashedLineSeries::new(level, 10, 6, BLACK.stroke_width(1)))
-                .map_err(told)?
+                .map_err(owned_error)?
                 .label(name)
                 .legend(line(BLACK.stroke_width(1)));
         }
@@ -134,7 +134,7 @@ pub fn by_size(file: &Path, title: &str, unit: &str, series: &[Series], bound: O
     })
 }
 
-/// A bar for each value, with its name and the value beside it. Those that are not `ours` are grey.
+/// Plots a bar for each value, with its name and the value beside it. Bars of other provisioners are grey.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -142,33 +142,34 @@ pub fn bars(file: &Path, title: &str, unit: &str, values: &[(String, f64, bool)]
     let highest = values.iter().map(|(_, value, _)| *value).fold(0.1, f64::max) * 1.15;
     let count = values.len().max(1) as f64;
     draw(file, |area| {
-        let mut chart = framed(area, title, 310).build_cartesian_2d(0.0..highest, 0.0..count).map_err(told)?;
-        chart.configure_mesh().disable_mesh().disable_y_axis().x_desc(unit).draw().map_err(told)?;
-        for (n, (_, value, ours)) in values.iter().enumerate() {
+        let mut chart = framed(area, title, 310).build_cartesian_2d(0.0..highest, 0.0..count).map_err(owned_error)?;
+        chart.configure_mesh().disable_mesh().disable_y_axis().x_desc(unit).draw().map_err(owned_error)?;
+        for (n, (_, value, own)) in values.iter().enumerate() {
             let low = count - 1.0 - n as f64;
-            let colour = if *ours { COLOURS[0] } else { RGBColor(150, 150, 150) };
+            let colour = if *own { COLOURS[0] } else { RGBColor(150, 150, 150) };
             let bar = Rectangle::new([(0.0, low + 0.18), (*value, low + 0.82)], colour.filled());
-            chart.draw_series([bar]).map_err(told)?;
+            chart.draw_series([bar]).map_err(owned_error)?;
         }
-        // Names stand where the axis would be: they are longer than what it has room for.
+        // The names are where the axis would be: they are longer than its space.
         for (n, (name, value, _)) in values.iter().enumerate() {
             let low = count - 1.0 - n as f64;
             let (x, y) = chart.backend_coord(&(*value, low + 0.5));
-            area.draw(&Text::new(format!("{value:.1}"), (x + 6, y - 7), (FONT, 14).into_font())).map_err(told)?;
-            area.draw(&Text::new(name.clone(), (16, y - 7), (FONT, 14).into_font())).map_err(told)?;
+            area.draw(&Text::new(format!("{value:.1}"), (x + 6, y - 7), (FONT, 14).into_font()))
+                .map_err(owned_error)?;
+            area.draw(&Text::new(name.clone(), (16, y - 7), (FONT, 14).into_font())).map_err(owned_error)?;
         }
         Ok(())
     })
 }
 
-/// A chart with its title, and with so much room at the left for names.
+/// Returns a chart with its title, and with this much space at the left for names.
 fn framed<'a, 'b>(area: &'a Area<'b>, title: &str, remaining: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
     chart.caption(title, (FONT, 18)).margin(12).x_label_area_size(40).y_label_area_size(remaining);
     chart
 }
 
-/// The names of all series, above them.
+/// Draws the names of all series, above them.
 fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>) -> Result<()> {
     chart
         .configure_series_labels()
@@ -177,10 +178,10 @@ fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 13))
         .draw()
-        .map_err(told)
+        .map_err(owned_error)
 }
 
-/// How a line is shown beside its name.
+/// Draws the sample of a line beside its name.
 fn line(style: ShapeStyle) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> {
     move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style)
 }
@@ -191,15 +192,15 @@ fn draw(file: &Path, plot: impl FnOnce(&Area) -> Result<()>) -> Result<()> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(told)?;
+        area.fill(&WHITE).map_err(owned_error)?;
         plot(&area).with_context(|| format!("plot {}", file.display()))?;
-        area.present().map_err(told)?;
+        area.present().map_err(owned_error)?;
     }
     fs::write(file, text).with_context(|| format!("write {}", file.display()))
 }
 
-/// Errors of the drawing bear references to what is drawn on.
-fn told(error: impl std::fmt::Display) -> anyhow::Error {
+/// Returns an error of the drawing without its references to the drawing area.
+fn owned_error(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("{error}")
 }
 
@@ -209,13 +210,15 @@ mod tests {
     use crate::peers::PEERS;
 
     #[test]
-    fn plots_are_written_and_name_what_they_show() {
+    fn plots_are_written_with_the_names_of_their_series() {
         let directory = tempfile::tempdir().unwrap();
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
         let path = |name: &str| directory.path().join(name);
-        let curve = ("claims <of ours>".to_owned(), (1..=50).map(|n| f64::from(n) / 10.0).collect());
+        let curve = ("claims <of a class>".to_owned(), (1..=50).map(|n| f64::from(n) / 10.0).collect());
         done_over_time(&path("a.svg"), "A burst", &[curve], &PEERS).unwrap();
-        assert!(read("a.svg").contains("claims &lt;of ours&gt;") && read("a.svg").contains("local-path-provisioner"));
+        assert!(
+            read("a.svg").contains("claims &lt;of a class&gt;") && read("a.svg").contains("local-path-provisioner")
+        );
         let series = Series { name: "in batches".into(), points: vec![(10.0, 1.0), (10_000.0, 1.4)] };
         by_size(&path("b.svg"), "Cost", "ms", &[series], Some(("target", 2.0))).unwrap();
         assert!(read("b.svg").contains("in batches") && read("b.svg").contains("10000"));
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(steps(&[1.0, 2.0]), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 1.0), (2.0, 2.0)]);
         let many: Vec<f64> = (0..1_000).map(f64::from).collect();
         assert_eq!((steps(&many).len(), steps(&many)[500]), (501, (999.0, 1_000.0)));
-        // Nothing was measured: still a plot, and no panic.
+        // Without measurements there is still a plot, and no panic.
         done_over_time(&path("d.svg"), "None", &[], &[]).unwrap();
         by_size(&path("e.svg"), "None", "ms", &[], None).unwrap();
     }

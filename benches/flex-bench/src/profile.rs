@@ -11,19 +11,19 @@ use crate::machine::Process;
 
 /// The kernel counts a process's time in hundredths of a second.
 const TICKS: f64 = 100.0;
-/// Where the time of a control group with all below it stands: version 1, in nanoseconds.
+/// The files with the time of a control group and all below it: version 1, in nanoseconds.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup/cpu,cpuacct"];
-/// The orchestrator, in a profile.
+/// The orchestrator's name in a profile.
 pub const ORCHESTRATOR: &str = "orchestrator";
 
-/// What is looked at.
+/// The measured processes.
 #[derive(Clone, Debug)]
 pub struct Watched {
     processes: Vec<(String, Process)>,
     pods: Option<PathBuf>,
 }
 
-/// How much time each had used at one moment, in seconds.
+/// The time that each process had used at one moment, in seconds.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -33,21 +33,21 @@ pub struct Sample {
     stolen: f64,
 }
 
-/// Who used how much between two moments.
+/// The use of the processors between two moments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// How long, in seconds.
+    /// The time between, in seconds.
     pub seconds: f64,
-    /// Of how many processors.
+    /// The number of processors.
     pub cores: usize,
-    /// Each one's processor time in seconds, the most first.
+    /// The processor time of each process in seconds, the most first.
     pub used: Vec<(String, f64)>,
-    /// Nobody used it, in seconds.
+    /// The unused time, in seconds.
     pub idle: f64,
 }
 
 impl Watched {
-    /// Processes by name. With the name of a whole cluster its pods are looked at as well.
+    /// Measures processes by name, and with the name of a whole cluster its pods as well.
     pub fn new(mut processes: Vec<(String, Process)>, cluster: Option<&str>) -> Self {
         processes.push(("the benchmark itself".into(), Process { pid: std::process::id() }));
         let group = |cluster| {
@@ -57,7 +57,7 @@ impl Watched {
         Watched { processes, pods: cluster.and_then(group) }
     }
 
-    /// How it is now.
+    /// Returns the present times.
     ///
     /// # Errors
     /// A process has ended.
@@ -74,7 +74,7 @@ impl Watched {
         Ok(Sample { at: Instant::now(), processes, pods, busy, stolen })
     }
 
-    /// What was used since then.
+    /// Returns the use since then.
     ///
     /// # Errors
     /// A process has ended.
@@ -85,7 +85,7 @@ impl Watched {
         let times = now.processes.iter().zip(&before.processes).map(|(now, before)| now - before);
         let mut used: Vec<(String, f64)> = names.zip(times).collect();
         if self.pods.is_some() {
-            // The orchestrator is a pod, too, and has a line of its own.
+            // The orchestrator is a pod, too, and has a row of its own.
             let orchestrator = used.iter().find(|(name, _)| name == ORCHESTRATOR).map_or(0.0, |(_, time)| *time);
             used.push(("images, and all other pods".into(), (now.pods - before.pods - orchestrator).max(0.0)));
         }
@@ -107,18 +107,18 @@ impl Watched {
 }
 
 impl Profile {
-    /// Which part of the machine's time this is, in percent.
+    /// Returns the percentage of the machine's time.
     pub fn percent(&self, time: f64) -> f64 {
         100.0 * time / (self.seconds * self.cores as f64).max(f64::MIN_POSITIVE)
     }
 
-    /// What one of them has used.
+    /// Returns the time that one of them has used.
     pub fn of(&self, name: &str) -> Option<f64> {
         self.used.iter().find(|(used, _)| used == name).map(|(_, time)| *time)
     }
 }
 
-/// The time for which the machine was busy since its start, and for which its host did not let it, in seconds.
+/// Returns the machine's busy time since its start, and the time that its host took, in seconds.
 fn machine() -> Result<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
     parse_machine(text.lines().next().unwrap_or_default()).context("/proc/stat is not as expected")
@@ -131,9 +131,9 @@ fn parse_machine(line: &str) -> Option<(f64, f64)> {
     Some((at(0)? + at(1)? + at(2)? + at(5)? + at(6)?, at(7)?))
 }
 
-/// The time in a line of `/proc/PID/stat`, that of ended children that were waited for included.
+/// Returns the time in a line of `/proc/PID/stat`, with that of ended children that were waited for.
 pub(crate) fn parse_process(stat: &str) -> Option<Duration> {
-    // The second field is the program's name in brackets, which may hold anything.
+    // The second field is the program's name in brackets, which may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some(Duration::from_secs_f64(ticks as f64 / TICKS))
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_from_the_kernel_s_files() {
+    fn times_are_read_from_the_files_of_the_kernel() {
         assert_eq!(parse_machine("cpu  100 200 300 4000 5000 600 700 800 0 0"), Some((19.0, 8.0)));
         assert_eq!(parse_machine("cpu0 1"), None);
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 11 22 33 44 20 0 1 0 100 1 2";
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_adds_up_to_the_machine() {
+    fn the_parts_of_a_profile_add_up_to_the_machine() {
         let watched = Watched::new(Vec::new(), None);
         let before = watched.sample().unwrap();
         let until = Instant::now() + Duration::from_millis(300);

@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 
-/// What a record is about.
+/// The object of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A PersistentVolumeClaim.
@@ -41,47 +41,47 @@ pub enum Kind {
     Container,
 }
 
-/// One thing that happened.
+/// A recorded event.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When it was told; of containers, when it happened.
+    /// The time at which the watch showed it; for containers, the time at which it happened.
     pub at: Timestamp,
-    /// What it is about.
+    /// Its kind.
     pub kind: Kind,
-    /// It was deleted.
+    /// Whether it was deleted.
     pub gone: bool,
-    /// As it was then.
+    /// Its state at that time.
     pub object: Value,
 }
 
 impl Record {
-    /// The text at a JSON pointer; empty if there is none.
+    /// Returns the text at a JSON pointer; empty if there is none.
     pub fn text(&self, pointer: &str) -> &str {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The object's name.
+    /// Returns the object's name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// The object's UID.
+    /// Returns the object's UID.
     pub fn uid(&self) -> &str {
         self.text("/metadata/uid")
     }
 
-    /// The value of an annotation.
+    /// Returns the value of an annotation; empty if there is none.
     pub fn annotation(&self, key: &str) -> &str {
         self.object["metadata"]["annotations"][key].as_str().unwrap_or_default()
     }
 
-    /// The value of a label.
+    /// Returns the value of a label; empty if there is none.
     pub fn label(&self, key: &str) -> &str {
         self.object["metadata"]["labels"][key].as_str().unwrap_or_default()
     }
 }
 
-/// Records, until it is dropped.
+/// Records events until it is dropped.
 pub struct Recorder {
     records: Arc<Mutex<Vec<Record>>>,
     news: watch::Sender<()>,
@@ -89,10 +89,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts recording; what exists already is recorded first. `socket` is containerd's.
+    /// Starts recording; existing objects are recorded first. `socket` is containerd's.
     ///
     /// # Errors
-    /// If a first list does not arrive, or containerd's events cannot be had.
+    /// If a first list does not arrive, or containerd's events are not available.
     pub async fn start(client: &Client, socket: &str) -> Result<Self> {
         let mut recorder = Recorder { records: Arc::default(), news: watch::Sender::new(()), tasks: Vec::new() };
         recorder.containers(socket)?;
@@ -105,31 +105,31 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// All that was recorded so far, in the order in which it was told. Not to be held across an `await`.
+    /// Returns all records so far, in the order of their arrival. The guard must not live across an `await`.
     pub fn records(&self) -> MutexGuard<'_, Vec<Record>> {
         self.records.lock().expect("nothing panics while it holds the records")
     }
 
-    /// Forgets all that was recorded so far.
+    /// Forgets all records so far.
     pub fn forget(&self) {
         self.records().clear();
     }
 
-    /// Waits until `look` finds what it looks for.
+    /// Waits until `check` finds its event.
     ///
     /// # Errors
-    /// If it does not within `limit`; the message names `what`.
+    /// If that takes longer than `limit`; the message names `what`.
     pub async fn until<T>(
         &self,
         limit: Duration,
         what: &str,
-        mut look: impl FnMut(&[Record]) -> Option<T>,
+        mut check: impl FnMut(&[Record]) -> Option<T>,
     ) -> Result<T> {
         let mut news = self.news.subscribe();
         let found = async {
             loop {
                 news.borrow_and_update();
-                if let Some(found) = look(&self.records()) {
+                if let Some(found) = check(&self.records()) {
                     return found;
                 }
                 let _ = news.changed().await;
@@ -137,7 +137,7 @@ impl Recorder {
         };
         match tokio::time::timeout(limit, found).await {
             Ok(found) => Ok(found),
-            Err(_) => bail!("not seen within {} s: {what}", limit.as_secs()),
+            Err(_) => bail!("not observed within {} s: {what}", limit.as_secs()),
         }
     }
 
@@ -206,8 +206,8 @@ impl Drop for Recorder {
     }
 }
 
-/// A line of `ctr events`: `2026-01-02 03:04:05.678 +0000 UTC k8s.io /tasks/start {"container_id": …}`. Sandboxes bear
-/// the pod's UID as a label, which one of their first events tells.
+/// Parses a line of `ctr events`: `2026-01-02 03:04:05.678 +0000 UTC k8s.io /tasks/start {"container_id": …}`. One of
+/// the first events of a sandbox has the pod's UID as a label.
 fn container_event(line: &str, pods: &mut HashMap<String, String>) -> Option<Record> {
     let mut texts = line.splitn(7, ' ');
     let (day, time) = (texts.next()?, texts.next()?);
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_is_known_by_its_pod_once_that_was_told() {
+    fn a_sandbox_belongs_to_the_pod_that_its_events_name() {
         let mut pods = HashMap::new();
         let message = "2026-11-21 03:23:37.996193923 +0000 UTC k8s.io /containers/update {\"id\":\"9d\",\"image\":\"localhost/a b:1\",\"labels\":{\"io.kubernetes.pod.uid\":\"a6\"}}";
         container_event(message, &mut pods).unwrap();

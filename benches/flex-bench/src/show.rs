@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::audit::{self, Each, Who};
 use crate::profile::Profile;
 
-/// A number with its thousands apart.
+/// Returns a number with its thousands separated.
 pub fn number(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -21,7 +21,7 @@ pub fn number(number: usize) -> String {
     text
 }
 
-/// JSON for people and for programs: lists of numbers stand on one line.
+/// Returns JSON for people and for programs: each list of numbers is on one line.
 ///
 /// # Errors
 /// It cannot be written as JSON.
@@ -59,7 +59,7 @@ fn lines(value: &Value, depth: usize, text: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Requests for one claim by client, a row for each burst.
+/// Prints the requests for one claim by client, a row for each burst.
 pub fn requests<'a>(bursts: impl Iterator<Item = (String, &'a [Each])>) -> String {
     let mut text = String::from("| requests for each |");
     for who in Who::ALL {
@@ -76,7 +76,7 @@ pub fn requests<'a>(bursts: impl Iterator<Item = (String, &'a [Each])>) -> Strin
     text
 }
 
-/// What those requests of one burst are.
+/// Prints the kinds of these requests of one burst.
 pub fn each_request(name: &str, each: &[Each]) -> String {
     let mut text = format!("| {name} | for each |\n|---|---|\n");
     for each in each.iter().filter(|each| each.who != Who::Other) {
@@ -87,7 +87,7 @@ pub fn each_request(name: &str, each: &[Each]) -> String {
     text
 }
 
-/// Who used the processors, a column for each burst.
+/// Prints the use of the processors, a column for each burst.
 pub fn profiles<'a>(bursts: impl Iterator<Item = (String, &'a Profile)>) -> String {
     let bursts: Vec<_> = bursts.collect();
     let mut names: Vec<&str> = Vec::new();
@@ -96,7 +96,7 @@ pub fn profiles<'a>(bursts: impl Iterator<Item = (String, &'a Profile)>) -> Stri
             names.push(name);
         }
     }
-    let mut text = String::from("| of the machine |");
+    let mut text = String::from("| share of the machine |");
     for (name, _) in &bursts {
         let _ = write!(text, " {name} |");
     }
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_and_json_are_for_people_too() {
+    fn people_can_read_numbers_and_json() {
         assert_eq!([7, 1_000, 50_000, 1_234_567].map(number), ["7", "1,000", "50,000", "1,234,567"]);
         let value = json!({ "a": [1, 2.5], "b": [{ "c": "\"" }], "d": {} });
         let text = json(&value).unwrap();
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_a_column() {
+    fn each_profile_is_a_column() {
         let profile = Profile { seconds: 10.0, cores: 2, used: vec![("etcd".into(), 5.0)], idle: 15.0 };
         let text = profiles([("50".to_owned(), &profile)].into_iter());
-        assert_eq!(text, "| of the machine | 50 |\n|---|---|\n| etcd | 25 % |\n| idle | 75 % |\n");
+        assert_eq!(text, "| share of the machine | 50 |\n|---|---|\n| etcd | 25 % |\n| idle | 75 % |\n");
     }
 }

@@ -2,28 +2,28 @@
 
 use serde::Serialize;
 
-/// How values are spread. With fewer than 100 values the 99th percentile is the largest.
+/// The spread of values. With fewer than 100 values the 99th percentile is the largest.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spread {
     /// The median.
     pub p50: f64,
-    /// What 90 of 100 are not above.
+    /// The 90th percentile.
     pub p90: f64,
-    /// What 99 of 100 are not above.
+    /// The 99th percentile.
     pub p99: f64,
     /// The largest.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of these.
+    /// Returns the spread of these values.
     pub fn of(values: &[f64]) -> Self {
         let [p50, p90, p99, max] = [50, 90, 99, 100].map(|percent| percentile(values, percent));
         Spread { p50, p90, p99, max }
     }
 }
 
-/// The value that so many percent are not above.
+/// Returns a percentile: this many percent of the values are not above it.
 pub fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_were_measured() {
+    fn percentiles_are_measured_values() {
         let values: Vec<f64> = (1..=20).rev().map(f64::from).collect();
         let Spread { p50, p90, p99, max } = Spread::of(&values);
         assert_eq!([p50, p90, p99, max], [10.0, 18.0, 20.0, 20.0]);

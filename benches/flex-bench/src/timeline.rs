@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use crate::record::{Kind, Record};
 
-/// A step on the way of a claim to its volume, in the order in which they come.
+/// A step from a claim to its volume, in the usual order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// The claim bears the stamp.
+    /// The claim has the stamp.
     Stamped,
-    /// The Job is there.
+    /// The Job exists.
     Job,
-    /// Its pod is there.
+    /// Its pod exists.
     Pod,
     /// The pod has a node.
     Scheduled,
@@ -24,13 +24,13 @@ pub enum Step {
     Sandbox,
     /// The container runs.
     Container,
-    /// The PersistentVolume is there.
+    /// The PersistentVolume exists.
     Volume,
     /// The claim is Bound.
     Bound,
     /// The container has ended.
     Exit,
-    /// The API says that the pod has succeeded.
+    /// The API shows that the pod has succeeded.
     Reported,
 }
 
@@ -50,7 +50,7 @@ impl Step {
         Step::Reported,
     ];
 
-    /// In words.
+    /// Returns the name of the step in tables.
     pub fn describe(self) -> &'static str {
         match self {
             Step::Stamped => "claim stamped",
@@ -68,42 +68,42 @@ impl Step {
     }
 }
 
-/// When a step was seen.
+/// An observed step.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Observed {
     /// The step.
     pub step: Step,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What was seen: a name, for most.
+    /// The observed object: a name, for most steps.
     pub detail: String,
 }
 
-/// Milliseconds from one time to another.
+/// Returns the milliseconds from one time to another.
 pub fn millis(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64() * 1000.0
 }
 
-/// The first record that fits.
+/// Returns the first matching record.
 pub fn first(records: &[Record], kind: Kind, fits: impl Fn(&Record) -> bool) -> Option<&Record> {
     records.iter().find(|record| record.kind == kind && fits(record))
 }
 
-/// The steps of a claim that were seen, in their order.
-pub fn of_claim(records: &[Record], uid: &str) -> Vec<Seen> {
+/// Returns the observed steps of a claim, in their order.
+pub fn of_claim(records: &[Record], uid: &str) -> Vec<Observed> {
     let provision = |record: &Record| {
         record.label(names::LABEL_CLAIM_UUID) == uid && record.label(names::LABEL_OPERATION) == "provision"
     };
     let claim = |fits: &dyn Fn(&Record) -> bool| first(records, Kind::Claim, |r| r.uid() == uid && fits(r));
     let observed = |step, record: Option<&Record>, detail: &dyn Fn(&Record) -> String| {
-        record.map(|record| Seen { step, at: record.at, detail: detail(record) })
+        record.map(|record| Observed { step, at: record.at, detail: detail(record) })
     };
     let name = |record: &Record| record.name().to_owned();
     let stamp = |record: &Record| {
         format!("{} attempt {}", record.annotation(names::PROVISION_TS), record.annotation(names::ATTEMPT))
     };
     let volume = names::pv_name(uid);
-    let mut steps: Vec<Seen> = [
+    let mut steps: Vec<Observed> = [
         observed(Step::Stamped, claim(&|r| r.annotation(names::CLAIM_UUID) == uid), &stamp),
         observed(Step::Job, first(records, Kind::Job, provision), &name),
         observed(Step::Volume, first(records, Kind::Volume, |r| r.name() == volume), &name),
@@ -121,8 +121,8 @@ pub fn of_claim(records: &[Record], uid: &str) -> Vec<Seen> {
     steps
 }
 
-/// The steps of a pod with one container that were seen, in their order.
-pub fn of_pod(records: &[Record], uid: &str) -> Vec<Seen> {
+/// Returns the observed steps of a pod with one container, in their order.
+pub fn of_pod(records: &[Record], uid: &str) -> Vec<Observed> {
     let pod = |fits: &dyn Fn(&Record) -> bool| first(records, Kind::Pod, |r| r.uid() == uid && fits(r));
     let container = container_id(records, uid);
     let event = |topic: &str, fits: &dyn Fn(&Record) -> bool| {
@@ -134,7 +134,7 @@ pub fn of_pod(records: &[Record], uid: &str) -> Vec<Seen> {
     let begun = first(records, Kind::Container, sandbox).map(|named| named.text("/id").to_owned());
     let begun = event("/containers/create", &|r| Some(r.text("/id")) == begun.as_deref());
     let observed = |step, record: Option<&Record>, pointer: &str| {
-        record.map(|record| Seen { step, at: record.at, detail: record.text(pointer).to_owned() })
+        record.map(|record| Observed { step, at: record.at, detail: record.text(pointer).to_owned() })
     };
     [
         observed(Step::Pod, pod(&|_| true), "/metadata/name"),
@@ -150,7 +150,7 @@ pub fn of_pod(records: &[Record], uid: &str) -> Vec<Seen> {
     .collect()
 }
 
-/// The container of a pod, which its status tells when it has one.
+/// Returns the container of a pod, from the pod's status once that has one.
 pub fn container_id(records: &[Record], pod: &str) -> Option<String> {
     records.iter().filter(|record| record.kind == Kind::Pod && record.uid() == pod).find_map(|record| {
         record.text("/status/containerStatuses/0/containerID").strip_prefix("containerd://").map(str::to_owned)

@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn what_knows_of_no_batches_finds_no_claim() {
+    fn a_program_without_batches_finds_no_claim() {
         for count in [1, 2] {
             let split = split(&requests(count));
             let value = |name: &str| split.common.iter().find(|p| p.name == name).map(|p| p.value.as_str());
             assert_eq!(value("operation"), Some("batch"));
             assert_eq!((value("claim-uuid"), value("pv-name")), (None, None), "of {count}");
-            assert_eq!(value("storage-class"), Some("silver"), "what all have stands once");
+            assert_eq!(value("storage-class"), Some("silver"), "common properties exist once");
             let env: BTreeMap<_, _> = split.common.iter().map(|p| (p.env(), p.value.clone())).collect();
             let error = RunRequest::from_env(|name| env.get(name).cloned()).unwrap_err().to_string();
             assert!(error.contains("flex-pv each"), "{error}");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_whole_or_not_at_all() {
+    fn a_list_is_read_as_a_whole_or_not_at_all() {
         let line = split(&requests(1)).lines[0].clone();
         assert_eq!(read(""), Err(BatchError::Empty));
         assert_eq!(read(&vec![line.as_str(); MAX_MEMBERS + 1].join("\n")), Err(BatchError::TooMany));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn short_words_leave_their_room_to_long_ones() {
+    fn short_messages_leave_their_space_to_long_ones() {
         assert_eq!(level(vec![], 10), usize::MAX);
         assert_eq!(level(vec![1, 2, 3], 6), usize::MAX);
         assert_eq!(level(vec![1, 9, 9], 11), 5);
@@ -275,13 +275,13 @@ mod tests {
             let read = read_outcomes(&text).unwrap();
             let numbers = |failed: &[MemberFailure]| failed.iter().map(|one| (one.member, one.code)).collect::<Vec<_>>();
             prop_assert_eq!(numbers(&read), numbers(&failed));
-            for (read, said) in read.iter().zip(&failed) {
-                prop_assert!(one_line(&said.message).starts_with(&read.message));
+            for (read, output) in read.iter().zip(&failed) {
+                prop_assert!(one_line(&output.message).starts_with(&read.message));
             }
         }
 
         #[test]
-        fn any_text_is_read_without_harm(text in any::<String>()) {
+        fn any_text_is_read_without_a_panic(text in any::<String>()) {
             let _ = (read(&text), read_outcomes(&format!("{MARK} {VERSION}\n{text}")));
         }
     }

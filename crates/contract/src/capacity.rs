@@ -105,13 +105,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes in 0..=MAX_BYTES, largest in proptest::option::of(0..=MAX_BYTES), around in "[a-z \n]{0,20}") {
+        fn a_written_capacity_is_read_back(bytes in 0..=MAX_BYTES, largest in proptest::option::of(0..=MAX_BYTES), around in "[a-z \n]{0,20}") {
             let answer = Answer { bytes, largest };
             prop_assert_eq!(Answer::read(&format!("{around}\n{answer}\n{around}")), Ok(answer));
         }
 
         #[test]
-        fn any_text_is_read_without_harm(text in any::<String>()) {
+        fn any_text_is_read_without_a_panic(text in any::<String>()) {
             let _ = Answer::read(&format!("{MARK} {text}"));
         }
     }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn each_exit_code_has_its_meaning() {
         for (code, expected) in [
             (1, Failure::Retry),
             (64, Failure::Never),

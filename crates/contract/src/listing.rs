@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_list_is_read_back() {
         let entries = vec![
             entry(State::Volume, "c0ffee", Some(1 << 30), "/exports/a b/ü"),
             entry(State::Kept, "a.b_c-1", None, ""),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_no_list() {
+    fn an_incomplete_list_is_refused() {
         for (log, error) in [
             ("", ListError::NotBegun),
             ("flex-list volume a\nflex-list end 1\n", ListError::NotBegun),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_stays_on_its_line() {
+    fn a_location_stays_on_its_line() {
         let odd = entry(State::Volume, "a", None, &format!("a\nflex-list end 1\r{}", "ü".repeat(LONGEST_PLACE)));
         let read = read(&write(&[odd])).unwrap();
         assert!(read[0].place.len() <= LONGEST_PLACE && read[0].place.starts_with("a?flex-list end 1?"), "{read:?}");
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// A log that is cut at its beginning or end yields the complete list or no list.
         #[test]
-        fn a_cut_list_is_never_a_shorter_one(count in 0usize..8, from in 0usize..400, to in 0usize..400) {
+        fn a_cut_list_is_never_read_as_a_shorter_one(count in 0usize..8, from in 0usize..400, to in 0usize..400) {
             let entries: Vec<_> =
                 (0..count).map(|n| entry(State::Volume, &format!("id-{n}"), Some(n as u64), "/p")).collect();
             let log = format!("noise\n{}noise\n", write(&entries));
@@ -244,7 +244,7 @@ mod tests {
 
         /// A list that lost a line is not valid.
         #[test]
-        fn a_list_without_a_line_is_none(count in 1usize..8, lost in 0usize..10) {
+        fn a_list_without_one_of_its_lines_is_refused(count in 1usize..8, lost in 0usize..10) {
             let entries: Vec<_> = (0..count).map(|n| entry(State::Volume, &format!("id-{n}"), None, "")).collect();
             let text = write(&entries);
             let lines: Vec<&str> = text.lines().collect();

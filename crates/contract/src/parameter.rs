@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_refused_and_why() {
+    fn each_refused_name_has_a_reason() {
         let reserved = |env: &str| env == "SIZE";
         for (name, says) in [
             ("path", "PATH"),

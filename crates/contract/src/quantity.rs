@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_read_as_kubernetes_reads_them() {
         for (text, expected) in [
             ("1Gi", 1 << 30),
             ("1.5Gi", 3 << 29),
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_negative_is_not_called_large() {
+    fn a_negative_size_is_not_reported_as_too_large() {
         let text = "-9927996316521339963165213391639163";
         assert!(matches!(bytes(text), Err(QuantityError::Negative(_))), "{text}");
     }
 
     proptest::proptest! {
         #[test]
-        fn a_written_size_reads_back(value in 0u64..=i64::MAX as u64) {
+        fn a_written_size_is_read_back(value in 0u64..=i64::MAX as u64) {
             assert_eq!(bytes(&quantity(value).0), Ok(value));
         }
         #[test]

@@ -188,9 +188,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_stands_once_and_is_documented() {
+    fn each_reason_exists_once_and_is_documented() {
         let names: BTreeSet<&str> = ALL.iter().map(|reason| reason.name).collect();
-        assert_eq!(names.len(), ALL.len(), "a reason stands there twice");
+        assert_eq!(names.len(), ALL.len(), "a reason exists twice");
         for reason in ALL {
             let is_reason = |c: char| c.is_ascii_alphanumeric();
             assert!(reason.name.chars().all(is_reason) && reason.name.len() <= 128, "{reason}");

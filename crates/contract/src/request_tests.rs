@@ -58,23 +58,23 @@ pub(crate) fn request() -> RunRequest {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn a_written_request_is_read_back() {
     let env: BTreeMap<_, _> = request().properties().into_iter().map(|p| (p.env(), p.value)).collect();
     assert_eq!(RunRequest::from_env(|name| env.get(name).cloned()), Ok(request()));
 }
 
 #[test]
-fn the_properties_are_those_that_are_documented() {
+fn a_request_has_the_documented_properties() {
     let mut request = request();
     request.parameters.clear();
     let written: BTreeSet<String> = request.properties().iter().map(Property::env).collect();
     let documented: BTreeSet<String> = variable::properties().map(|variable| variable.name.to_owned()).collect();
     assert_eq!(written, documented);
-    assert_eq!(written.len(), request.properties().len(), "one stands there twice");
+    assert_eq!(written.len(), request.properties().len(), "a property exists twice");
 }
 
 #[test]
-fn the_seed_s_properties_have_their_names() {
+fn the_properties_of_the_first_example_have_their_names() {
     let mut request = request();
     request.parameters =
         [("zone".to_owned(), "west".to_owned()), ("use-nfs-server".to_owned(), "10.10.2.4".to_owned())].into();
@@ -89,7 +89,7 @@ fn the_seed_s_properties_have_their_names() {
 }
 
 #[test]
-fn some_runs_are_for_no_volume() {
+fn some_runs_have_no_volume() {
     for operation in [Operation::List, Operation::Capacity] {
         let env = [("OPERATION", operation.as_str()), ("STORAGE_CLASS", "c")];
         let found = RunRequest::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
@@ -99,7 +99,7 @@ fn some_runs_are_for_no_volume() {
 }
 
 #[test]
-fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
+fn a_snapshot_run_has_the_snapshot_s_id_and_deletes_without_a_volume() {
     let read = |env: &[(&str, &str)]| {
         RunRequest::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
     };
@@ -113,7 +113,7 @@ fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
 }
 
 #[test]
-fn all_that_is_missing_is_named_at_once() {
+fn all_missing_variables_are_named_at_once() {
     let error = RunRequest::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
     assert!(error.to_string().contains("STORAGE_CLASS, CLAIM_UUID, PV_NAME, SIZE_BYTES"), "{error}");
 }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_id_of_ours_becomes_a_name() {
+    fn only_a_volume_id_becomes_a_name() {
         let id = "c0ffee00-0000-4000-8000-000000000001";
         assert_eq!((volume(id).as_deref(), snapshot(id).unwrap()), (Some(id), format!(".snapshot-{id}")));
         assert!(is_of_one(id) && is_of_one(&format!(".snapshot-{id}")));

@@ -198,11 +198,11 @@ mod tests {
     use crate::parameter::env_name;
 
     #[test]
-    fn each_variable_stands_once_and_is_documented() {
+    fn each_variable_exists_once_and_is_documented() {
         let names: BTreeSet<&str> = ALL.iter().map(|variable| variable.name).collect();
-        assert_eq!(names.len(), ALL.len(), "a variable stands there twice");
+        assert_eq!(names.len(), ALL.len(), "a variable exists twice");
         for variable in ALL {
-            assert_eq!(env_name(&variable.file()), variable.name, "its file is called after it");
+            assert_eq!(env_name(&variable.file()), variable.name, "its file has its name");
             assert!(variable.doc[0].ends_with(['.', ',']), "{}", variable.name);
         }
     }

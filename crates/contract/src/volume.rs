@@ -160,7 +160,7 @@ mod tests {
     use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource};
 
     #[test]
-    fn a_volume_has_all_that_the_contract_asks_for() {
+    fn a_volume_has_all_fields_of_the_contract() {
         let request = crate::request::tests::request();
         let source = PersistentVolumeSpec {
             local: Some(LocalVolumeSource { path: "/data/x".into(), fs_type: None }),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_exactly() {
+    fn a_volume_has_exactly_one_source() {
         assert_eq!(source_kind(&PersistentVolumeSpec::default()), None);
         let two = PersistentVolumeSpec {
             local: Some(LocalVolumeSource::default()),

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_the_class_of_attributes_win_over_those_of_the_storage_class() {
+    fn parameters_of_the_volume_attributes_class_win_over_those_of_the_storage_class() {
         let recipe = recipe(&[("iops", "100")]);
         let gold =
             requested_attributes("gold", Some(&class(&[("iops", "900"), ("tier", "ssd")])), &recipe, "flex").unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_with_the_reason() {
+    fn unusable_attributes_are_refused_with_the_reason() {
         assert!(refused(Some(&class(&[])), &[("capabilities", "expand")]).contains("`capabilities: modify`"));
         assert!(refused(None, &[]).contains("does not exist"));
         let foreign = Class { driver: "other".into(), ..class(&[]) };

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_answers_unless_kubernetes_says_otherwise() {
+    fn a_node_is_reachable_unless_kubernetes_says_otherwise() {
         assert!(node(None).reachable);
         assert!(node(Some("example.org/gpu")).reachable);
         assert!(!node(Some("node.kubernetes.io/unreachable")).reachable);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_node_comes_last() {
+    fn a_dead_node_is_the_last_choice() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let states = [("a", NodeState::Gone), ("b", NodeState::Unreachable), ("c", NodeState::Ready)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn object_names() {
+    fn object_names_are_parsed() {
         assert_eq!("a/b".parse(), Ok(ObjectName::new("a", "b")));
         let long = "prometheus-stack-".repeat(8) + "0";
         assert_eq!(format!("a/{long}").parse(), Ok(ObjectName::new("a", &long)), "StatefulSets make such claims");

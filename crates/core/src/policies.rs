@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shipped_is_complete() {
+    fn the_shipped_policies_are_complete() {
         let shipped = shipped();
         assert_eq!(shipped.len(), POLICIES.len() * 2, "each policy has its binding, and each is described here");
         assert_eq!(all(&shipped), vec![PolicyState::Installed; POLICIES.len()]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policies_know_every_name_that_claims_and_volumes_bear() {
+    fn the_policies_know_every_name_on_claims_and_volumes() {
         let contract = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../contract/src/names.rs"));
         let names = contract.split("\"flex-provisioner.io/").skip(1).map(|rest| rest.split('"').next().unwrap());
         let (elsewhere, borne): (BTreeSet<&str>, BTreeSet<&str>) = names.partition(|name| ELSEWHERE.contains(name));
@@ -328,15 +328,15 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_goes_through_all_that_an_object_has_or_asks_for_rights_in_one_namespace() {
+    fn no_policy_scans_a_whole_object_or_checks_rights_in_one_namespace() {
         for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
             assert!(!SHIPPED.contains(slow), "{slow}: a user can make this slow; look the names up that matter");
         }
-        assert!(!SHIPPED.contains(".namespace("), "who owns a namespace has every right in it, by `*`");
+        assert!(!SHIPPED.contains(".namespace("), "the owner of a namespace has every right in it, by `*`");
     }
 
     #[test]
-    fn defaults_of_the_api_server_are_no_difference_and_anything_else_is() {
+    fn only_defaults_of_the_api_server_are_no_difference() {
         let mut live = shipped();
         object(&mut live, "ValidatingAdmissionPolicy", "claims")["spec"]["matchConstraints"]["matchPolicy"] =
             json!("Equivalent");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_are_looked_at() {
+    fn bindings_are_checked() {
         let mut live = shipped();
         object(&mut live, "ValidatingAdmissionPolicyBinding", "images")["spec"]["validationActions"] = json!(["Audit"]);
         object(&mut live, "MutatingAdmissionPolicyBinding", "creators")["spec"]["policyName"] = json!("other");
@@ -360,16 +360,16 @@ mod tests {
             (&states[5], &states[0], &states[3]),
             (&PolicyState::Unbound, &PolicyState::Unbound, &PolicyState::Limited)
         );
-        assert_eq!(states[6], PolicyState::Installed, "a warning is what it is for");
+        assert_eq!(states[6], PolicyState::Installed, "a warning is its purpose");
     }
 
     #[test]
-    fn none_at_all_names_everything_that_is_off_and_the_way_out() {
+    fn without_policies_the_summary_names_all_missing_protection_and_the_remedy() {
         let states = states(&[]);
-        let said = summary(&states);
-        assert!(said.starts_with("8 of 8 admission policies do not act"), "{said}");
+        let message = summary(&states);
+        assert!(message.starts_with("8 of 8 admission policies do not act"), "{message}");
         for part in ["USERNAME", "taken by another claim", INSTALL] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(to_json(&states)[0]["installed"], false);
     }

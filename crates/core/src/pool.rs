@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_filled_from_below_the_low_mark_to_the_high_one() {
+    fn a_pool_below_its_low_mark_is_filled_to_its_high_mark() {
         let pool = pool(&[(10, 2, 5)]);
         let with = |pooled: &[PooledVolume], requests: &[PoolRequest]| {
             decide(&Observed { pool: Some(&pool), pooled, requests, ..Observed::default() })
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_or_wrong_goes() {
+    fn surplus_and_mismatched_volumes_are_drained() {
         let pool = pool(&[(10, 1, 1)]);
         let with = |pool, pooled: &[PooledVolume], requests: &[PoolRequest]| {
             decide(&Observed { pool, pooled, requests, ..Observed::default() })
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_come_first() {
+    fn claims_come_before_the_pool() {
         let pool = pool(&[(10, 3, 3), (20, 1, 1)]);
         let volumes = [pooled("a", 10), pooled("b", 20)];
         let requests = [request("r", 10, false)];
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_the_places_or_as_many_as_it_says() {
+    fn a_pool_uses_a_quarter_of_the_slots_or_its_own_limit() {
         let pool = pool(&[(10, 1, 1)]);
         assert_eq!([1, 3, 8, 100].map(|locations| pool.slots(locations)), [1, 1, 2, 25]);
         let says = Pool { in_flight: Some(50), ..pool };
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_comes_to_rest_and_keeps_its_bounds(
+        fn a_pool_comes_to_rest_within_its_bounds(
             (pool, mut ready, mut requests, kept_out, claims_wait, volumes_left, bytes_left) in observed()
         ) {
             let at = Observed {

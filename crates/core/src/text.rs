@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_never_splits_a_character_and_keeps_the_bound() {
+    fn a_cut_text_splits_no_character_and_keeps_the_bound() {
         for (text, most, expected) in
             [("short", 5, "short"), ("longer", 5, "lo…"), ("ßßß", 5, "ß…"), ("ßßßß", 3, "…"), ("", 0, "")]
         {
@@ -96,17 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_told_nothing() {
+    fn a_printed_text_has_no_commands_for_a_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\tc\nd\0", 100), "a\\u{1b}[2Jb c\nd\\u{0}");
         assert_eq!(printable(&"\0".repeat(100), 20), format!("{}\\u…", "\\u{0}".repeat(3)));
     }
 
     #[test]
-    fn nobody_writes_a_line_of_ours_or_turns_one_around() {
+    fn foreign_text_cannot_forge_or_reverse_a_line() {
         let texts = "ok\nWARN all is well\r\u{202e}dab\u{2066}\u{2028}\u{feff}é";
         assert_eq!(line(texts, 1000), "ok\\nWARN all is well\\r\\u{202e}dab\\u{2066}\\u{2028}\\u{feff}é");
         assert!(printable(texts, 1000).starts_with("ok\nWARN") && !printable(texts, 1000).contains('\u{202e}'));
-        assert_eq!(line(&line(texts, 1000), 1000), line(texts, 1000), "what was shown once is not shown otherwise");
+        assert_eq!(
+            line(&line(texts, 1000), 1000),
+            line(texts, 1000),
+            "a shown text does not change when it is shown again"
+        );
     }
 
     #[test]

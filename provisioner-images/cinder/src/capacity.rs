@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_of_the_type_within_the_quota() {
+    fn capacity_is_that_of_the_type_s_pools_within_the_quota() {
         let pool = |backend: &str, free: Option<u64>| Pool { backend: backend.into(), free };
         let pools = [pool("a", Some(10)), pool("a", Some(30)), pool("b", Some(500)), pool("c", None)];
         for (pools, backend, quota, expected) in [

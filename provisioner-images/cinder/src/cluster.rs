@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_decides_what_mounts_ceph() {
+    fn the_version_of_kubernetes_decides_how_ceph_is_mounted() {
         for (major, minor, expected) in [
             ("1", "30", Ok("both")),
             ("1", "30+", Ok("both")),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_leads_elsewhere_is_told() {
+    fn a_changed_connection_is_reported() {
         let mapped = |lun: i32| {
             let source = serde_json::from_value(json!({
                 "iscsi": { "targetPortal": "a", "iqn": "i", "lun": lun, "fsType": "xfs" },

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_is_that_of_region_and_interface() {
+    fn the_endpoint_is_that_of_the_region_and_interface() {
         let one = |interface: &str, region: &str, url: &str| json!({ "interface": interface, "region": region, "region_id": region, "url": url });
         let body = json!({ "token": { "catalog": [
             { "type": "identity", "endpoints": [one("public", "A", "http://k")] },

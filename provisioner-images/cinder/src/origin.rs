@@ -204,19 +204,19 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_asked_for_in_two_ways_and_needs_the_admin_s_word() {
+    fn a_clone_is_requested_in_two_ways_and_needs_the_admin_s_permission() {
         let smart = Parameters { smartclone: true, ..Parameters::default() };
         let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
         let plain = Parameters::default();
-        let original =
+        let source =
             RunRequest { clone_of: Some(CloneSource { id: "1".into(), ..CloneSource::default() }), ..request() };
         let claim =
             |namespace: &str, name: &str| Ok(WantedSource::Claim { namespace: namespace.into(), name: name.into() });
         let never = |code: i32| Err(code);
         for (request, parameters, expected) in [
             (request(), &plain, Ok(WantedSource::Nothing)),
-            (original.clone(), &smart, Ok(WantedSource::Volume("1".into()))),
-            (original, &plain, never(78)),
+            (source.clone(), &smart, Ok(WantedSource::Volume("1".into()))),
+            (source, &plain, never(78)),
             (asking("team/data"), &smart, claim("team", "data")),
             (asking("team/data"), &plain, never(78)),
             (asking("gold/data"), &smart, never(65)),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_claim_of_the_class_is_copied() {
+    fn only_a_bound_claim_of_the_class_is_cloned() {
         let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
             "metadata": { "name": "data", "uid": "u" }, "spec": { "volumeName": "pvc-u" },
         }))

@@ -156,17 +156,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_required() {
+    fn no_parameter_is_required() {
         let found = parameters(&[("TYPE", ""), ("INSTANCE", "b"), ("POD_NAMESPACE", "flex")]).unwrap();
         assert_eq!(found.volume_type, None);
         assert_eq!(found.initiator, "iqn.2026-11.io.flex-provisioner:b");
         assert_eq!(found.connector_host, "flex-provisioner-b");
         assert!(found.multipath && !found.smartclone && !found.zone_from_topology);
-        assert_eq!(found.secret_namespace, "flex-cinder-secrets", "not where the accounts of configs are");
+        assert_eq!(found.secret_namespace, "flex-cinder-secrets", "not the namespace of the configs' accounts");
     }
 
     #[test]
-    fn the_old_provisioner_s_names_work() {
+    fn names_of_the_old_provisioner_work() {
         let found = parameters(&[("TYPE", "gold"), ("AVAILABILITY", "nova"), ("SMARTCLONE", "sure")]).unwrap();
         assert_eq!(
             (found.volume_type.as_deref(), found.zone.as_deref(), found.smartclone),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let failure = parameters(&[
             ("HINTS", "x"),
             ("METADATA", "{\"a\": 1}"),

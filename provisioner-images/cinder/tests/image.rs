@@ -1,5 +1,5 @@
-//! Tests of the image with a real Cinder: what each run makes there, its last words and its exit code. One Cinder
-//! serves all tests. Each test has a project of its own, whose volumes it counts.
+//! Tests of the image with a real Cinder: the objects that each run makes there, its termination message and its exit
+//! code. One Cinder serves all tests. Each test has a project of its own, whose volumes it counts.
 
 #[path = "image/copies.rs"]
 mod copies;

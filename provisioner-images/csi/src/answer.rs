@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn size_and_origin_are_those_that_were_asked_for() {
+    fn size_and_source_are_the_requested_ones() {
         for (required, limit, bytes, asked, made, says) in [
             (10, 0, 10, None, None, None),
             (10, 0, 11, None, None, None),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_the_one_that_was_asked_for() {
+    fn the_topology_is_the_requested_one() {
         let node = Node { name: "n1".into(), labels: segments("a"), keys: vec!["zone".into()] };
         let asked = TopologyRequirement { requisite: vec![Topology { segments: segments("a") }], preferred: vec![] };
         let location = |zone: &str| vec![Topology { segments: segments(zone) }];

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_volume_is_told_by_its_claim_or_as_nobody_s() {
+    fn each_listed_volume_has_its_claim_or_none() {
         let volume =
             |id: &str, bytes: i64| Volume { volume_id: id.into(), capacity_bytes: bytes, ..Default::default() };
         let volumes = [volume("h1", 10), volume("h2", 0), volume("h3", 5), volume("pool/x y", 1)];

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_drivers() {
+    fn addresses_of_drivers_are_parsed() {
         let socket = |path: &str| Ok(Endpoint::Socket(path.into()));
         for (text, expected) in [
             ("unix:///csi/csi.sock", socket("/csi/csi.sock")),

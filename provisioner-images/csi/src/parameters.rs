@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_driver_reaches_it_and_nothing_else() {
+    fn only_the_driver_s_parameters_reach_it() {
         let found = of(&[
             ("type", "pd-ssd"),
             ("csiDriverMode", "x"),
@@ -239,7 +239,7 @@ mod tests {
 
     /// The driver still gets the older names of the file system.
     #[test]
-    fn one_file_system_by_one_name() {
+    fn the_file_system_has_one_name() {
         for name in ["fsType", "fstype", "FSTYPE"] {
             let found = of(&[(name, "ext4")]).unwrap();
             assert_eq!(found.fs_type.as_deref(), Some("ext4"));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let failure = of(&[
             ("csi-timeout", "soon"),
             ("csi-connect-timeout", "2h"),

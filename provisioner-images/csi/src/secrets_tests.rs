@@ -18,9 +18,9 @@ fn found(kind: Kind, pairs: &[(&str, &str)]) -> Result<Option<String>, Failure> 
     Ok(reference(kind, &map(pairs), &variables())?.map(text))
 }
 
-/// The second example of the seed, word for word.
+/// The second example of the first README, word for word.
 #[test]
-fn the_seed_s_example_works() {
+fn the_example_of_the_first_readme_works() {
     let class = [
         ("type", "pd-ssd"),
         ("csiProvisionerSecretName", "fast-storage-provision-key"),
@@ -46,7 +46,7 @@ fn the_seed_s_example_works() {
 }
 
 #[test]
-fn today_s_names_work_for_every_kind_and_the_default_for_those_without() {
+fn present_names_work_for_every_kind_and_the_default_for_the_others() {
     for kind in Kind::ALL {
         let name = format!("{PREFIX}{}secret-name", kind.today());
         let namespace = format!("{PREFIX}{}secret-namespace", kind.today());
@@ -65,7 +65,7 @@ fn today_s_names_work_for_every_kind_and_the_default_for_those_without() {
 }
 
 #[test]
-fn what_is_refused_and_why() {
+fn each_refused_secret_has_a_reason() {
     const NAME: &str = "csi.storage.k8s.io/node-stage-secret-name";
     const NAMESPACE: &str = "csi.storage.k8s.io/node-stage-secret-namespace";
     let stage = |name: &'static str, namespace: &'static str| vec![(NAME, name), (NAMESPACE, namespace)];
@@ -77,7 +77,7 @@ fn what_is_refused_and_why() {
         (Kind::NodeStage, vec![(NAMESPACE, "a")], 78, "are needed together"),
         (Kind::NodeStage, stage("", "a"), 78, "missing or empty"),
         (Kind::NodeStage, vec![("csiNodeStageSecretName", "a")], 78, "csiNodeStageSecretNamespace are needed together"),
-        // Half of it old, half of it new.
+        // One half with an old name, the other with a new one.
         (Kind::NodeStage, vec![(NAME, "a"), ("csiNodeStageSecretNamespace", "b")], 78, "are needed together"),
         (
             Kind::NodeStage,
@@ -88,13 +88,13 @@ fn what_is_refused_and_why() {
         (Kind::NodeStage, stage("${pv.uid}", "a"), 78, "${pv.uid} cannot be used"),
         (Kind::NodeStage, stage("${pv.name", "a"), 78, "closing brace"),
         (Kind::NodeStage, stage("${pvc.annotations['not.there']}", "a"), 78, "claim-metadata"),
-        // A namespace is never in the hands of a claim's user.
+        // A claim's user never chooses a namespace.
         (Kind::NodeStage, stage("a", "${pvc.name}"), 78, "${pvc.name} cannot be used"),
         (Kind::NodeStage, stage("a", "${pvc.annotations['com.example.team/key']}"), 78, "cannot be used"),
         (Kind::NodeStage, stage("A_b", "a"), 78, "`A_b` cannot be the name of a Secret"),
         (Kind::NodeStage, stage("a", "a.b"), 78, "`a.b` cannot be the name of a namespace"),
         (Kind::NodeStage, stage("${pvc.annotations['odd']}", "a"), 65, "`../Odd` cannot be the name of a Secret"),
-        // The seed's provisioner secret knows the volume alone.
+        // The provisioner secret of the first README knows the volume alone.
         (Kind::Provisioner, old("${pvc.name}", "a"), 78, "${pvc.name} cannot be used"),
         (Kind::Provisioner, old("a", "${pvc.namespace}"), 78, "${pvc.namespace} cannot be used"),
         (Kind::Provisioner, old("${pvc.annotations['com.example.team/key']}", "a"), 78, "cannot be used"),

@@ -43,7 +43,7 @@ mod tests {
             ("${pv.name}-publish", Ok("pvc-1-publish")),
             ("${pv.name}${pv.name}", Ok("pvc-1pvc-1")),
             ("a${empty}b", Ok("ab")),
-            // A text of a user is no template.
+            // A user's text is no template.
             ("${pvc.annotations['a/b']}", Ok("${pv.name}")),
             ("$pv.name $", Ok("$pv.name $")),
             ("", Ok("")),

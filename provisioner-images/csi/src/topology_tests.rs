@@ -1,6 +1,6 @@
 use super::*;
 
-/// A provision request for a claim.
+/// Returns a provision request for a claim.
 pub(crate) fn request() -> RunRequest {
     RunRequest::from_env(|name| match name {
         "OPERATION" => Some("provision".into()),
@@ -31,7 +31,7 @@ fn node(name: &str, labels: &[(&str, &str)], keys: &[&str]) -> Node {
     }
 }
 
-/// Two zones, of which the first has two nodes, and a node without the driver.
+/// Returns two zones, of which the first has two nodes, and a node without the driver.
 fn nodes() -> Vec<Node> {
     vec![
         node("n1", &[("zone", "a"), ("rack", "1")], &["zone"]),
@@ -50,7 +50,7 @@ fn terms(topologies: &[Topology]) -> String {
 }
 
 #[test]
-fn each_row_of_the_table() {
+fn each_row_of_the_table_holds() {
     const A_AND_B: &str = r#"[{"zone":["a","b"]}]"#;
     for (selected, strict, allowed, immediate, requisite, preferred) in [
         ("n2", true, "", true, "zone=b", "zone=b"),
@@ -65,7 +65,7 @@ fn each_row_of_the_table() {
         let request = RunRequest { node_name: selected.into(), class_topologies: allowed.into(), ..request() };
         let found = requirement(&request, &parameters(strict, immediate), &nodes()).unwrap().unwrap_or_default();
         let found = (terms(&found.requisite), terms(&found.preferred));
-        // Where no node is selected any may be the first.
+        // Without a selected node any topology may be the first.
         let same = match selected {
             "" => found.0 == requisite && found.1.len() == preferred.len(),
             _ => found == (requisite.to_owned(), preferred.to_owned()),
@@ -85,7 +85,7 @@ fn terms_of_a_class_are_multiplied() {
 }
 
 #[test]
-fn what_cannot_be_asked_for() {
+fn impossible_topologies_are_refused() {
     for (selected, strict, allowed, nodes, code, says) in [
         ("gone", false, "", nodes(), 69, "is gone"),
         ("n4", false, "", nodes(), 69, "does not run there"),
@@ -112,7 +112,7 @@ fn claims_of_a_stateful_set_are_spread() {
 }
 
 #[test]
-fn an_answer_is_where_it_was_asked_for() {
+fn an_answer_must_be_in_the_requested_topology() {
     let segment = |zone: &str| Topology { segments: [("zone".to_owned(), zone.to_owned())].into() };
     let asked = TopologyRequirement { requisite: vec![segment("a"), segment("b")], preferred: vec![] };
     let (n1, n2) = (&nodes()[0], &nodes()[1]);
@@ -131,7 +131,7 @@ fn an_answer_is_where_it_was_asked_for() {
 }
 
 #[test]
-fn the_affinity_is_any_of_the_places() {
+fn the_affinity_allows_each_of_the_topologies() {
     assert_eq!(affinity(&[]), None);
     assert_eq!(affinity(&[Topology::default()]), None);
     let location = |zone: &str| Topology {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_under_way_is_asked_for_again_at_once() {
+    fn only_calls_that_may_be_in_progress_are_repeated_at_once() {
         let all = (0..=16).map(Code::from).filter(|code| kind(*code) == Kind::UnderWay);
         let in_progress = [Code::Cancelled, Code::DeadlineExceeded, Code::Aborted, Code::Unavailable];
         assert_eq!(all.collect::<Vec<_>>(), in_progress);

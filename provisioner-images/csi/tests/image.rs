@@ -1,5 +1,5 @@
-//! Tests of the image's program with a scripted driver, and with the few Kubernetes objects that it reads and writes:
-//! what each run does there, its last words and its exit code.
+//! Tests of the image's program with a scripted driver, and with the few Kubernetes objects that it reads and writes.
+//! They check what each run does there, its termination message and its exit code.
 
 #[path = "image/api.rs"]
 mod api;

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_of_the_node_where_the_pod_runs() {
+    fn the_affinity_is_the_label_of_the_pod_s_node() {
         for (selected, hostname, pod_node, expected) in [
             ("node-1", Some("host-1"), Some("node-1"), Some("host-1")),
             ("node-1", Some("host-1"), Some("node-2"), Some("node-2")),

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_as_it_was() {
+    fn a_copy_equals_its_source() {
         let (_folder, from, to) = folders();
         fs::create_dir_all(from.join("a/b c/d")).unwrap();
         fs::write(from.join("a/b c/d/e"), "content").unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_told() {
+    fn an_obstacle_is_reported() {
         let (_folder, from, to) = folders();
         fs::create_dir(&to).unwrap();
         assert!(copy(&from, &to).unwrap_err().message.contains("exists"));
@@ -315,9 +315,9 @@ mod tests {
         );
     }
 
-    /// No path is as long as the way to the innermost directory, and no text contains names as strange as these.
+    /// No path is as long as that of the innermost directory, and no text contains names as strange as these.
     #[test]
-    fn how_deep_it_is_and_what_names_it_has_is_its_owner_s_affair() {
+    fn any_depth_and_any_names_are_copied() {
         let (_folder, from, to) = folders();
         let name = c"\xff\xc3\x28 \n";
         let mut here = fs::File::open(&from).map(OwnedFd::from).unwrap();
@@ -335,9 +335,9 @@ mod tests {
         crate::remove::remove(&[&from, &to]).unwrap();
     }
 
-    /// A process that has the original exchanges a directory and a file for links that lead out, all the time.
+    /// A process with access to the source replaces a directory and a file by links that lead out, all the time.
     #[test]
-    fn no_link_leads_out_of_it() {
+    fn no_link_leads_out_of_the_source() {
         let (folder, from, to) = folders();
         let outside = folder.path().join("outside");
         fs::create_dir(&outside).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const OTHER: &str = "c0ffee00-0000-4000-8000-000000000002";
 
-/// A base path that is kept, with directories in it as the kubelet makes them.
+/// Makes a base path with the DaemonSet's mode, and directories in it as the kubelet makes them.
 fn base(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     keep(folder.path(), Duration::ZERO).unwrap();
@@ -43,7 +43,7 @@ fn local(path: &Path) -> PersistentVolume {
 }
 
 #[test]
-fn a_run_was_given_what_stands_directly_below_its_mounts() {
+fn the_directories_of_a_run_are_those_directly_below_its_mounts() {
     let mounts = Mounts::read("/var/lib/a,/b");
     for path in ["/var/lib/a/x", "/b/.snapshot-x"] {
         assert!(mounts.have(Path::new(path)), "{path}");
@@ -55,12 +55,12 @@ fn a_run_was_given_what_stands_directly_below_its_mounts() {
 }
 
 #[test]
-fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
+fn a_copy_is_made_in_place_and_repeated_only_while_it_is_incomplete() {
     let base = base(&[ID, OTHER]);
     let (from, to) = (base.path().join(OTHER), base.path().join(ID));
     fs::create_dir_all(from.join("deep/er")).unwrap();
     fs::write(from.join("deep/er/file"), "content").unwrap();
-    // Its tenant's own, by whatever name.
+    // The tenant's own data, whatever its name.
     fs::write(from.join(".flex-partial"), "theirs").unwrap();
     set_mode(&from, 0o2770);
     chown(&from, Some(1234), Some(5678)).unwrap();
@@ -70,13 +70,13 @@ fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
     assert_eq!((mode(&to), found.uid(), found.gid()), (0o2770, 1234, 5678));
     assert_eq!(found.mtime(), fs::metadata(&from).unwrap().mtime());
 
-    // Whole: it may be in use by now.
+    // The copy is complete: it may be in use by now.
     fs::write(to.join("deep/er/file"), "mine").unwrap();
     fs::remove_dir_all(&from).unwrap();
     fill(&from, &to).unwrap();
     assert_eq!(fs::read_to_string(to.join("deep/er/file")).unwrap(), "mine");
 
-    // As a run leaves it that is killed on the way, wherever it was.
+    // The state that a killed run leaves, wherever it was.
     fs::create_dir_all(from.join("deep")).unwrap();
     fs::write(from.join("deep/file"), "content").unwrap();
     for leftovers in [vec![], vec!["deep/er/file"], vec!["rest", "deep/file"]] {
@@ -92,7 +92,7 @@ fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
 }
 
 #[test]
-fn an_original_that_the_kubelet_made_is_none() {
+fn a_source_that_the_kubelet_made_is_missing() {
     let base = base(&[OTHER]);
     let (from, to) = (base.path().join(OTHER), base.path().join(ID));
     std::thread::sleep(Duration::from_millis(20));
@@ -110,9 +110,9 @@ fn an_original_that_the_kubelet_made_is_none() {
     assert_eq!(names(&to), [""; 0]);
 }
 
-/// In a base path that is not kept, the mode says nothing about a lost original, but its age does.
+/// In a base path without the DaemonSet, the mode says nothing about a lost source, but its age does.
 #[test]
-fn an_empty_original_is_older_than_its_copy() {
+fn an_empty_source_is_older_than_its_copy() {
     let base = base(&[]);
     let (from, to) = (base.path().join(OTHER), base.path().join(ID));
     let made = |path: &Path| {
@@ -136,9 +136,9 @@ fn an_empty_original_is_older_than_its_copy() {
     fill(&older, &to).expect("a copy of an empty directory may be made twice");
 }
 
-/// A batch locks the directories of all members, also of those whose turn is late.
+/// A batch locks the directories of all members, also of those that begin late.
 #[test]
-fn what_a_run_holds_is_not_removed() {
+fn a_directory_locked_by_a_run_is_not_removed() {
     let base = base(&[ID, OTHER]);
     let mounts = Mounts::read(base.path().to_str().unwrap());
     let held = mounts.hold();
@@ -150,7 +150,7 @@ fn what_a_run_holds_is_not_removed() {
 }
 
 #[test]
-fn what_is_deleted_is_emptied_and_left_as_nobody_s() {
+fn a_deleted_directory_is_emptied_and_marked_for_removal() {
     let base = base(&[ID]);
     let volume = base.path().join(ID);
     fs::create_dir_all(volume.join("deep/er")).unwrap();
@@ -165,7 +165,7 @@ fn what_is_deleted_is_emptied_and_left_as_nobody_s() {
 }
 
 #[test]
-fn only_a_whole_volume_is_created() {
+fn only_a_complete_volume_is_created() {
     let base = base(&[ID]);
     let (volume, mounts) = (base.path().join(ID), Mounts::read(base.path().to_str().unwrap()));
     let made = || check(&mounts, &local(&volume));
@@ -181,9 +181,9 @@ fn only_a_whole_volume_is_created() {
     // On the node the storage may have another path.
     let elsewhere = local(&Path::new("/on/the/node").join(ID));
     assert!(check(&mounts, &elsewhere).unwrap_err().message.contains("half a copy"));
-    // What is no mount of the run is not looked at.
+    // A path that is no mount of the run is not checked.
     check(&mounts, &local(&volume.join("deeper"))).unwrap();
-    // It is in the pod still, and nowhere on the node.
+    // The path exists only in the pod, and not on the node.
     fs::remove_file(volume.join(".flex-partial")).unwrap();
     let held_open = open(&volume).unwrap();
     fs::remove_dir(&volume).unwrap();
@@ -192,13 +192,13 @@ fn only_a_whole_volume_is_created() {
 }
 
 #[test]
-fn a_base_path_is_closed_and_rid_of_what_is_nobody_s() {
+fn the_daemon_set_closes_a_base_path_and_removes_leftovers() {
     let snapshot = format!(".snapshot-{ID}");
     let base = base(&[ID, &snapshot, OTHER, "lost+found", ".flex-capacity"]);
     let third = "c0ffee00-0000-4000-8000-000000000003";
     let path = base.path();
     set_mode(&path.join(ID), GONE);
-    // Not empty, a volume, a link to something empty.
+    // A directory with data, a volume, and a link to an empty directory.
     fs::write(path.join(OTHER).join("file"), "x").unwrap();
     fs::create_dir(path.join(third)).unwrap();
     let fourth = "c0ffee00-0000-4000-8000-000000000004";
@@ -207,7 +207,7 @@ fn a_base_path_is_closed_and_rid_of_what_is_nobody_s() {
     assert_eq!(keep(path, Duration::from_secs(3600)).unwrap(), [""; 0]);
     assert_eq!(mode(path), FRESH);
 
-    // A run that has just begun with one holds it.
+    // A run that has just begun locks one of them.
     let run = open(&path.join(ID)).unwrap();
     held(&run, &path.join(ID)).unwrap();
     assert_eq!(keep(path, Duration::ZERO).unwrap(), [snapshot]);

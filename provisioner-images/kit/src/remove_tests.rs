@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode};
 
 use super::*;
 
-/// Ends another thread when this one ends, however it does.
+/// Ends another thread when this one ends, however it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -18,7 +18,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A directory to remove, and one beside it that must stay whole.
+/// Makes a directory to remove, and one beside it that must stay complete.
 fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (volume, outside) = (folder.path().join("volume"), folder.path().join("outside"));
@@ -33,7 +33,7 @@ fn is_gone(path: &Path) -> bool {
 }
 
 #[test]
-fn everything_goes_and_no_link_is_followed() {
+fn everything_is_removed_and_no_link_is_followed() {
     let (folder, volume, outside) = folders();
     fs::create_dir_all(volume.join("a/b c/d")).unwrap();
     fs::create_dir(volume.join("empty")).unwrap();
@@ -59,7 +59,7 @@ fn everything_goes_and_no_link_is_followed() {
     assert!(outside.join("kept/precious").exists());
 }
 
-/// Makes so many directories within each other, the innermost with a file. No path is as long as the way there.
+/// Makes this many nested directories, the innermost with a file. No path is as long as theirs.
 fn nest(at: &Path, levels: usize, name: &CStr) {
     let mut here = fs::File::open(at).map(OwnedFd::from).unwrap();
     for _ in 0..levels {
@@ -70,19 +70,19 @@ fn nest(at: &Path, levels: usize, name: &CStr) {
 }
 
 #[test]
-fn five_thousand_directories_within_each_other_go() {
+fn five_thousand_nested_directories_are_removed() {
     let (_folder, volume, _outside) = folders();
     let long = CString::new("n".repeat(255)).unwrap();
     nest(&volume, 5000, c"d");
     nest(&volume, 200, &long);
-    // Also where directories of the way have more than one directory in them.
+    // The same if directories on the way have more than one directory in them.
     nest(&volume.join("d/d/d/d"), 300, c"other");
     remove(&[&volume]).unwrap();
     assert!(is_gone(&volume));
 }
 
 #[test]
-fn wide_directories_go() {
+fn wide_directories_are_removed() {
     let (_folder, volume, _outside) = folders();
     for n in 0..3000 {
         fs::create_dir_all(volume.join(format!("{n}/x"))).unwrap();
@@ -91,17 +91,17 @@ fn wide_directories_go() {
     assert!(is_gone(&volume));
 }
 
-/// Whoever holds the volume open exchanges a directory for a link that leads out of it, and moves what is deep to
+/// A process with the volume open replaces a directory by a link that leads out of it, and moves deep directories
 /// elsewhere, all the time.
 #[test]
-fn whatever_is_exchanged_meanwhile_leads_nowhere() {
+fn no_exchange_during_the_removal_leads_elsewhere() {
     let (_folder, volume, outside) = folders();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let exchange = |a: &str, b: &str| {
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
-                // One of them may be gone just now.
+                // One of them may be removed at this moment.
                 let _ = rustix::fs::renameat_with(CWD, volume.join(a), CWD, volume.join(b), flags);
             };
             while !over.load(Ordering::Relaxed) {
@@ -113,7 +113,7 @@ fn whatever_is_exchanged_meanwhile_leads_nowhere() {
         });
         let _over = Over(&over);
         for _ in 0..100 {
-            // The removal of before may have been given up.
+            // The removal of the last round may have stopped early.
             let _ = fs::create_dir(&volume);
             let _ = fs::create_dir_all(volume.join("real/inner/most/x"));
             let _ = fs::create_dir_all(volume.join("real/deep/er/x"));
@@ -129,7 +129,8 @@ fn whatever_is_exchanged_meanwhile_leads_nowhere() {
     assert!(is_gone(&volume) && outside.join("kept/precious").exists());
 }
 
-/// Deeper than directories are held open, the way up is by the parent; it is not taken where it leads elsewhere.
+/// At depths where directories cannot all stay open, the way up is by the parent; it is not taken if it leads
+/// elsewhere.
 #[test]
 fn a_deep_directory_that_is_moved_away_is_found_again() {
     let (_folder, volume, outside) = folders();
@@ -157,7 +158,7 @@ fn a_deep_directory_that_is_moved_away_is_found_again() {
 }
 
 #[test]
-fn what_stands_at_a_new_name_is_neither_replaced_nor_entered() {
+fn a_rename_neither_replaces_nor_enters_an_existing_name() {
     let (folder, volume, outside) = folders();
     let (to, link) = (folder.path().join("to"), folder.path().join("link"));
     symlink(&outside, &link).unwrap();

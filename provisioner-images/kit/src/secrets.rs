@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_masked_and_what_the_contract_tells_is_not() {
+    fn secrets_are_masked_and_values_of_the_contract_are_not() {
         let known = secrets(
             &[
                 ("ARRAY_PASSWORD", "hunter22"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_longer_texts_each_part_is_masked() {
+    fn each_part_of_a_longer_secret_is_masked() {
         let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nshort\n-----END KEY-----\n";
         let known = secrets(
             &[],
@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert_eq!(known.mask(text), masked, "{text}");
         }
-        // A part of another goes with it.
+        // A part of another secret is masked with it.
         let known = secrets(&[("A", "abcdef"), ("B", "abcdefghi")], &[]);
         assert_eq!(known.mask("abcdefghi abcdef"), "*** ***");
     }

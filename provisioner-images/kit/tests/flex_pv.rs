@@ -1,4 +1,5 @@
-//! Tests of the binary `flex-pv` from outside: its output, the objects that it creates, its last words and exit codes.
+//! Tests of the binary `flex-pv` from outside: its output, the objects that it creates, its termination messages and
+//! exit codes.
 
 #[path = "flex_pv/api.rs"]
 mod api;

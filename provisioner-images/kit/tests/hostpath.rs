@@ -21,14 +21,14 @@ use flex_contract::batch::read_outcomes;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
-const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
+const SOURCE_ID: &str = "c0ffee00-0000-4000-8000-00000000000f";
 
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
 struct Node {
     folder: tempfile::TempDir,
 }
 
-/// Ends another thread when this one ends, however it does.
+/// Ends another thread when this one ends, however it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -119,7 +119,7 @@ fn a_directory_is_made_once_and_becomes_a_local_volume() {
     assert_eq!(terms[0]["matchExpressions"][0]["values"][0], "node-1");
 
     fs::write(volume.join("kept"), "x").unwrap();
-    // A second run needs no room: the volume is there.
+    // A second run needs no space: the volume exists.
     let ended = node.run("provision", &api.kubeconfig(), &[("SIZE_BYTES", "9000000000000000000")]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(volume.join("kept").exists());
@@ -134,7 +134,7 @@ fn a_delete_removes_the_volume_and_nothing_else() {
     let outside = node.base().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("precious"), "x").unwrap();
-    // Also what an earlier delete or copy left when it died.
+    // The same for the leftovers of an earlier delete or copy that died.
     for folder in [&volume, &rubbish, &half] {
         fs::create_dir_all(folder.join("deep/er")).unwrap();
         fs::write(folder.join("deep/er/a file"), "x").unwrap();
@@ -148,11 +148,11 @@ fn a_delete_removes_the_volume_and_nothing_else() {
     }
 }
 
-/// A process that still holds the volume open exchanges directories in it for links to another tenant's volume.
+/// A process with the volume open replaces directories in it by links to another tenant's volume.
 #[test]
 fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
     let node = Node::new();
-    let victim = node.base().join(ORIGINAL);
+    let victim = node.base().join(SOURCE_ID);
     fs::create_dir_all(victim.join("kept")).unwrap();
     let volume = node.base().join(ID);
     for _ in 0..25 {
@@ -181,12 +181,12 @@ fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
         });
         let ended = node.run("delete", "", &[]);
         assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(node.names(), [ORIGINAL]);
+        assert_eq!(node.names(), [SOURCE_ID]);
     }
 }
 
 #[test]
-fn nobody_but_root_gets_into_the_directory_of_all_volumes() {
+fn only_root_has_access_to_the_directory_of_all_volumes() {
     let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
     let mode = || fs::metadata(node.base()).unwrap().permissions().mode() & 0o7777;
     fs::set_permissions(node.base(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -196,7 +196,7 @@ fn nobody_but_root_gets_into_the_directory_of_all_volumes() {
     }
 }
 
-/// The image of the README, and the config that it makes of that of `hostpath`.
+/// The image of the README, and its config, which is made from that of `hostpath`.
 #[test]
 fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -219,7 +219,7 @@ fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     let written = fs::read_to_string(node.base().join(ID).join("README")).unwrap();
     assert!(readme.contains(&format!("# {}", written.trim())), "the README says what is in it: {written}");
     for of in ["CLONE_OF", "SNAPSHOT_ID"] {
-        let ended = run("provision", "", &[(of, ORIGINAL)]);
+        let ended = run("provision", "", &[(of, SOURCE_ID)]);
         assert!(ended.code == 65 && ended.termination_message.contains("--copied"), "{of}: {ended:?}");
     }
     assert_eq!(run("expand", "", &[]).code, 65);
@@ -248,11 +248,13 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
         let script = node.command("batch", kubeconfig, &[("BATCH", list.to_str().unwrap())]);
         let mut command = Command::new(node.folder.path().join("bin/flex-pv"));
         command.args(["each", "--jobs", "2", "--"]).arg(script.get_program()).args(script.get_args()).env_clear();
-        let ours = |name: &std::ffi::OsStr| name != "CLAIM_UUID" && name != "PV_NAME";
-        command.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))).filter(|(name, _)| ours(name)));
+        let is_common = |name: &std::ffi::OsStr| name != "CLAIM_UUID" && name != "PV_NAME";
+        command.envs(
+            script.get_envs().filter_map(|(name, value)| Some((name, value?))).filter(|(name, _)| is_common(name)),
+        );
         node.end(command.stdin(Stdio::null()).stderr(Stdio::null()))
     };
-    // A file in the place of the second one's directory.
+    // A file in place of the second member's directory.
     fs::write(node.base().join(id(2)), "x").unwrap();
     let api = Api::start(vec![Reply::Echo, Reply::Echo]);
     let ended = each("provision", &[1, 2, 3], &api.kubeconfig());
@@ -260,7 +262,7 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
     let failed = read_outcomes(&ended.termination_message).unwrap();
     assert_eq!((failed.len(), failed[0].member, failed[0].code), (1, 2, 75), "{ended:?}");
     assert!(failed[0].message.contains("File exists"), "{ended:?}");
-    assert_eq!(api.asked().len(), 2, "a volume for each of the others");
+    assert_eq!(api.asked().len(), 2, "a volume for each other member");
     fs::remove_file(node.base().join(id(2))).unwrap();
     assert_eq!(node.names(), [id(1), id(3)]);
     for _ in 0..2 {
@@ -271,12 +273,12 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
 }
 
 #[test]
-fn a_volume_grows_where_there_is_room_for_more() {
+fn a_volume_is_expanded_where_there_is_space() {
     let node = Node::new();
     fs::create_dir(node.base().join(ID)).unwrap();
     let expand = |size: &str, old: &str| node.run("expand", "", &[("SIZE_BYTES", size), ("OLD_SIZE_BYTES", old)]);
     assert_eq!(expand("2097152", "1048576").code, 0);
-    // What it has already needs no room.
+    // The size that it already has needs no space.
     assert_eq!(expand("9000000000000000000", "8999999999999999999").code, 0);
     let full = expand("9000000000000000000", "1048576");
     assert_eq!(full.code, 69, "{full:?}");
@@ -292,7 +294,7 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
     let volume = node.base().join(ID);
     fs::create_dir(&volume).unwrap();
     fs::write(volume.join("a file"), "content").unwrap();
-    // Of a run that died.
+    // The leftover of a run that died.
     fs::create_dir(node.base().join(format!(".copying-{SNAPSHOT}"))).unwrap();
     let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(volume.clone()));
     let of = [("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
@@ -300,7 +302,7 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
         let ended = node.run("snapshot", "", &of);
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_eq!(node.names(), [stored.as_str(), ID]);
-        // What is written afterwards is not in it, also when the run is repeated.
+        // Later writes are not in the snapshot, also when the run is repeated.
         fs::write(volume.join("a file"), "later").unwrap();
     }
     fs::remove_dir_all(&volume).unwrap();
@@ -312,7 +314,7 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_eq!(node.names(), [ID]);
     }
-    // No empty volume instead, and nothing by a name that is none.
+    // The run makes no empty volume instead, and nothing with an invalid name.
     fs::remove_dir_all(&volume).unwrap();
     let ended = node.run("provision", "", &of[..1]);
     assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
@@ -327,22 +329,22 @@ fn a_snapshot_is_a_copy_that_outlives_its_volume() {
 }
 
 #[test]
-fn a_copy_has_all_that_the_original_has_and_nothing_of_it_is_changed() {
+fn a_clone_equals_its_source_and_does_not_change_it() {
     let node = Node::new();
     let api = Api::start(vec![Reply::Echo, Reply::Echo]);
-    let original = node.base().join(ORIGINAL);
-    fs::create_dir_all(original.join("deep/er")).unwrap();
-    fs::write(original.join("deep/er/a file"), "content").unwrap();
-    fs::write(original.join("run"), "#!/bin/sh").unwrap();
-    fs::set_permissions(original.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
-    fs::set_permissions(&original, fs::Permissions::from_mode(0o2770)).unwrap();
-    chown(original.join("run"), Some(1234), Some(5678)).unwrap();
-    symlink("../outside", original.join("link")).unwrap();
-    // What a copy left when it died.
+    let source_dir = node.base().join(SOURCE_ID);
+    fs::create_dir_all(source_dir.join("deep/er")).unwrap();
+    fs::write(source_dir.join("deep/er/a file"), "content").unwrap();
+    fs::write(source_dir.join("run"), "#!/bin/sh").unwrap();
+    fs::set_permissions(source_dir.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o2770)).unwrap();
+    chown(source_dir.join("run"), Some(1234), Some(5678)).unwrap();
+    symlink("../outside", source_dir.join("link")).unwrap();
+    // The leftover of a copy that died.
     fs::create_dir_all(node.base().join(format!(".copying-{ID}/half"))).unwrap();
 
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
-    let of = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
+    let of = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
     let ended = node.run("provision", &api.kubeconfig(), &of);
     assert_eq!(ended.code, 0, "{ended:?}");
     let copy = node.base().join(ID);
@@ -353,35 +355,35 @@ fn a_copy_has_all_that_the_original_has_and_nothing_of_it_is_changed() {
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o2770);
     assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("../outside"));
     assert!(!copy.join("half").exists());
-    assert_eq!(node.names(), [ID, ORIGINAL]);
+    assert_eq!(node.names(), [ID, SOURCE_ID]);
 
-    // Each is its own from then on, also if the run is repeated, with the original gone.
+    // Each volume has its own data from then on, also if the run is repeated without the source.
     fs::write(copy.join("deep/er/a file"), "mine").unwrap();
-    assert_eq!(fs::read_to_string(original.join("deep/er/a file")).unwrap(), "content");
-    fs::remove_dir_all(&original).unwrap();
+    assert_eq!(fs::read_to_string(source_dir.join("deep/er/a file")).unwrap(), "content");
+    fs::remove_dir_all(&source_dir).unwrap();
     assert_eq!(node.run("provision", &api.kubeconfig(), &of).code, 0);
     assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "mine");
 }
 
-/// The class had `storage-mounts` when the copy or the snapshot was begun, and has none any more.
+/// The class had `storage-mounts` when the clone or the snapshot was begun, and has none any more.
 #[test]
-fn half_a_copy_is_made_anew_by_a_run_of_another_kind() {
+fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
     let node = Node::new();
     let api = Api::start(vec![Reply::Echo]);
-    let original = node.base().join(ORIGINAL);
-    fs::create_dir_all(&original).unwrap();
-    fs::write(original.join("file"), "whole").unwrap();
+    let source_dir = node.base().join(SOURCE_ID);
+    fs::create_dir_all(&source_dir).unwrap();
+    fs::write(source_dir.join("file"), "whole").unwrap();
     let stored = format!(".snapshot-{SNAPSHOT}");
     for half in [ID, &stored] {
         fs::create_dir_all(node.base().join(half)).unwrap();
         fs::write(node.base().join(half).join(".flex-partial"), "").unwrap();
         fs::write(node.base().join(half).join("rubbish"), "").unwrap();
     }
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
     let ended =
-        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let snapshot = [("CLAIM_UUID", ORIGINAL), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
+    let snapshot = [("CLAIM_UUID", SOURCE_ID), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
     let ended = node.run("snapshot", "", &snapshot);
     assert_eq!(ended.code, 0, "{ended:?}");
     for whole in [ID, &stored] {
@@ -389,26 +391,26 @@ fn half_a_copy_is_made_anew_by_a_run_of_another_kind() {
             fs::read_dir(node.base().join(whole)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["file"], "{whole}");
     }
-    // A directory that the kubelet made for another kind of run is no original.
+    // A directory that the kubelet made for another kind of run is no source.
     fs::remove_dir_all(node.base().join(ID)).unwrap();
-    fs::remove_file(original.join("file")).unwrap();
-    fs::set_permissions(&original, fs::Permissions::from_mode(0o1700)).unwrap();
-    let ended = node.run("provision", "", &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+    fs::remove_file(source_dir.join("file")).unwrap();
+    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o1700)).unwrap();
+    let ended = node.run("provision", "", &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
     assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
 #[test]
-fn what_can_not_be_copied_makes_no_volume() {
+fn an_impossible_clone_makes_no_volume() {
     let node = Node::new();
     let at = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
-    let here = at(&path_text(node.base().join(ORIGINAL)));
-    let link = ORIGINAL.replace("000f", "000e");
+    let here = at(&path_text(node.base().join(SOURCE_ID)));
+    let link = SOURCE_ID.replace("000f", "000e");
     symlink("/etc", node.base().join(&link)).unwrap();
     let linked = at(&path_text(node.base().join(&link)));
     for (of, source, code, says) in [
-        (ORIGINAL, here.as_str(), 75, "the source of the copy, is not on node node-1"),
-        (ORIGINAL, &at("/elsewhere/x"), 65, "made with another base-path"),
-        (ORIGINAL, "", 65, "made with another base-path"),
+        (SOURCE_ID, here.as_str(), 75, "the source of the copy, is not on node node-1"),
+        (SOURCE_ID, &at("/elsewhere/x"), 65, "made with another base-path"),
+        (SOURCE_ID, "", 65, "made with another base-path"),
         (&link, &linked, 75, "is not on node node-1"),
         ("../etc", &at("/etc"), 65, "not the UUID of a volume"),
     ] {
@@ -420,7 +422,7 @@ fn what_can_not_be_copied_makes_no_volume() {
 }
 
 #[test]
-fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
+fn a_list_has_only_entries_with_the_name_of_a_volume() {
     let node = Node::new();
     let list = |extra: &[(&str, &str)]| {
         let output = node.command("list", "", extra).env_remove("CLAIM_UUID").output().unwrap();
@@ -448,13 +450,13 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     let expected = [("rubbish", third.as_str()), ("rubbish", other.as_str()), ("volume", ID)];
     assert_eq!((code, found.as_slice()), (Some(0), expected.as_slice()), "{text}");
     assert_eq!(entries[2].place, path_text(node.base().join(ID)));
-    // Without the node's directory in the pod there is no list, least of all an empty one.
+    // Without the node's directory in the pod there is no list, not even an empty one.
     let (code, text) = list(&[("BASE_PATH", "/nonexistent")]);
     assert_eq!((code, flex_contract::listing::read(&text).is_err()), (Some(78), true));
 }
 
 #[test]
-fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
+fn a_volume_is_made_in_the_directory_with_the_most_space_and_is_found_again() {
     let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let paths = [path_text(node.base()), path_text(memory.path().to_owned())];
@@ -465,7 +467,7 @@ fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
             .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     };
     let (first, second, all) = (room(&paths[0]), room(&paths[1]), room(&both));
-    // Others write there, too.
+    // Other processes write there, too.
     let about = |is: u64, should: u64| is.abs_diff(should) < should / 4;
     assert!(about(all.bytes, first.bytes + second.bytes), "{all:?} of {first:?} and {second:?}");
     assert!(all.largest.is_some_and(|largest| about(largest, first.bytes.max(second.bytes))), "{all:?}");
@@ -478,13 +480,13 @@ fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
     }
     let (roomy, other) = if first.bytes > second.bytes { (&paths[0], &paths[1]) } else { (&paths[1], &paths[0]) };
     let has = |at: &str, name: &str| Path::new(at).join(name).is_dir();
-    assert!(has(roomy, ID) && !has(other, ID), "in {roomy}, where there is more room");
+    assert!(has(roomy, ID) && !has(other, ID), "in {roomy}, where there is more space");
     let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576"), ("BASE_PATH", &both)];
     assert_eq!(node.run("expand", "", &grows).code, 0);
     let listed = node.command("list", "", &[("BASE_PATH", &turned)]).output().unwrap();
     let listed = flex_contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
     assert_eq!(listed.iter().map(|entry| entry.place.as_str()).collect::<Vec<_>>(), [format!("{roomy}/{ID}")]);
-    // Also what a run that died has left where the volume is not.
+    // The same for leftovers of a died run in the directory without the volume.
     let half = format!(".copying-{ID}");
     fs::create_dir(Path::new(other).join(&half)).unwrap();
     assert_eq!(node.run("delete", "", &[("BASE_PATH", &both)]).code, 0);
@@ -513,7 +515,7 @@ fn a_node_can_have_directories_of_its_own() {
 }
 
 #[test]
-fn its_capacity_is_what_the_file_system_has_left() {
+fn its_capacity_is_the_free_space_of_the_file_system() {
     let node = Node::new();
     let ended = {
         let mut command = node.command("capacity", "", &[]);
@@ -523,7 +525,7 @@ fn its_capacity_is_what_the_file_system_has_left() {
         .unwrap_or_else(|error| panic!("{error}: {ended:?}"));
     let df = Command::new("df").args(["-B1", "--output=avail"]).arg(node.base()).output().unwrap();
     let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
-    // Others write on this file system, too.
+    // Other processes write on this file system, too.
     assert!(answer.bytes > free / 2 && answer.bytes / 2 < free, "{} by the image, {free} by df", answer.bytes);
     assert_eq!((ended.code, answer.largest), (0, None));
     let ended = node.run("capacity", "", &[("BASE_PATH", "/nonexistent")]);
@@ -531,7 +533,7 @@ fn its_capacity_is_what_the_file_system_has_left() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_requests_are_refused_with_the_reason() {
     let node = Node::new();
     let file = node.folder.path().join("log");
     for (operation, name, value, code, says) in [
@@ -567,7 +569,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_link_in_the_volume_s_place_is_left_alone() {
+fn a_link_in_place_of_the_volume_is_left_alone() {
     let node = Node::new();
     let outside = node.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -580,9 +582,9 @@ fn a_link_in_the_volume_s_place_is_left_alone() {
 }
 
 #[test]
-fn what_the_node_says_reaches_the_claim() {
+fn an_error_of_the_node_reaches_the_claim() {
     let node = Node::new();
-    // A file in the volume's place: it cannot become a directory.
+    // A file in place of the volume: it cannot become a directory.
     fs::write(node.base().join(ID), "x").unwrap();
     let ended = node.run("provision", "", &[]);
     assert_eq!(ended.code, 75, "{ended:?}");

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let failure = read(&[("MODE", "9"), ("PORT", "x")]).unwrap_err();
         for says in ["server is missing", "export is missing", "mode is", "port is"] {
             assert!(failure.message.contains(says), "{says}: {failure}");

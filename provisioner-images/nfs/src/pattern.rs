@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_never_looked_at_again() {
+    fn a_value_is_never_expanded_again() {
         assert_eq!(path("${metadata.team.example/dir}", &request("x", "${pvc.name}")).unwrap(), "${pvc.name}");
     }
 
@@ -124,7 +124,7 @@ mod tests {
             let failure = path("${metadata.team.example/dir}", &request("x", value)).expect_err(value);
             assert_eq!(failure.code, 65, "{value:?}");
         }
-        // Two harmless values must not form a harmful name together.
+        // Two harmless values must not together form a harmful name.
         let failure = path("${pvc.name}${metadata.team.example/dir}/x", &request(".x", ".")).map(|_| ());
         assert_eq!(failure.unwrap_err().code, 65);
         assert!(path(".${metadata.team.example/dir}", &request("x", "..")).is_err());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_cannot_work_is_refused() {
+    fn an_impossible_pattern_is_refused() {
         let request = request("data", "blue");
         for (pattern, code) in [
             ("${pvc.nam}", 78),

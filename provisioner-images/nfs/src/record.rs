@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_beside_the_directory() {
+    fn a_moved_directory_stays_beside_its_former_name() {
         assert_eq!(rubbish("a", "1"), ".deleting-1");
         assert_eq!(rubbish("t/a", "1"), "t/.deleting-1");
         assert_eq!(archive("t/a", "1"), "t/archived-a-1");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_are_none() {
+    fn invalid_ids_are_refused() {
         for id in ["", "..", "a/b", "ABC", "../c0ffee", "x"] {
             assert_eq!(check_id(id).expect_err(id).code, 65);
         }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_must_lead_to_the_same_place() {
+    fn a_source_must_lead_to_the_same_directory() {
         let parameters = Parameters::from_env(|name| match name {
             "SERVER" => Some("nas".into()),
             "EXPORT" => Some("/e".into()),

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_parameters_is_read_as_an_option() {
+    fn no_parameter_is_read_as_an_option() {
         let parameters = Parameters::from_env(|name| match name {
             "SERVER" => Some("fd00::1".into()),
             "EXPORT" => Some("/a b?version=3&x#y%2f".into()),

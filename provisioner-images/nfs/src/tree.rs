@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_failure_is_shows_its_stack() {
+    fn a_failure_names_its_path() {
         let mut stack = vec![open("volume", 0)];
         assert_eq!(shown("exports/volume", &stack), "exports/volume");
         stack.extend([open("a", 1), open("b", 1), open("x", 2), open("y", 2), open("z", 3)]);

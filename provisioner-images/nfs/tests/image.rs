@@ -1,5 +1,5 @@
-//! Tests of the image with a real NFS server: the files that each run leaves, its last words and its exit code. The
-//! tests read the server's files through another client (libnfs) and on its disk.
+//! Tests of the image with a real NFS server: the files that each run leaves, its termination message and its exit
+//! code. The tests read the server's files through another client (libnfs) and on its disk.
 
 #[path = "image/batch.rs"]
 mod batch;

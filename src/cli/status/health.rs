@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_whose_config_has_warnings_refers_to_them() {
+    fn the_state_of_a_class_refers_to_the_warnings_of_its_config() {
         let mut table = one_class(json!({ "service-account-name": "c" }));
         table.verdicts.values_mut().for_each(|verdict| {
             verdict.warnings.push(crate::config::Problem::new("service-account-name", "does not exist"));

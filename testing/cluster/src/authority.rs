@@ -12,7 +12,7 @@ use rcgen::{
     SanType,
 };
 
-/// Signs the certificates of one cluster. Its files: `ca.crt`, `ca.key`.
+/// The authority that signs the certificates of one cluster. Its files: `ca.crt`, `ca.key`.
 pub(crate) struct Authority {
     dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -40,12 +40,12 @@ impl Authority {
         Ok(Self { dir: dir.into(), issuer: Issuer::new(params, key), certificate })
     }
 
-    /// The authority's own certificate, as PEM.
+    /// Returns the authority's own certificate, as PEM.
     pub(crate) fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// A certificate for a client: `user` and `group` are what the API server reads from it.
+    /// Makes a certificate for a client: `user` and `group` are what the API server reads from it.
     pub(crate) fn client(&self, user: &str, group: &str) -> Result<Credential> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
@@ -56,12 +56,12 @@ impl Authority {
         self.sign(params)
     }
 
-    /// A client certificate as files `NAME.crt` and `NAME.key`.
+    /// Writes a client certificate as files `NAME.crt` and `NAME.key`.
     pub(crate) fn client_files(&self, name: &str, user: &str, group: &str) -> Result<()> {
         self.write(name, &self.client(user, group)?)
     }
 
-    /// A server certificate as files `NAME.crt` and `NAME.key`.
+    /// Writes a server certificate as files `NAME.crt` and `NAME.key`.
     pub(crate) fn server_files(&self, name: &str, hosts: &[&str], addresses: &[IpAddr]) -> Result<()> {
         let mut params = CertificateParams::new(hosts.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
@@ -70,7 +70,7 @@ impl Authority {
         self.write(name, &self.sign(params)?)
     }
 
-    /// The key pair that signs the tokens of service accounts: `service-accounts.key` and `service-accounts.pub`.
+    /// Makes the key pair that signs the tokens of service accounts: `service-accounts.key` and `service-accounts.pub`.
     pub(crate) fn token_key_files(&self) -> Result<()> {
         let key = KeyPair::generate()?;
         write(&self.dir.join("service-accounts.key"), &key.serialize_pem())?;

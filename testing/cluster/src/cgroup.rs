@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A control group at the top of each hierarchy: of several with version 1, of the one with version 2.
+/// A control group at the top of each hierarchy: of several with version 1, of a single one with version 2.
 pub(crate) struct Cgroup {
     name: String,
     hierarchies: Vec<Hierarchy>,
@@ -31,13 +31,13 @@ impl Cgroup {
         Ok(Self { name: format!("flex-cluster-{cluster}"), hierarchies })
     }
 
-    /// Its name as the kubelet takes it.
+    /// Returns its name as the kubelet takes it.
     pub(crate) fn path(&self) -> String {
         format!("/{}", self.name)
     }
 
     pub(crate) fn create(&self) -> Result<()> {
-        // A hybrid machine mounts version 2 beside version 1, without controllers: nothing is needed there.
+        // A hybrid machine mounts version 2 beside version 1, without controllers: there the group needs nothing.
         let mixed = self.hierarchies.iter().any(|hierarchy| hierarchy.version == 1);
         for hierarchy in &self.hierarchies {
             let group = hierarchy.mount.join(&self.name);
@@ -51,7 +51,7 @@ impl Cgroup {
             if hierarchy.version == 2 {
                 enable_controllers(&group);
             }
-            // A new cpuset of version 1 is empty and takes no process until it is given something.
+            // A new cpuset of version 1 is empty, and takes no process until it has processors.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let (1, Ok(all)) = (hierarchy.version, fs::read_to_string(hierarchy.mount.join(file))) {
                     fs::write(group.join(file), all).with_context(|| format!("write {file} in {}", group.display()))?;
@@ -61,7 +61,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Kills every process in it, and removes it.
+    /// Kills every process in the group, and removes the group.
     pub(crate) fn remove(&self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         for hierarchy in &self.hierarchies {
@@ -74,7 +74,7 @@ impl Cgroup {
                         Err(error) => return Err(error).with_context(|| format!("kill process {pid} of a pod")),
                     }
                 }
-                // Deepest first. A group stays busy until its last process is really gone.
+                // The deepest group first. A group stays busy until its last process has ended.
                 for group in groups.iter().rev() {
                     let _ = fs::remove_dir(group);
                 }
@@ -90,7 +90,7 @@ impl Cgroup {
     }
 }
 
-/// Mount point and version from a line of mountinfo.
+/// Returns mount point and version from a line of mountinfo.
 fn hierarchy(line: &str) -> Option<Hierarchy> {
     let (before, after) = line.split_once(" - ")?;
     let version = match after.split(' ').next()? {
@@ -105,12 +105,12 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
 fn enable_controllers(group: &Path) {
     let available = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
     for controller in available.split_whitespace() {
-        // One that cannot be enabled is the kubelet's to complain about: it knows which ones it needs.
+        // The kubelet reports controllers that cannot be enabled: it knows which ones it needs.
         let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
 
-/// A group and all below it, parents before children.
+/// Lists a group and all groups below it, parents before children.
 fn groups_below(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn hierarchies_are_read_from_mountinfo() {
-        let one = hierarchy("30 25 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory").unwrap();
-        assert_eq!((one.mount, one.version), ("/sys/fs/cgroup/memory".into(), 1));
-        let two = hierarchy("30 25 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw").unwrap();
-        assert_eq!((two.mount, two.version), ("/sys/fs/cgroup".into(), 2));
+        let first = hierarchy("30 25 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory").unwrap();
+        assert_eq!((first.mount, first.version), ("/sys/fs/cgroup/memory".into(), 1));
+        let second = hierarchy("30 25 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw").unwrap();
+        assert_eq!((second.mount, second.version), ("/sys/fs/cgroup".into(), 2));
         assert!(hierarchy("30 25 0:26 / /tmp rw - tmpfs tmpfs rw").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! A running cluster, as a test sees it.
+//! A running cluster, as a test uses it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,22 +20,22 @@ use crate::readiness::{self, READY_TIMEOUT, START};
 use crate::state::State;
 use crate::whole::{self, Whole};
 
-/// A running cluster: a control plane of one's own, or a whole cluster shared by name.
+/// A running cluster: a control plane of the test's own, or a whole cluster shared by name.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Where its state file is. Read anew for each use: another process may have restarted a component.
+    /// The directory of its state file. Each use reads the file again: another process may have restarted a component.
     run: PathBuf,
     facts: State,
     started_now: bool,
-    /// Only a control plane of our own ends with this value.
+    /// The directory of a control plane of the test's own: only such a control plane ends with this value.
     refuge: Mutex<Option<Refuge>>,
-    /// How it was at its start, if another test may have it afterwards.
+    /// Its contents at its start, if another test may get it afterwards.
     lent: Mutex<Option<Lent>>,
 }
 
 impl Cluster {
-    /// A control plane without nodes, of the caller's own: etcd and the API server on ports of their own in a
-    /// temporary directory, killed when the value is dropped and also when this process dies.
+    /// Describes a control plane without nodes, of the caller's own: etcd and the API server on ports of their own in a
+    /// temporary directory. It is killed when the value is dropped, and also when this process dies.
     ///
     /// ```no_run
     /// # async fn test() -> anyhow::Result<()> {
@@ -52,23 +52,23 @@ impl Cluster {
         ControlPlane::default()
     }
 
-    /// A whole cluster by this name; see [`Whole`] for what can be chosen and how to start it.
+    /// Describes a whole cluster of this name; see [`Whole`] for its options and its start.
     pub fn whole(name: impl Into<String>) -> Whole {
         Whole::new(name)
     }
 
-    /// The whole cluster of this name, which must be up.
+    /// Returns the whole cluster of this name, which must be up.
     pub async fn attach(name: &str) -> Result<Self> {
         let cluster = Self::at(&whole::run_dir(name), false)
             .with_context(|| format!("there is no cluster {name}; start it by: flex-cluster up --name {name}"))?;
-        let retry = || format!("cluster {name} is broken; start it anew by: flex-cluster up --name {name}");
+        let retry = || format!("cluster {name} is broken; start it again by: flex-cluster up --name {name}");
         readiness::fail_if_dead(&cluster.facts).with_context(retry)?;
         readiness::api_server(&cluster.facts, READY_TIMEOUT).await.with_context(retry)?;
         Ok(cluster)
     }
 
-    /// The whole cluster of this name, started if it is not up. It stays up until `flex-cluster down --name NAME`, so
-    /// that several test binaries can use it one after another or at once.
+    /// Returns the whole cluster of this name, and starts it if it is not up. It stays up until `flex-cluster down
+    /// --name NAME`, so that several test binaries can use it one after another or at once.
     pub async fn shared(name: &str) -> Result<Self> {
         Whole::new(name).up().await
     }
@@ -96,62 +96,63 @@ impl Cluster {
         self.lent.lock().ok()?.clone()
     }
 
-    /// No other test gets this control plane: this one does to it what cannot be undone by deleting objects.
+    /// Keeps the control plane from other tests: deleting objects cannot undo the changes of this test.
     pub fn end_with_test(&self) {
         if let Ok(mut lent) = self.lent.lock() {
             *lent = None;
         }
     }
 
-    /// Whether the call that gave this value started it, rather than finding it up.
+    /// Returns whether the call that returned this value started the cluster, or found it up.
     pub fn was_started_now(&self) -> bool {
         self.started_now
     }
 
-    /// The client limits that it was started with.
+    /// Returns the client limits with which it was started.
     pub fn limits(&self) -> ClientLimits {
         self.facts.limits
     }
 
-    /// The kubeconfig of the administrator.
+    /// Returns the kubeconfig of the administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.facts.kubeconfig()
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's rights.
     pub async fn client(&self) -> Result<Client> {
         readiness::admin_client(&self.facts).await
     }
 
-    /// The kubeconfig of a component that is a client of the API server: a test may write another one, and restart it.
+    /// Returns the kubeconfig of a component that is a client of the API server: a test may write another one, and
+    /// restart the component.
     pub fn kubeconfig_of(&self, component: Component) -> PathBuf {
         self.facts.kubeconfig_of(component)
     }
 
-    /// A client that acts as this user in these groups, by impersonation: the API server decides and audits as if the
-    /// user had come by itself.
+    /// Returns a client that acts as this user in these groups, by impersonation: the API server decides and audits as
+    /// for the user's own requests.
     pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
         let mut config = readiness::admin_config(&self.facts).await?;
         let who = [("impersonate-user", user)].into_iter();
         for (name, value) in who.chain(groups.iter().map(|group| ("impersonate-group", *group))) {
-            let value = value.parse().with_context(|| format!("{value:?} cannot stand in a header"))?;
+            let value = value.parse().with_context(|| format!("{value:?} cannot be in a header"))?;
             config.headers.push((name.parse().context("a header's name")?, value));
         }
         Ok(Client::try_from(config)?)
     }
 
-    /// Where the logs of the components are, `NAME.log` each.
+    /// Returns the directory of the components' logs, `NAME.log` each.
     pub fn log_dir(&self) -> PathBuf {
         self.facts.logs()
     }
 
-    /// The API server's audit log: a JSON object a line, at level Metadata.
+    /// Returns the API server's audit log: each line is a JSON object, at level Metadata.
     pub fn audit_log(&self) -> PathBuf {
         self.facts.logs().join("audit.log")
     }
 
-    /// Writes an object into etcd past the API server: for what the API server lets nobody write, such as the time at
-    /// which an object was created. `key` is that of etcd, such as `/registry/configmaps/default/name`.
+    /// Writes an object into etcd past the API server: for fields that the API server lets no client write, such as the
+    /// creation time. `key` is that of etcd, such as `/registry/configmaps/default/name`.
     pub async fn write_to_etcd(&self, key: &str, object: &serde_json::Value) -> Result<()> {
         let encode = |text: &str| STANDARD.encode(text);
         let body = serde_json::json!({ "key": encode(key), "value": encode(&object.to_string()) });
@@ -161,12 +162,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// The name of the node; an error if the cluster has none.
+    /// Returns the name of the node; an error if the cluster has none.
     pub fn node_name(&self) -> Result<&str> {
         self.facts.node.as_deref().with_context(|| format!("cluster {} has no node", self.facts.name))
     }
 
-    /// An address of this machine that pods reach, for a server that a test runs outside of the cluster.
+    /// Returns an address of this machine that pods reach, for a server that a test runs outside of the cluster.
     pub fn host_address(&self) -> Result<std::net::Ipv4Addr> {
         let network = self.facts.network.as_ref();
         Ok(network.with_context(|| format!("cluster {} has no network of its own", self.facts.name))?.host())
@@ -186,23 +187,23 @@ impl Cluster {
         spawn_blocking(move || node::import_image(&state, &archive)).await?
     }
 
-    /// The process of a component, for a test that measures or disturbs it.
+    /// Returns the process of a component, for a test that measures or disturbs it.
     pub fn pid(&self, component: Component) -> Result<i32> {
         Ok(self.identity(component)?.pid())
     }
 
-    /// Stops a component in its tracks (SIGSTOP): its connections stay open and nothing answers.
+    /// Pauses a component (SIGSTOP): its connections stay open, and it answers nothing.
     pub fn pause(&self, component: Component) -> Result<()> {
         self.end_with_test();
         self.identity(component)?.signal(Signal::SIGSTOP)
     }
 
-    /// Lets a paused component go on.
+    /// Resumes a paused component.
     pub fn resume(&self, component: Component) -> Result<()> {
         self.identity(component)?.signal(Signal::SIGCONT)
     }
 
-    /// Kills a component (SIGKILL) and waits until it is gone. It stays away until [`Cluster::restart`].
+    /// Kills a component (SIGKILL) and waits until it has ended. It stays down until [`Cluster::restart`].
     pub async fn kill(&self, component: Component) -> Result<()> {
         self.end_with_test();
         let identity = self.identity(component)?;
@@ -226,8 +227,8 @@ impl Cluster {
         }
     }
 
-    /// Ends a control plane of one's own now; dropping it does the same but cannot tell of an error. A shared cluster
-    /// is left running.
+    /// Ends a control plane of the test's own now; dropping it does the same but cannot report an error. A shared
+    /// cluster keeps running.
     pub async fn stop(self) -> Result<()> {
         spawn_blocking(move || self.end()).await?
     }
@@ -235,7 +236,7 @@ impl Cluster {
     fn end(&self) -> Result<()> {
         let refuge = self.refuge.lock().ok().and_then(|mut refuge| refuge.take());
         let Some(mut refuge) = refuge else { return Ok(()) };
-        // A start that failed early has no state file, and then no process either.
+        // A start that failed early has no state file, and no process either.
         let state = State::load(&self.run).ok();
         let killed: Result<()> =
             state.iter().flat_map(|state| state.processes.values()).try_for_each(|process| process.identity.kill());
@@ -243,7 +244,7 @@ impl Cluster {
         killed.and(removed)
     }
 
-    /// kubectl, with this cluster's kubeconfig.
+    /// Returns a kubectl command with this cluster's kubeconfig.
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(&self.facts.kubernetes);
         command.arg("kubectl").env("KUBECONFIG", self.kubeconfig());

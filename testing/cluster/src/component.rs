@@ -25,7 +25,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// The program's name, as used for log files.
+    /// Returns the program's name, as used for log files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -45,19 +45,19 @@ impl fmt::Display for Component {
     }
 }
 
-/// How many requests a second the controller manager, scheduler and kubelet may send.
+/// The number of requests a second that the controller manager, scheduler and kubelet may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientLimits {
-    /// What Kubernetes ships with; 20 a second for each controller of the controller manager.
+    /// The default of Kubernetes; 20 a second for each controller of the controller manager.
     #[default]
     Default,
-    /// 1,000 a second: the client limit is no longer what bounds a measurement.
+    /// 1,000 a second: the client limit does not bound a measurement any more.
     Raised,
 }
 
 impl ClientLimits {
-    /// The flags for a program that takes its limits as flags.
+    /// Returns the flags for a program that takes its limits as flags.
     pub(crate) fn flags(self) -> Vec<String> {
         match self {
             Self::Default => Vec::new(),

@@ -1,4 +1,4 @@
-//! The flags of the control plane's components, and the files that these need.
+//! The flags of the control plane's components, and the files for them.
 //!
 //! Each flag that differs from a usual installation has a reason, which `README.md` beside this crate gives.
 
@@ -30,7 +30,7 @@ pub(crate) fn write_credentials(state: &State) -> Result<Authority> {
     let mut write_for = |path: &Path, user: &str, group: &str| -> Result<()> {
         let credential = match state.node {
             Some(_) => User::Certificate(authority.client(user, group)?),
-            // A certificate is verified with each request, which takes a tenth of what a request takes.
+            // Each request verifies a certificate, which takes a tenth of the request's time.
             None => {
                 let token = new_token()?;
                 tokens.push_str(&format!("{token},{user},{user},{group}\n"));
@@ -56,7 +56,7 @@ pub(crate) fn write_credentials(state: &State) -> Result<Authority> {
     Ok(authority)
 }
 
-/// Who is known by a token, where there is no node.
+/// Returns the file of the users with tokens, where there is no node.
 fn tokens_file(state: &State) -> PathBuf {
     state.pki().join("tokens.csv")
 }
@@ -88,7 +88,8 @@ pub(crate) fn start_etcd(state: &mut State) -> Result<()> {
 /// Starts the API server. `extra` flags come last and so win over the ones here.
 pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()> {
     let policy = state.root.join("audit-policy.yaml");
-    // Metadata: who asked for what and when, without bodies. The stage RequestReceived would only double the lines.
+    // Metadata: the sender, object and time of each request, without bodies. The stage RequestReceived would only
+    // double the lines.
     write(
         &policy,
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n",
@@ -122,15 +123,15 @@ pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()
         args.push(format!("--token-auth-file={}", tokens_file(state).display()));
     }
     if address.is_loopback() {
-        // The service `kubernetes` must not point to a loopback address; without nodes nobody would follow it.
+        // The service `kubernetes` must not point to a loopback address; without nodes nothing would follow it.
         args.push("--endpoint-reconciler-type=none".into());
     }
     args.extend_from_slice(extra);
     state.start_kubernetes(Component::ApiServer, args)
 }
 
-/// What makes and binds claims, what has to do with Jobs, and what these rest on. Most others watch pods and more, and have
-/// nothing to do in a test without a kubelet.
+/// The controllers that make and bind claims, those for Jobs, and the ones on which these rest. Most others watch pods
+/// and more objects, and have nothing to do in a test without a kubelet.
 pub(crate) const FEW_CONTROLLERS: [&str; 21] = [
     "clusterrole-aggregation-controller",
     "ephemeral-volume-controller",
@@ -155,7 +156,7 @@ pub(crate) const FEW_CONTROLLERS: [&str; 21] = [
     "volumeattributesclass-protection-controller",
 ];
 
-/// Starts the controller manager, with flags besides its own.
+/// Starts the controller manager, with further flags.
 pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits, more: &[String]) -> Result<()> {
     let pki = state.pki();
     let pki = pki.display();
@@ -163,7 +164,7 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits, 
         format!("--kubeconfig={}", state.kubeconfig_of(Component::ControllerManager).display()),
         format!("--bind-address={}", state.api.ip()),
         format!("--secure-port={}", state.health_address(Component::ControllerManager).port()),
-        // Otherwise it makes the usual one under /usr.
+        // Otherwise it makes its default directory under /usr.
         format!("--flex-volume-plugin-dir={}/volume-plugins", state.root.display()),
         format!("--root-ca-file={pki}/ca.crt"),
         format!("--cluster-signing-cert-file={pki}/ca.crt"),
@@ -173,7 +174,7 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits, 
         "--leader-elect=false".into(),
     ];
     if state.node.is_none() {
-        // A test's nodes are objects without a kubelet that would tell of them: they live as long as the test.
+        // A test's nodes are objects without a kubelet that would renew them: they live as long as the test.
         args.extend(["--node-startup-grace-period=24h".into(), "--node-monitor-grace-period=24h".into()]);
     }
     args.extend(limits.flags());

@@ -19,7 +19,7 @@ use crate::setup::{Cache, Scope};
 use crate::state::State;
 use crate::{components, readiness};
 
-/// How a control plane is to be; awaiting it starts it.
+/// The options of a control plane; awaiting it starts it.
 #[derive(Clone, Debug, Default)]
 pub struct ControlPlane {
     api_server_flags: Vec<String>,
@@ -34,13 +34,13 @@ impl ControlPlane {
         self
     }
 
-    /// Without an audit log, where nobody reads it: to write it takes a fiftieth of the API server's time.
+    /// Switches the audit log off if nothing reads it: writing it takes a fiftieth of the API server's time.
     pub fn unaudited(self) -> Self {
         self.api_server_flag("--audit-log-path=").api_server_flag("--audit-policy-file=")
     }
 
-    /// Without fairness between clients, where the few there are have time: to weigh each request takes a ninth of the API
-    /// server's.
+    /// Switches fairness between clients off, for tests with few clients: weighing each request takes a ninth of the
+    /// API server's time.
     pub fn unweighed(self) -> Self {
         self.api_server_flag("--enable-priority-and-fairness=false")
     }
@@ -51,7 +51,7 @@ impl ControlPlane {
         self
     }
 
-    /// Of the controllers only those that have something to do in a test of claims, Jobs and volumes.
+    /// Starts only those controllers that have work in a test of claims, Jobs and volumes.
     pub fn with_few_controllers(mut self) -> Self {
         self.controller_manager_flags.push(format!("--controllers={}", components::FEW_CONTROLLERS.join(",")));
         self
@@ -63,7 +63,7 @@ impl ControlPlane {
         loop {
             attempts += 1;
             match self.start_once(&cache).await {
-                // Another program may take a port between our look and its use.
+                // Another program may take a port between this check and its use.
                 Err(error) if attempts < 3 && format!("{error:#}").contains("address already in use") => {}
                 other => return other,
             }
@@ -87,7 +87,7 @@ impl ControlPlane {
             processes: Default::default(),
         };
         fs::create_dir_all(state.logs()).context("create the log directory")?;
-        // From here on dropping the cluster stops whatever was started.
+        // From here on dropping the cluster stops all that was started.
         let cluster = Cluster::owning(state.clone(), refuge);
         components::write_credentials(&state)?;
         components::start_etcd(&mut state)?;
@@ -110,7 +110,7 @@ impl IntoFuture for ControlPlane {
     }
 }
 
-/// A directory that is removed when this process ends, however that happens.
+/// A directory that is removed when this process ends, however it ends.
 ///
 /// A shell outside of this process holds the other end of a pipe: when the pipe closes, it removes the directory.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(crate) struct Refuge {
 impl Refuge {
     fn create() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("flex-cluster-").tempdir_in(fast_dir())?.keep();
-        // The components are killed by the kernel at the same moment; etcd may still be writing during the first pass.
+        // The kernel kills the components at the same moment; etcd may still write during the first removal.
         let script = r#"read -r _; rm -rf -- "$1"; sleep 0.2; rm -rf -- "$1""#;
         let guard = Command::new("setsid")
             .args(["sh", "-c", script, "flex-cluster-guard"])
@@ -136,7 +136,7 @@ impl Refuge {
         Ok(Self { dir, guard })
     }
 
-    /// Removes the directory and ends the shell. Nothing must run in the directory any more.
+    /// Removes the directory and ends the shell. No process may use the directory any more.
     pub(crate) fn remove(&mut self) -> Result<()> {
         let removed = fs::remove_dir_all(&self.dir).with_context(|| format!("remove {}", self.dir.display()));
         drop(self.guard.stdin.take());

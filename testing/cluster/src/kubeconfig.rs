@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::authority::{Authority, Credential, write};
 
-/// How the API server knows who asks.
+/// The credentials by which the API server knows a client.
 pub(crate) enum User {
     Certificate(Credential),
     Token(String),

@@ -1,7 +1,7 @@
-//! Control planes for more than one test: emptied in between, and lent to one test after another.
+//! Control planes for several tests: reset in between, and lent to one test after another.
 //!
-//! To start a control plane takes seconds of processor time, and to empty one a moment. All objects since its start are
-//! deleted in etcd, past the API server and the finalizers, and all watches report their deletion.
+//! Starting a control plane takes seconds of processor time, and resetting one takes a moment. All objects since its
+//! start are deleted in etcd, past the API server and the finalizers, and all watches report their deletion.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -20,42 +20,42 @@ use crate::cluster::Cluster;
 use crate::component::ClientLimits;
 use crate::snapshotter::Snapshotter;
 
-/// Nobody has these now.
+/// The control planes that no test has now.
 static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
-/// So long may it take to delete it all, and components go on writing about what is gone. On a busy machine both take
-/// their time.
+/// The time limit for a reset, during which components may still write about deleted objects. On a busy machine both
+/// take longer.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
-/// What lies directly below these is written by components about themselves, again and again.
+/// Components repeatedly write about themselves directly below these keys.
 const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
 
-/// What a control plane holds at a time, as the keys in etcd.
+/// The contents of a control plane, as the keys in etcd.
 #[derive(Clone, Debug)]
 pub struct Contents(BTreeSet<String>);
 
-/// As what a control plane is lent.
+/// The condition in which a control plane is lent.
 #[derive(Clone, Debug)]
 pub(crate) struct Lent {
-    /// What it holds when it is as good as new.
+    /// Its contents in the state of a new one.
     pristine: Contents,
-    /// What was installed in it.
+    /// The name of what was installed in it.
     with: &'static str,
 }
 
 impl Cluster {
-    /// A control plane with a controller manager and without an audit log, for the caller alone and as good as new. When
-    /// the value is dropped, the next test of this process may get it, unless the test panics or the plane was
-    /// [marked](Cluster::end_with_test).
+    /// Returns a control plane with a controller manager and without an audit log, for the caller alone and in the
+    /// state of a new one. When the value is dropped, the next test of this process may get it, unless the test panics
+    /// or the plane was [marked](Cluster::end_with_test).
     pub async fn lent() -> Result<Cluster> {
         Cluster::lent_with("", |_| Ok(())).await
     }
 
-    /// The same with the custom resources of snapshots, which cannot be taken out of one again.
+    /// The same with the custom resources of snapshots, which cannot be removed again.
     pub async fn lent_with_snapshots() -> Result<Cluster> {
         Cluster::lent_with("snapshots", |cluster| Snapshotter::ensure()?.install(cluster)).await
     }
 
-    /// The same with something else that stays when all that a test has made goes. Whoever gives the same name gets what
-    /// was installed under it.
+    /// The same with an installation that stays when the objects of a test are deleted. A test that gives the same name
+    /// gets that installation.
     pub async fn lent_with(with: &'static str, install: impl FnOnce(&Cluster) -> Result<()>) -> Result<Cluster> {
         while let Some((cluster, lent)) = next(with) {
             match cluster.reset(&lent.pristine).await {
@@ -66,7 +66,7 @@ impl Cluster {
                 }
             }
         }
-        end_one_with_another_thing();
+        end_idle_with_other_installation();
         let plane = Cluster::control_plane().unaudited().unweighed().with_few_controllers();
         let mut cluster = plane.with_controller_manager(ClientLimits::Raised).await?;
         install(&cluster)?;
@@ -75,20 +75,20 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What it holds now.
+    /// Returns its present contents.
     pub async fn contents(&self) -> Result<Contents> {
         Ok(Contents(keys(&self.etcd()?).await?))
     }
 
-    /// Deletes all that was made since, whatever holds it. Nobody else may be writing.
+    /// Deletes all objects made since, whatever their finalizers. No test may be writing.
     ///
     /// # Errors
-    /// What was there and is gone does not come back; and somebody may be writing again and again.
+    /// Deleted objects do not come back; and a component may be writing again and again.
     pub async fn reset(&self, contents: &Contents) -> Result<()> {
         let etcd = self.etcd()?;
         let began = Instant::now();
         let mut calm = false;
-        // Twice nothing to delete: controllers go on for a moment with what they have seen.
+        // Nothing to delete twice in a row: controllers continue for a moment with what they have observed.
         loop {
             let now = keys(&etcd).await?;
             let missing = contents.0.difference(&now).find(|key| !is_written_always(key));
@@ -98,8 +98,8 @@ impl Cluster {
                 break;
             }
             calm = more.is_empty();
-            ensure!(began.elapsed() < DELETE_TIMEOUT, "{more:?} come again and again");
-            // Namespaces first, so that nothing is made in them any more.
+            ensure!(began.elapsed() < DELETE_TIMEOUT, "{more:?} are written again and again");
+            // Namespaces first, so that no object is made in them any more.
             let (namespaces, others): (Vec<&String>, Vec<_>) =
                 more.into_iter().partition(|key| key.starts_with("/registry/namespaces/"));
             for key in namespaces.into_iter().chain(others) {
@@ -107,7 +107,7 @@ impl Cluster {
             }
             sleep(Duration::from_millis(50)).await;
         }
-        // What the API server has not seen of it yet, it sees before it answers this.
+        // Before the API server answers this request, it observes all changes in etcd.
         let namespaces: Api<Namespace> = Api::all(self.client().await?);
         namespaces.list(&ListParams::default()).await.context("list namespaces")?;
         Ok(())
@@ -118,16 +118,16 @@ impl Cluster {
     }
 }
 
-/// Gives back what is not used any more.
+/// Takes back a control plane that is not used any more.
 pub(crate) fn give_back(cluster: Cluster) {
     if let Ok(mut idle) = IDLE.lock() {
         idle.push(cluster);
     }
 }
 
-/// Planes with something installed in them come in turns, as their tests do: what nobody has now idles, which takes a
+/// Ends an idle plane with another installation. Tests with one installation run together, and an idle plane takes a
 /// thirtieth of a processor.
-fn end_one_with_another_thing() {
+fn end_idle_with_other_installation() {
     let Ok(mut idle) = IDLE.lock() else { return };
     let special = |cluster: &Cluster| cluster.as_lent().is_some_and(|lent| !lent.with.is_empty());
     let ended = idle.iter().position(special).map(|at| idle.swap_remove(at));

@@ -1,7 +1,7 @@
 //! The network of a whole cluster: a network namespace, which one pair of interfaces joins to the machine.
 //!
-//! In a namespace, all ports and nftables rules of the cluster are separate from the machine's, whatever network it
-//! has. All of them vanish with the namespace.
+//! In a namespace, all ports and nftables rules of the cluster are separate from the machine's, whatever network the
+//! machine has. All of them disappear with the namespace.
 //!
 //! ```text
 //! machine  10.X.255.1 --- 10.X.255.2  node: API server, kubelet, nftables of kube-proxy
@@ -22,7 +22,7 @@ use crate::process::run;
 /// The network of one whole cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Network {
-    /// The file that holds the namespace.
+    /// The file that keeps the namespace.
     pub(crate) namespace: PathBuf,
     /// The X in 10.X.0.0/16.
     block: u8,
@@ -38,32 +38,32 @@ impl Network {
         Ok(Self { namespace, block })
     }
 
-    /// The machine's address, as seen from the cluster.
+    /// Returns the machine's address, as the cluster has it.
     pub(crate) fn host(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.block, 255, 1)
     }
 
-    /// The node's address, where the API server and the kubelet listen.
+    /// Returns the node's address, where the API server and the kubelet listen.
     pub(crate) fn node(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.block, 255, 2)
     }
 
-    /// The address of the service `kubernetes`.
+    /// Returns the address of the service `kubernetes`.
     pub(crate) fn kubernetes_service(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.block, 128, 1)
     }
 
-    /// The range of service addresses.
+    /// Returns the range of service addresses.
     pub(crate) fn services(&self) -> String {
         format!("10.{}.128.0/18", self.block)
     }
 
-    /// The range of pod addresses.
+    /// Returns the range of pod addresses.
     pub(crate) fn pods(&self) -> String {
         format!("10.{}.0.0/17", self.block)
     }
 
-    /// The interface on the machine's side.
+    /// Returns the interface on the machine's side.
     fn interface(&self) -> String {
         format!("flex{}", self.block)
     }
@@ -86,7 +86,7 @@ impl Network {
         Ok(())
     }
 
-    /// Removes the namespace and with it interfaces, bridge and rules. What is already gone is no error.
+    /// Removes the namespace and with it interfaces, bridge and rules. It is no error if any of these is missing.
     pub(crate) fn remove(&self) {
         let _ = ip(&format!("link del {}", self.interface()));
         let _ = umount2(&self.namespace, MntFlags::MNT_DETACH);

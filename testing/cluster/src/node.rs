@@ -14,7 +14,7 @@ use crate::process::run;
 use crate::setup::PAUSE_IMAGE;
 use crate::state::State;
 
-/// Where packages put the CNI plugins; Debian's way first.
+/// The directories where packages install the CNI plugins; Debian's first.
 const CNI_DIRS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
 /// Starts containerd.
@@ -26,7 +26,7 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     // Pulls fail at once instead of waiting for name servers that no test may depend on.
     direct_pulls(&registry.join("_default"), "http://127.0.0.1:1")?;
     fs::create_dir_all(&root)?;
-    // Overlays cannot be stacked: in a container the slower way is the one that works.
+    // Overlays cannot be stacked: inside a container only the slower driver works.
     let stacked = statfs(&root).is_ok_and(|found| found.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
     let snapshotter = if stacked { "native" } else { "overlayfs" };
     let plugins = CNI_DIRS.into_iter().find(|dir| Path::new(dir).join("bridge").exists()).unwrap_or(CNI_DIRS[0]);
@@ -181,7 +181,7 @@ pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
         "--proxy-mode=nftables".into(),
         // Answers between pods on the one bridge do not pass the node's rules, unless the machine filters bridges.
         "--masquerade-all=true".into(),
-        // Settings of the whole machine, which a namespace may not change.
+        // These settings concern the whole machine, and a namespace may not change them.
         "--conntrack-max-per-core=0".into(),
         "--conntrack-tcp-timeout-established=0s".into(),
         "--conntrack-tcp-timeout-close-wait=0s".into(),

@@ -1,4 +1,4 @@
-//! Processes that outlive a function: they end as intended, and are signalled only while they belong to the cluster.
+//! Processes that outlive a function: they end as intended, and get signals only while they belong to the cluster.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// A process and the time it started, which together never name another one, whatever becomes of the number.
+/// A process id with the start time of its process. The pair never names another process, even if the id is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pid: i32,
@@ -23,13 +23,13 @@ pub(crate) struct Identity {
     start_time: u64,
 }
 
-/// What ends a process of ours if nobody stops it.
+/// The end of a process that nothing stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Lifetime {
-    /// The kernel kills it when this process ends, however that happens.
+    /// The kernel kills it when this process ends, however it ends.
     Tied,
-    /// It runs in a session of its own until someone stops it.
+    /// It runs in a session of its own until a command stops it.
     Detached,
 }
 
@@ -38,11 +38,11 @@ pub(crate) enum Lifetime {
 pub(crate) struct Invocation {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    /// Appended to; standard output and standard error.
+    /// The log file, to which standard output and standard error are appended.
     pub(crate) log: PathBuf,
-    /// The network namespace to run in, by its file.
+    /// The file of the network namespace in which it runs.
     pub(crate) network: Option<PathBuf>,
-    /// It is for tests, which have memory to spare: the processors have better to do than to collect it.
+    /// Whether it runs for tests, which have memory to spare: it then collects garbage less often.
     #[serde(default)]
     pub(crate) lavish: bool,
 }
@@ -59,7 +59,8 @@ impl Invocation {
             .name("child".into())
             .spawn(move || match command.spawn() {
                 Ok(mut child) => {
-                    // The receiver waits for exactly this message; a failed send means it is gone with its process.
+                    // The receiver waits for exactly this message; if sending fails, the receiver is gone with its
+                    // process.
                     let _ = sender.send(Ok(child.id()));
                     let _ = child.wait();
                 }
@@ -101,12 +102,12 @@ impl Invocation {
             .stdout(log.try_clone().context("share a log between two streams")?)
             .stderr(log);
         if lifetime == Lifetime::Tied {
-            // Out of the terminal's process group, so that an interrupt reaches the test first. setsid needs the
-            // opposite: called by the leader of a group it would fork, and the process number would be lost.
+            // The child leaves the terminal's process group, so that an interrupt reaches the test first. setsid needs
+            // the opposite: a group leader that calls it would fork, and the process id would be lost.
             command.process_group(0);
         }
         if self.lavish {
-            // Less of the processors goes to the collection of garbage, and to stacks that grow with each request.
+            // Garbage collection, and stacks that grow with each request, take less processor time.
             command.env("GOGC", "400").env("GODEBUG", "adaptivestackstart=1");
         }
         Ok(command)
@@ -114,7 +115,7 @@ impl Invocation {
 }
 
 impl Identity {
-    /// The process that has this number now.
+    /// Returns the process that has this id now.
     pub(crate) fn of(pid: i32) -> Result<Self> {
         match stat(pid) {
             Some(found) => Ok(Self { pid, start_time: found.start_time }),
@@ -126,12 +127,12 @@ impl Identity {
         self.pid
     }
 
-    /// Whether the process still runs; a dead one that nobody has waited for does not.
+    /// Returns whether the process still runs; a dead process that was not waited for does not.
     pub(crate) fn is_alive(self) -> bool {
         stat(self.pid).is_some_and(|found| found.start_time == self.start_time && !found.is_dead())
     }
 
-    /// Sends a signal, unless the process is gone.
+    /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(self, signal: Signal) -> Result<()> {
         if !self.is_alive() {
             return Ok(());
@@ -142,7 +143,7 @@ impl Identity {
         }
     }
 
-    /// Kills the process and waits until it is gone.
+    /// Kills the process and waits until it has ended.
     pub(crate) fn kill(self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
         self.wait(Duration::from_secs(20))
@@ -160,7 +161,7 @@ impl Identity {
     }
 }
 
-/// What `/proc/PID/stat` tells of a process.
+/// The fields of `/proc/PID/stat`.
 struct Stat {
     state: char,
     threads: u32,
@@ -168,13 +169,14 @@ struct Stat {
 }
 
 impl Stat {
-    /// The first thread may be dead while others still hold sockets and files: then the process is not.
+    /// Returns whether all threads have ended: others may still have sockets and files open after the first thread is
+    /// dead.
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 }
 
-/// Reads the fields after the process's name, which may itself hold spaces and brackets.
+/// Reads the fields after the process's name, which may itself contain spaces and brackets.
 fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The state is field 3 of the file.
@@ -187,7 +189,7 @@ fn stat(pid: i32) -> Option<Stat> {
     })
 }
 
-/// The last lines of a log, for an error message.
+/// Returns the last lines of a log, for an error message.
 pub(crate) fn tail(log: &Path, lines: usize) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_number_is_a_stranger() {
+    fn a_reused_process_id_is_another_process() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let stranger = Identity { start_time: own.start_time + 1, ..own };
         assert!(own.is_alive());
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_of_a_log_is_its_last_lines() {
+    fn the_tail_of_a_log_has_its_last_lines() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         fs::write(&log, "a\nb\nc\n").unwrap();

@@ -1,4 +1,4 @@
-//! Waits until a cluster is ready, and reports what is wrong if it will not be.
+//! Waits until a cluster is ready, or reports why it does not become ready.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::component::Component;
 use crate::process::tail;
 use crate::state::State;
 
-/// For a start, on a machine that is busy with other things as well.
+/// The time limit of a start, on a machine with other work.
 pub(crate) const START: Duration = Duration::from_secs(90);
-/// For a look at what should have been ready long ago.
+/// The time limit for a component that should be ready already.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A client with the administrator's rights.
+/// Returns a client with the administrator's rights.
 pub(crate) async fn admin_client(state: &State) -> Result<Client> {
     Ok(Client::try_from(admin_config(state).await?)?)
 }
 
-/// The configuration behind [`admin_client`].
+/// Returns the configuration of [`admin_client`].
 pub(crate) async fn admin_config(state: &State) -> Result<Config> {
-    // The first one wins; with several providers in the program, rustls would panic without a choice.
+    // The first provider wins; with several providers in the program, rustls would panic without a choice.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let file = state.kubeconfig();
     let kubeconfig = Kubeconfig::read_from(&file).with_context(|| format!("read {}", file.display()))?;
@@ -38,7 +38,7 @@ pub(crate) async fn admin_config(state: &State) -> Result<Config> {
     Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(|| format!("use {}", file.display()))
 }
 
-/// The API server answers and has made what every cluster has.
+/// Waits until the API server answers and has made the objects of every cluster.
 pub(crate) async fn api_server(state: &State, limit: Duration) -> Result<()> {
     let client = admin_client(state).await?;
     wait(state, "the API server", limit, || api_server_answers(client.clone())).await
@@ -51,10 +51,10 @@ async fn api_server_answers(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// The controller manager works, and has put into each namespace that there is what pods need in it.
+/// Waits until the controller manager works, and each namespace has the objects that pods need.
 pub(crate) async fn controller_manager(state: &State) -> Result<()> {
     let client = admin_client(state).await?;
-    // The account is there from before when it was restarted; the port tells that this one runs.
+    // After a restart the account already exists; only the port shows that the new process runs.
     let address = state.health_address(Component::ControllerManager);
     wait(state, "the controller manager", START, || controller_manager_works(client.clone(), address)).await
 }
@@ -69,10 +69,10 @@ async fn controller_manager_works(client: Client, address: SocketAddr) -> Result
     Ok(())
 }
 
-/// The node takes pods.
+/// Waits until the node takes pods.
 pub(crate) async fn node(state: &State, name: &str, limit: Duration) -> Result<()> {
     let nodes = Api::<Node>::all(admin_client(state).await?);
-    // The node stays ready for a while after its kubelet died; the port tells that this one runs.
+    // A node stays ready for a while after its kubelet died; only the port shows that the new process runs.
     let address = state.health_address(Component::Kubelet);
     wait(state, "the node", limit, || node_takes_pods(nodes.clone(), name, address)).await
 }
@@ -91,12 +91,12 @@ async fn node_takes_pods(nodes: Api<Node>, name: &str, kubelet: SocketAddr) -> R
     Ok(())
 }
 
-/// Something listens.
+/// Waits until a process listens on a port.
 pub(crate) async fn port(state: &State, what: &str, address: SocketAddr) -> Result<()> {
     wait(state, what, START, || async move { TcpStream::connect(address).await.map(drop).map_err(Into::into) }).await
 }
 
-/// Something connects to a socket file.
+/// Waits until a connection to a socket file succeeds.
 pub(crate) async fn socket(state: &State, what: &str, path: &Path) -> Result<()> {
     wait(state, what, START, || async move { UnixStream::connect(path).await.map(drop).map_err(Into::into) }).await
 }
@@ -108,7 +108,7 @@ where
 {
     let started = Instant::now();
     loop {
-        // A component that starts may take a request and not answer it.
+        // A starting component may take a request without answering it.
         let error = match timeout(Duration::from_secs(3), check()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
@@ -126,7 +126,7 @@ where
     }
 }
 
-/// An error that names the first component which is gone, with the end of its log.
+/// Returns an error that names the first dead component, with the end of its log.
 pub(crate) fn fail_if_dead(state: &State) -> Result<()> {
     for (component, process) in &state.processes {
         if !process.identity.is_alive() {

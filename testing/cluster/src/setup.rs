@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// How much of it is needed.
+/// The parts of the installation that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// etcd and the Kubernetes binary.
@@ -14,14 +14,13 @@ pub(crate) enum Scope {
     Whole,
 }
 
-/// The directory with what was built.
+/// The directory of the built files.
 pub(crate) struct Cache(PathBuf);
 
-/// Runs a script, by its path from this crate, with its progress on our standard error. Returns the path that it prints
-/// last.
+/// Runs a script, by its path from this crate, with its progress on standard error. Returns the path that it prints last.
 ///
 /// # Errors
-/// It cannot be run, fails, or prints no path.
+/// The script cannot be run, fails, or prints no path.
 pub(crate) fn made_by(script: &str, arguments: &[&str]) -> Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
     let output = Command::new(&path)
@@ -39,22 +38,22 @@ pub(crate) fn made_by(script: &str, arguments: &[&str]) -> Result<PathBuf> {
 }
 
 impl Cache {
-    /// Runs `setup.sh`, which is quick when nothing is missing. Its progress goes to our standard error.
+    /// Runs `setup.sh`, which is quick when nothing is missing. Its progress is on standard error.
     pub(crate) fn ensure(scope: Scope) -> Result<Self> {
         let arguments: &[&str] = if scope == Scope::ControlPlane { &["--control-plane"] } else { &[] };
         made_by("setup.sh", arguments).map(Self)
     }
 
-    /// The Kubernetes binary.
+    /// Returns the Kubernetes binary.
     pub(crate) fn kubernetes(&self) -> PathBuf {
         self.0.join("kubernetes")
     }
 
-    /// The archive of the sandbox image.
+    /// Returns the archive of the sandbox image.
     pub(crate) fn pause_image(&self) -> PathBuf {
         self.0.join("pause.tar")
     }
 }
 
-/// The sandbox image's name; `setup.sh` builds it under this one.
+/// The sandbox image's name, under which `setup.sh` builds it.
 pub(crate) const PAUSE_IMAGE: &str = "localhost/flex-provisioner/pause:1";

@@ -11,18 +11,18 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// A node that is not heard of for 40 seconds is taken for dead.
+/// The interval of heartbeats. After 40 seconds without one, Kubernetes takes a node for dead.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// A node that is heard of until this is dropped.
+/// A node with heartbeats until this value is dropped.
 #[derive(Debug)]
 pub struct SimulatedNode(JoinHandle<()>);
 
 impl SimulatedNode {
-    /// Creates the node, with these labels beside that of its name.
+    /// Creates the node, with these labels beside the one with its name.
     ///
     /// # Errors
-    /// The API server does not take it, as it does where there is one of that name.
+    /// The API server refuses the node, for example because one of that name exists.
     pub async fn start(client: Client, name: &str, labels: &[(&str, &str)]) -> Result<Self> {
         let nodes: Api<Node> = Api::all(client);
         let labels: BTreeMap<&str, &str> = [("kubernetes.io/hostname", name)].iter().chain(labels).copied().collect();
@@ -33,7 +33,7 @@ impl SimulatedNode {
         Ok(SimulatedNode(tokio::spawn(async move {
             loop {
                 tokio::time::sleep(BEAT).await;
-                // An API server that is down for a moment is asked again.
+                // A heartbeat that fails while the API server is down is repeated.
                 let _ = beat(&nodes, &name).await;
             }
         })))

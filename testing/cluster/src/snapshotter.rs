@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::Cluster;
 use crate::setup::made_by;
 
-/// What `snapshotter.sh` built.
+/// The files that `snapshotter.sh` built.
 pub struct Snapshotter(PathBuf);
 
 impl Snapshotter {
@@ -19,7 +19,7 @@ impl Snapshotter {
 
     /// Installs the custom resources in a cluster, and waits until they are served.
     pub fn install(&self, cluster: &Cluster) -> Result<()> {
-        // Whoever watches all kinds is long busy with a kind that goes.
+        // Clients that watch all kinds work long on a deleted kind.
         cluster.end_with_test();
         run(cluster.kubectl().args(["apply", "--server-side", "-f"]).arg(self.0.join("crds")))?;
         let established =
@@ -27,7 +27,7 @@ impl Snapshotter {
         run(cluster.kubectl().args(established))
     }
 
-    /// The controller at work on a cluster, with a pace for tests. It ends with the value.
+    /// Starts the controller on a cluster, with intervals for tests. It ends with the value.
     pub fn start(&self, kubeconfig: &Path, log: &Path) -> Result<tokio::process::Child> {
         let file = std::fs::File::create(log).with_context(|| format!("create {}", log.display()))?;
         let mut command = tokio::process::Command::new(self.0.join("snapshot-controller"));

@@ -13,32 +13,33 @@ use crate::network::Network;
 use crate::process::{Identity, Invocation, Lifetime};
 use crate::whole::tests_name;
 
-/// Everything that has to be known to use a cluster and to take it down.
+/// All that is needed to use a cluster and to take it down.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) name: String,
-    /// Keys, configuration, data and logs.
+    /// The directory of keys, configuration, data and logs.
     pub(crate) root: PathBuf,
-    /// Sockets and this file. Short, because the path of a socket is limited to 107 bytes.
+    /// The directory of sockets and of this file. Its path is short, because the path of a socket is limited to 107
+    /// bytes.
     pub(crate) run: PathBuf,
     /// The Kubernetes binary.
     pub(crate) kubernetes: PathBuf,
-    /// Where the API server listens.
+    /// The address and port of the API server.
     pub(crate) api: SocketAddr,
-    /// Only a whole cluster has a network of its own.
+    /// The network, which only a whole cluster has.
     pub(crate) network: Option<Network>,
-    /// The node's name, of a cluster that has one.
+    /// The name of the node, if the cluster has one.
     pub(crate) node: Option<String>,
     pub(crate) lifetime: Lifetime,
-    /// What it was started with.
+    /// The client limits with which it was started.
     pub(crate) limits: ClientLimits,
-    /// On a file system in memory where there is one.
+    /// The directory of etcd's data, on a file system in memory where there is one.
     pub(crate) etcd_data: PathBuf,
-    /// In the order of their start.
+    /// The components in the order of their start.
     pub(crate) processes: BTreeMap<Component, Process>,
 }
 
-/// A component that was started.
+/// A started component.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) identity: Identity,
@@ -52,7 +53,7 @@ impl State {
         serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
     }
 
-    /// Written beside its place and renamed, so that a reader never sees half of it.
+    /// Writes the file beside its place and renames it, so that no reader gets half of it.
     pub(crate) fn save(&self) -> Result<()> {
         let file = self.run.join("state.json");
         let partial = self.run.join("state.json.partial");
@@ -75,7 +76,7 @@ impl State {
         self.save()
     }
 
-    /// Starts a program of Kubernetes; all of them are the one binary.
+    /// Starts a program of Kubernetes; all of them are one binary.
     pub(crate) fn start_kubernetes(&mut self, component: Component, mut args: Vec<String>) -> Result<()> {
         args.insert(0, component.name().into());
         let kubernetes = self.kubernetes.clone();
@@ -94,12 +95,12 @@ impl State {
         self.root.join("pki")
     }
 
-    /// The kubeconfig of the administrator.
+    /// Returns the kubeconfig of the administrator.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
 
-    /// The kubeconfig that a component uses.
+    /// Returns the kubeconfig that a component uses.
     pub(crate) fn kubeconfig_of(&self, component: Component) -> PathBuf {
         self.root.join(format!("{component}.kubeconfig"))
     }
@@ -108,12 +109,12 @@ impl State {
         self.run.join("containerd.sock")
     }
 
-    /// Addresses under which the API server is called, all of which its certificate names.
+    /// Returns the addresses of the API server, all of which its certificate names.
     pub(crate) fn api_addresses(&self) -> Vec<IpAddr> {
         vec![self.api.ip(), IpAddr::from([127, 0, 0, 1]), self.service_address()]
     }
 
-    /// The range of service addresses.
+    /// Returns the range of service addresses.
     pub(crate) fn service_range(&self) -> String {
         match &self.network {
             Some(network) => network.services(),
@@ -121,7 +122,7 @@ impl State {
         }
     }
 
-    /// The address of the service `kubernetes`: the first of its range.
+    /// Returns the address of the service `kubernetes`: the first of its range.
     pub(crate) fn service_address(&self) -> IpAddr {
         match &self.network {
             Some(network) => network.kubernetes_service().into(),
@@ -130,8 +131,8 @@ impl State {
     }
 
     pub(crate) fn etcd_url(&self) -> String {
-        // In a network namespace of its own the well-known port is free; elsewhere the two ports beside the API
-        // server's are.
+        // In a network namespace of its own the well-known port is free; elsewhere the two ports beside that of the API
+        // server are.
         let port = if self.network.is_some() { 2379 } else { self.api.port() + 1 };
         format!("http://127.0.0.1:{port}")
     }
@@ -141,11 +142,11 @@ impl State {
         format!("http://127.0.0.1:{port}")
     }
 
-    /// Where a component that has started listens; etcd is asked through the API server.
+    /// Returns the address on which a started component listens; etcd is checked through the API server.
     pub(crate) fn health_address(&self, component: Component) -> SocketAddr {
         let port = match component {
             Component::Etcd | Component::ApiServer | Component::Containerd => self.api.port(),
-            // Beside the two of etcd, when the ports are shared with the machine.
+            // Beside the two ports of etcd, when the ports are shared with the machine.
             Component::ControllerManager if self.network.is_none() => self.api.port() + 3,
             Component::ControllerManager => 10257,
             Component::Scheduler => 10259,

@@ -1,4 +1,4 @@
-//! Takes a whole cluster down, by its state file or by what is left of it.
+//! Takes a whole cluster down, by its state file or by its leftovers.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -15,14 +15,14 @@ use crate::process::Identity;
 use crate::state::State;
 use crate::whole::{default_root, run_dir};
 
-/// The file that tells a directory of ours.
+/// The file that marks a directory of this program.
 pub(crate) const MARK: &str = ".flex-cluster";
 
-/// Stops everything and removes everything. With `keep_logs` the log directory stays, for a start that failed.
+/// Stops all processes and removes all files. With `keep_logs` the log directory stays, for a start that failed.
 pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
     let run = run_dir(name);
     if !run.exists() {
-        // At most the logs of a start that failed.
+        // Only the logs of a failed start can exist.
         return remove_root(&default_root(name), keep_logs);
     }
     // Without a state file nothing was started: it is written first.
@@ -43,7 +43,7 @@ pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
     remove_all(&run)
 }
 
-/// The kubelet first: it would start again what is ended below.
+/// Stops the kubelet first: it would restart the processes that end next.
 fn stop_processes(state: &State) -> Result<()> {
     if let Some(kubelet) = state.processes.get(&Component::Kubelet) {
         kubelet.identity.kill()?;
@@ -54,8 +54,8 @@ fn stop_processes(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Ends the processes that watch over containers. They are containerd's children, not ours, and known by the socket
-/// of this cluster in their command line.
+/// Ends the processes that watch over containers. They are children of containerd, and known by the socket of this
+/// cluster in their command line.
 fn stop_shims(state: &State) -> Result<()> {
     let socket = state.containerd_socket();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -79,21 +79,21 @@ fn shims_of(socket: &Path) -> Vec<Identity> {
     numbers
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter_map(|pid| {
-            // Identity first: if the number changes hands after this, the kill finds the wrong start time.
+            // The identity first: if the id is reused after this, the kill finds the wrong start time.
             let identity = Identity::of(pid).ok()?;
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let texts: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
             let shim = texts.first()?.ends_with(b"containerd-shim-runc-v2");
-            let ours =
+            let is_of_cluster =
                 texts.windows(2).any(|pair| pair[0] == b"-address" && pair[1] == socket.as_os_str().as_encoded_bytes());
-            (shim && ours && identity.is_alive()).then_some(identity)
+            (shim && is_of_cluster && identity.is_alive()).then_some(identity)
         })
         .collect()
 }
 
-/// What containerd, the plugins and the kubelet keep outside of our directories.
+/// Removes the files of containerd, the plugins and the kubelet outside of this program's directories.
 fn remove_runtime_leftovers(state: &State) {
-    // Sockets of shims: each bundle names its own.
+    // Sockets of shims: each bundle names its own socket.
     let bundles = state.run.join("containerd/io.containerd.runtime.v2.task/k8s.io");
     for bundle in entries(&bundles) {
         let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
@@ -101,14 +101,14 @@ fn remove_runtime_leftovers(state: &State) {
             let _ = fs::remove_file(socket.trim());
         }
     }
-    // Results of the network plugins name the namespace they were for, which is below our directory.
+    // The results of the network plugins name their namespace, which is below this program's directory.
     let namespaces = state.run.display().to_string() + "/";
     for result in entries(Path::new("/var/lib/cni/results")) {
         if fs::read_to_string(&result).is_ok_and(|text| text.contains(&namespaces)) {
             let _ = fs::remove_file(result);
         }
     }
-    // The kubelet listens for device plugins at a fixed place; another one's socket answers.
+    // The kubelet listens for device plugins at a fixed path; the socket of another kubelet answers.
     let plugins = Path::new("/var/lib/kubelet/device-plugins");
     if UnixStream::connect(plugins.join("kubelet.sock")).is_err() {
         let _ = fs::remove_file(plugins.join("kubelet.sock"));
@@ -121,7 +121,7 @@ fn remove_runtime_leftovers(state: &State) {
         "/run/containerd/s",
         "/run/containerd",
     ] {
-        // Succeeds only for one that is empty.
+        // This succeeds only for an empty directory.
         let _ = fs::remove_dir(shared);
     }
     for link in entries(Path::new("/var/log/containers")) {
@@ -135,8 +135,8 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Unmounts everything below a directory, and makes sure of it: removing files through a mount that is left would
-/// remove what a volume holds.
+/// Unmounts everything below a directory, and checks that: deleting files through a remaining mount would delete the
+/// data of a volume.
 fn unmount_below(dir: &Path) -> Result<()> {
     for _ in 0..100 {
         let mounts = mounts_below(dir)?;
@@ -152,20 +152,21 @@ fn unmount_below(dir: &Path) -> Result<()> {
     bail!("mounts below {} cannot be unmounted: {:?}", dir.display(), mounts_below(dir)?)
 }
 
-/// Mount points at or below a directory, in the order they were made.
+/// Lists mount points at or below a directory, in the order in which they were made.
 fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     let text = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
     let points = text.lines().filter_map(|line| line.split(' ').nth(4));
     Ok(points.map(|point| PathBuf::from(point.replace("\\040", " "))).filter(|point| point.starts_with(dir)).collect())
 }
 
-/// Removes a directory of ours with everything in it, but not what is mounted there; leaves others alone.
+/// Removes a directory of this program with everything in it, but not what is mounted there. It leaves other
+/// directories alone.
 pub(crate) fn remove_root(root: &Path, keep_logs: bool) -> Result<()> {
     if !root.join(MARK).exists() {
         return Ok(());
     }
     unmount_below(root)?;
-    // The mark goes last: if something cannot be removed, the rest is still known as ours.
+    // The mark is removed last: if something cannot be removed, the rest still has the mark.
     for entry in entries(root) {
         let name = entry.file_name().unwrap_or_default();
         if name == MARK || (keep_logs && name == "logs") {

@@ -19,7 +19,7 @@ use crate::setup::{Cache, Scope};
 use crate::state::State;
 use crate::{components, node, teardown};
 
-/// How a whole cluster is to be.
+/// The options of a whole cluster.
 #[derive(Clone, Debug)]
 pub struct Whole {
     name: String,
@@ -28,14 +28,14 @@ pub struct Whole {
     nodes: bool,
 }
 
-/// How a whole cluster is.
+/// The health of a whole cluster.
 #[derive(Debug)]
 pub enum Health {
-    /// There is none of this name.
+    /// No cluster of this name exists.
     Down,
     /// All of its components run and the API server answers.
     Up,
-    /// It was started, and does not work: why.
+    /// It was started, and does not work; with the reason.
     Broken(anyhow::Error),
 }
 
@@ -44,25 +44,26 @@ impl Whole {
         Self { name: name.into(), dir: None, limits: ClientLimits::Default, nodes: true }
     }
 
-    /// Where keys, data and logs are kept instead of `/var/lib/flex-cluster/NAME`. It is removed with the cluster.
+    /// Sets the directory of keys, data and logs, in place of `/var/lib/flex-cluster/NAME`. It is removed with the
+    /// cluster.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
-    /// The client limits of controller manager, scheduler and kubelet.
+    /// Sets the client limits of controller manager, scheduler and kubelet.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Without containerd, kubelet and kube-proxy: pods are never run.
+    /// Leaves out containerd, kubelet and kube-proxy: pods are never run.
     pub fn without_nodes(mut self) -> Self {
         self.nodes = false;
         self
     }
 
-    /// Starts it unless it is up, and waits until it is ready. One that is broken is taken down first.
+    /// Starts the cluster unless it is up, and waits until it is ready. A broken one is taken down first.
     pub async fn up(self) -> Result<Cluster> {
         check_name(&self.name)?;
         require_root()?;
@@ -89,7 +90,7 @@ impl Whole {
         }
     }
 
-    /// One that is up is of use only if it is what was asked for.
+    /// Attaches to a running cluster, if it has the requested options.
     fn attach(&self) -> Result<Cluster> {
         let cluster = Cluster::at(&run_dir(&self.name), false)?;
         let state = cluster.state()?;
@@ -136,7 +137,7 @@ impl Whole {
         Cluster::at(&state.run, true)
     }
 
-    /// Makes the directories and writes down what is to be started, before anything is.
+    /// Makes the directories and records the programs, before any is started.
     fn prepare(&self, cache: &Cache) -> Result<State> {
         let run = run_dir(&self.name);
         fs::create_dir_all(&run).with_context(|| format!("create {}", run.display()))?;
@@ -144,7 +145,7 @@ impl Whole {
             Some(dir) => std::path::absolute(dir)?,
             None => default_root(&self.name),
         };
-        // `down` removes this directory with everything in it: it must have been ours from the beginning.
+        // `down` removes this directory with everything in it: this program must have made it.
         let taken = fs::read_dir(&root).is_ok_and(|mut entries| entries.next().is_some());
         if taken && !root.join(teardown::MARK).exists() {
             bail!("{} holds something else; give an empty or new directory with --dir", root.display());
@@ -173,13 +174,13 @@ impl Whole {
     }
 }
 
-/// How the whole cluster of this name is.
+/// Returns the health of the whole cluster of this name.
 pub async fn health(name: &str) -> Health {
     let run = run_dir(name);
     if !run.join("state.json").exists() {
         return Health::Down;
     }
-    let look = async {
+    let check = async {
         let state = State::load(&run)?;
         readiness::fail_if_dead(&state)?;
         if state.processes.is_empty() {
@@ -191,14 +192,14 @@ pub async fn health(name: &str) -> Health {
         }
         Ok(())
     };
-    match look.await {
+    match check.await {
         Ok(()) => Health::Up,
         Err(error) => Health::Broken(error),
     }
 }
 
-/// Stops a whole cluster and removes everything it left: pods, mounts, network, directories. One that is not there is
-/// no error. Says whether there was one.
+/// Stops a whole cluster and removes all that it left: pods, mounts, network, directories. A missing cluster is no
+/// error. Returns whether there was one.
 pub async fn down(name: &str) -> Result<bool> {
     check_name(name)?;
     require_root()?;
@@ -209,8 +210,8 @@ pub async fn down(name: &str) -> Result<bool> {
     Ok(there)
 }
 
-/// The name of the cluster that the tests of a checkout share: what the variable `FLEX_TEST_CLUSTER` says, else one
-/// that follows from where the checkout is, so that the tests of two checkouts do not disturb each other.
+/// Returns the name of the cluster that the tests of a checkout share: the value of `FLEX_TEST_CLUSTER`, or else a name
+/// from the path of the checkout, so that the tests of two checkouts do not disturb each other.
 pub fn tests_name() -> String {
     if let Some(name) = std::env::var("FLEX_TEST_CLUSTER").ok().filter(|name| !name.is_empty()) {
         return name;
@@ -220,17 +221,17 @@ pub fn tests_name() -> String {
     format!("test-{:06x}", hasher.finish() & 0xff_ffff)
 }
 
-/// Where sockets and the state file of a whole cluster are.
+/// Returns the directory of the sockets and the state file of a whole cluster.
 pub(crate) fn run_dir(name: &str) -> PathBuf {
     Path::new("/run/flex-cluster").join(name)
 }
 
-/// Where everything else of it is, unless another place was asked for.
+/// Returns the directory of all other files, unless another one was requested.
 pub(crate) fn default_root(name: &str) -> PathBuf {
     Path::new("/var/lib/flex-cluster").join(name)
 }
 
-/// The name becomes part of paths, of the node's name and of a control group.
+/// Checks the name, which becomes part of paths, of the node's name and of a control group.
 fn check_name(name: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 20 || !name.chars().all(good) || name.starts_with('-') || name.ends_with('-') {
@@ -246,7 +247,8 @@ fn require_root() -> Result<()> {
     Ok(())
 }
 
-/// One start or stop at a time on this machine: addresses are chosen by what is free. Released when dropped.
+/// Allows one start or stop at a time on this machine, because free addresses are chosen. The lock ends when it is
+/// dropped.
 async fn lock() -> Result<File> {
     let path = "/run/lock/flex-cluster.lock";
     spawn_blocking(move || {
@@ -259,9 +261,9 @@ async fn lock() -> Result<File> {
     .map_err(|error: std::io::Error| anyhow::Error::new(error).context(format!("lock {path}")))
 }
 
-/// What runs, for a person to read.
+/// Describes the running processes, for a person.
 impl Cluster {
-    /// A line for each component: its name, process number and whether it runs.
+    /// Prints a line for each component: its name, process id and whether it runs.
     pub fn describe(&self) -> Result<String> {
         let state = self.state()?;
         let line = |(component, process): (&Component, &crate::state::Process)| {

@@ -18,7 +18,7 @@ async fn namespaces(client: Client) -> usize {
     Api::<Namespace>::all(client).list(&Default::default()).await.unwrap().items.len()
 }
 
-/// Processes whose command line holds this text.
+/// Lists the processes whose command line contains this text.
 fn processes_with(text: &str) -> Vec<String> {
     let own = std::process::id().to_string();
     fs::read_dir("/proc")
@@ -43,23 +43,23 @@ async fn a_control_plane_answers_and_leaves_nothing() {
     assert!(namespaces(cluster.client().await.unwrap()).await >= 4);
     assert!(cluster.node_name().is_err());
 
-    // Someone without rights is refused, and the audit log tells who it was.
-    let nobody = cluster.client_as("jane", &["staff", "visitors"]).await.unwrap();
-    let refused = Api::<ConfigMap>::default_namespaced(nobody).create(&PostParams::default(), &config_map("x")).await;
+    // A user without rights is refused, and the audit log names the user.
+    let visitor = cluster.client_as("jane", &["staff", "visitors"]).await.unwrap();
+    let refused = Api::<ConfigMap>::default_namespaced(visitor).create(&PostParams::default(), &config_map("x")).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
     let audit = fs::read_to_string(cluster.audit_log()).unwrap();
     assert!(audit.contains(r#""impersonatedUser":{"username":"jane","groups":["staff","visitors","#), "{audit}");
 
     cluster.stop().await.unwrap();
     assert!(!dir.exists());
-    // What clears up behind it may take a moment longer.
+    // The process that removes the directory may take a moment longer.
     within(Duration::from_secs(20), "no process is left", || {
         processes_with(dir.to_str().unwrap()).is_empty().then_some(())
     });
 }
 
 #[tokio::test]
-async fn two_at_once_are_apart() {
+async fn two_control_planes_at_once_are_separate() {
     let (one, two) = tokio::join!(Cluster::control_plane(), Cluster::control_plane());
     let (one, two) = (one.unwrap(), two.unwrap());
     let first = Api::<ConfigMap>::default_namespaced(one.client().await.unwrap());
@@ -99,14 +99,14 @@ async fn a_start_that_fails_says_why() {
     assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
 }
 
-/// Not a test of its own: what the killed copy runs.
+/// Not a test of its own: the killed copy of the binary runs this.
 #[tokio::test]
 #[ignore = "waits to be killed by the test below"]
 async fn victim() {
     let cluster = Cluster::control_plane().await.unwrap();
     println!("dir={}", dir_of(&cluster).display());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    unreachable!("it was to be killed");
+    unreachable!("the test kills this process");
 }
 
 #[test]

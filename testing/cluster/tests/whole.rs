@@ -1,4 +1,4 @@
-//! Tests of a whole cluster: pods run, reach the API, and can be inspected. All of it vanishes at the end.
+//! Tests of a whole cluster: pods run, reach the API, and can be inspected. Everything is removed at the end.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// A cluster of this test's own, apart from those of other checkouts.
+/// Returns a name for a cluster of this test's own, separate from those of other checkouts.
 fn own_name() -> String {
     format!("{}-own", cluster::tests_name())
 }
@@ -62,7 +62,7 @@ async fn pods_run_and_nothing_is_left() {
     lap("the cluster is up");
     let dir = tempfile::tempdir().unwrap();
     cluster.import_image(&image(dir.path())).await.unwrap();
-    lap("the image is there");
+    lap("the image is imported");
     let attached = Cluster::attach(name).await.unwrap();
     assert_eq!(attached.node_name().unwrap(), format!("{name}-node"));
 
@@ -71,8 +71,8 @@ async fn pods_run_and_nothing_is_left() {
     lap("the Job is complete");
     assert_eq!(kubectl(&cluster, &["logs", "job/job"], ""), "done\n");
     kubectl(&cluster, &["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/api", "--timeout=60s"], "");
-    let said = kubectl(&cluster, &["logs", "api"], "");
-    assert!(said.contains("I am system:serviceaccount:default:default"), "{said}");
+    let log = kubectl(&cluster, &["logs", "api"], "");
+    assert!(log.contains("I am system:serviceaccount:default:default"), "{log}");
     lap("a pod has reached the API");
     kubectl(&cluster, &["wait", "--for=condition=ready", "pod/shell", "--timeout=60s"], "");
     let answer = kubectl(&cluster, &["exec", "shell", "--", "/bin/sh", "-c", "echo from inside"], "");
@@ -85,25 +85,25 @@ async fn pods_run_and_nothing_is_left() {
     };
     let asked = Instant::now();
     while !refused() {
-        assert!(asked.elapsed() < Duration::from_secs(10), "an unknown image is still being looked for");
+        assert!(asked.elapsed() < Duration::from_secs(10), "the kubelet still searches an unknown image");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lap("an unknown image is refused");
 
-    // The node's agent is replaced while a pod runs, and the pod does not notice.
+    // The kubelet is restarted while a pod runs, and the pod does not notice.
     cluster.restart(Component::Kubelet).await.unwrap();
-    lap("the kubelet is back");
+    lap("the kubelet runs again");
     let restarts = "jsonpath={.status.containerStatuses[0].restartCount}";
     assert_eq!(kubectl(&cluster, &["get", "pod", "shell", "-o", restarts], ""), "0");
     cluster.restart(Component::Proxy).await.unwrap();
     cluster.restart(Component::Scheduler).await.unwrap();
-    lap("proxy and scheduler are back");
+    lap("proxy and scheduler run again");
 
     assert!(cluster::down(name).await.unwrap());
     lap("the cluster is down");
     assert!(matches!(cluster::health(name).await, Health::Down));
     for location in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        assert!(!left_in(location, name), "something is left in {location}");
+        assert!(!has_leftovers(location, name), "something is left in {location}");
     }
     for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
         assert!(!fs::read_to_string(result.path()).unwrap().contains(name), "{result:?} is left");
@@ -111,7 +111,7 @@ async fn pods_run_and_nothing_is_left() {
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(name));
 }
 
-/// What the pod `api` runs, from a copy of this binary: it is static and needs nothing of its surroundings.
+/// The program of the pod `api`, from a copy of this binary: it is static and needs nothing of its surroundings.
 #[tokio::test]
 #[ignore = "runs inside a pod of the test above"]
 async fn inside_a_pod() {
@@ -121,7 +121,7 @@ async fn inside_a_pod() {
     println!("I am {}", review.status.unwrap().user_info.unwrap().username.unwrap());
 }
 
-/// An image of a shell and this binary.
+/// Builds an image of a shell and this binary.
 fn image(dir: &Path) -> std::path::PathBuf {
     let (root, archive) = (dir.join("root"), dir.join("image.tar"));
     fs::create_dir_all(root.join("bin")).unwrap();
@@ -136,7 +136,7 @@ fn image(dir: &Path) -> std::path::PathBuf {
     archive
 }
 
-/// Output of kubectl, which must succeed; what is wrong in the cluster is printed if it does not.
+/// Returns the output of kubectl, which must succeed; if it does not, this prints what is wrong in the cluster.
 fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     let mut child = cluster
         .kubectl()
@@ -155,7 +155,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn left_in(location: &str, cluster: &str) -> bool {
+fn has_leftovers(location: &str, cluster: &str) -> bool {
     let names = fs::read_dir(location).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.into_iter().any(|name| name.to_string_lossy().contains(cluster))
 }

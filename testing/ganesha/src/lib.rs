@@ -12,10 +12,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long the server may take to come up.
+/// The time limit of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What differs between exports.
+/// The options of an export.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Whether clients may only read.
@@ -44,11 +44,11 @@ impl Ganesha {
         for (name, mode) in [("export", 0o777), ("recovery", 0o700)] {
             let path = folder.path().join(name);
             fs::create_dir(&path).expect("a directory in a fresh temporary directory");
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("our own directory");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the test's own directory");
         }
         let port = free_port();
         let config = folder.path().join("ganesha.conf");
-        fs::write(&config, configuration(folder.path(), port, options)).expect("our own directory");
+        fs::write(&config, configuration(folder.path(), port, options)).expect("the test's own directory");
         let process = Command::new("ganesha.nfsd")
             .arg("-F")
             .arg("-f")
@@ -67,17 +67,17 @@ impl Ganesha {
         server
     }
 
-    /// The port that it listens on.
+    /// Returns the port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The directory that it exports, on this machine.
+    /// Returns the directory that it exports, on this machine.
     pub fn directory(&self) -> PathBuf {
         self.folder.path().join("export")
     }
 
-    /// The names at the top of the export as a client sees them (with `nfs-ls` of libnfs-utils), sorted.
+    /// Lists the names at the top of the export as a client gets them (with `nfs-ls` of libnfs-utils), sorted.
     pub fn list(&self, path: &str) -> Vec<String> {
         let output = self.client("nfs-ls", path, &[]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -104,14 +104,14 @@ impl Ganesha {
         let begin = Instant::now();
         let log = self.folder.path().join("log");
         loop {
-            let said = fs::read_to_string(&log).unwrap_or_default();
+            let log_text = fs::read_to_string(&log).unwrap_or_default();
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-            if said.contains("NFS SERVER INITIALIZED") && TcpStream::connect(address).is_ok() {
+            if log_text.contains("NFS SERVER INITIALIZED") && TcpStream::connect(address).is_ok() {
                 return;
             }
-            let ended = self.process.try_wait().expect("our own child");
-            assert!(ended.is_none(), "ganesha.nfsd ended: {ended:?}\n{said}");
-            assert!(begin.elapsed() < START_TIMEOUT, "ganesha.nfsd is not ready after {START_TIMEOUT:?}\n{said}");
+            let ended = self.process.try_wait().expect("the test's own child");
+            assert!(ended.is_none(), "ganesha.nfsd ended: {ended:?}\n{log_text}");
+            assert!(begin.elapsed() < START_TIMEOUT, "ganesha.nfsd is not ready after {START_TIMEOUT:?}\n{log_text}");
             sleep(Duration::from_millis(50));
         }
     }
@@ -119,7 +119,7 @@ impl Ganesha {
 
 impl Drop for Ganesha {
     fn drop(&mut self) {
-        // Nothing of it shall stay, so it need not be asked kindly.
+        // Nothing of the server must remain, so it is killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

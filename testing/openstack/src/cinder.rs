@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Reply, ask};
 use crate::keystone::{Keystone, admin_of_demo};
-use crate::process::{Server, free_port, installed, kept, lab, python, run};
+use crate::process::{Server, cached_database, free_port, installed, lab, python, run};
 use crate::refuge::Refuge;
 
 /// The backends, and the volume types of the same names.
@@ -19,12 +19,12 @@ const BACKENDS: [(&str, &str, &str); 5] = [
     ("slow", "Iscsi", "target_ip_address = 10.0.0.3\nlab_delay = 3"),
 ];
 
-/// What differs between Cinders.
+/// The options of a Cinder.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// Who is asked about tokens; nobody without it.
+    /// The Keystone that checks tokens, or none.
     pub keystone: Option<&'a Keystone>,
-    /// A port that is known already.
+    /// The port, if it must be known before the start.
     pub port: Option<u16>,
 }
 
@@ -34,11 +34,11 @@ pub struct Cinder {
     server: Server,
     /// The port of its Keystone.
     keystone: Option<u16>,
-    // After the server, which writes into it.
+    // Declared after the server, which writes into it.
     _folder: Refuge,
 }
 
-/// A project in a Cinder, with the rights of an admin: what tests look at. Each test has one of its own.
+/// A project in a Cinder, with the rights of an admin, for the checks of tests. Each test has a project of its own.
 pub struct Project<'a> {
     cinder: &'a Cinder,
     /// Its id, which without Keystone is its name.
@@ -46,17 +46,17 @@ pub struct Project<'a> {
 }
 
 impl Cinder {
-    /// Starts a Cinder, and waits until it answers and has its volume types: `iscsi` with CHAP and two portals, `rbd` with
-    /// cephx, `fc`, `other` of a kind that nobody knows, and `slow`, iSCSI that takes three seconds.
+    /// Starts a Cinder, and waits until it answers and has its volume types. These are `iscsi` with CHAP and two
+    /// portals, `rbd` with cephx, `fc`, `other` of an unknown kind, and `slow`, iSCSI that takes three seconds.
     ///
     /// # Panics
-    /// If it does not come up; its log is in the message.
+    /// If it does not start; its log is in the message.
     pub fn start(options: Options<'_>) -> Self {
         let folder = Refuge::new("cinder.");
         let port = options.port.unwrap_or_else(free_port);
         let config = folder.path().join("cinder.conf");
-        fs::create_dir(folder.path().join("locks")).expect("our own directory");
-        fs::write(&config, configuration(folder.path(), port, options.keystone)).expect("our own directory");
+        fs::create_dir(folder.path().join("locks")).expect("the test's own directory");
+        fs::write(&config, configuration(folder.path(), port, options.keystone)).expect("the test's own directory");
         database(folder.path(), &config);
         let mut command = python("cinder");
         command.arg(lab().join("serve_cinder.py")).arg("--config-file").arg(&config);
@@ -67,22 +67,22 @@ impl Cinder {
         let project = cinder.project("setup");
         for (name, ..) in BACKENDS {
             let body = json!({ "volume_type": { "name": name, "extra_specs": { "volume_backend_name": name } } });
-            assert_eq!(project.ask("POST", "/types", Some(&body)).status, 200, "{}", cinder.said());
+            assert_eq!(project.ask("POST", "/types", Some(&body)).status, 200, "{}", cinder.log_end());
         }
         cinder
     }
 
-    /// The port that it listens on, on all addresses.
+    /// Returns the port on which it listens, on all addresses.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The end of its log.
-    pub fn said(&self) -> String {
-        self.server.said()
+    /// Returns the end of its log.
+    pub fn log_end(&self) -> String {
+        self.server.log_end()
     }
 
-    /// A project. Without Keystone one comes into being by its name; with it there is one alone.
+    /// Returns a project. Without Keystone a project exists by its name; with Keystone there is only one.
     pub fn project(&self, name: &str) -> Project<'_> {
         let id = self.keystone.map_or_else(|| name.to_owned(), |port| admin_of_demo(port).1);
         Project { cinder: self, id }
@@ -90,7 +90,7 @@ impl Cinder {
 }
 
 impl Project<'_> {
-    /// Asks as an admin of the project.
+    /// Sends a request as an admin of the project.
     ///
     /// # Panics
     /// If there is no answer.
@@ -98,16 +98,16 @@ impl Project<'_> {
         let path = format!("/v3/{}{path}", self.id);
         let token = self.cinder.keystone.map_or_else(|| format!("admin:{}", self.id), |port| admin_of_demo(port).0);
         let reply = ask(self.cinder.port, method, &path, &[("X-Auth-Token", &token)], body);
-        reply.unwrap_or_else(|| panic!("no answer to {method} {path}\n{}", self.cinder.said()))
+        reply.unwrap_or_else(|| panic!("no answer to {method} {path}\n{}", self.cinder.log_end()))
     }
 
-    /// All volumes of the project.
+    /// Lists all volumes of the project.
     pub fn volumes(&self) -> Vec<Value> {
         let reply = self.ask("GET", "/volumes/detail", None);
         reply.body["volumes"].as_array().unwrap_or_else(|| panic!("{reply:?}")).clone()
     }
 
-    /// The only volume whose metadata has the id of a claim.
+    /// Returns the only volume whose metadata has the id of a claim.
     ///
     /// # Panics
     /// If there is none, or more than one.
@@ -118,31 +118,31 @@ impl Project<'_> {
         of.remove(0).clone()
     }
 
-    /// All snapshots of the project.
+    /// Lists all snapshots of the project.
     pub fn snapshots(&self) -> Vec<Value> {
         let reply = self.ask("GET", "/snapshots/detail", None);
         reply.body["snapshots"].as_array().unwrap_or_else(|| panic!("{reply:?}")).clone()
     }
 
-    /// An action on a volume.
+    /// Requests an action on a volume.
     pub fn act(&self, volume: &Value, action: &str, argument: Value) -> Reply {
         let id = volume["id"].as_str().expect("a volume has an id");
         self.ask("POST", &format!("/volumes/{id}/action"), Some(&json!({ action: argument })))
     }
 
-    /// Puts a volume into a state.
+    /// Sets the status of a volume.
     ///
     /// # Panics
-    /// If Cinder does not do it.
+    /// If Cinder refuses.
     pub fn set_status(&self, volume: &Value, status: &str) {
         let reply = self.act(volume, "os-reset_status", json!({ "status": status }));
         assert_eq!(reply.status, 202, "{reply:?}");
     }
 
-    /// Sets the quota of the project; -1 is none.
+    /// Sets the quota of the project; -1 is no quota.
     ///
     /// # Panics
-    /// If Cinder does not do it.
+    /// If Cinder refuses.
     pub fn set_quota(&self, volumes: i64, gigabytes: i64) {
         let body = json!({ "quota_set": { "volumes": volumes, "gigabytes": gigabytes } });
         let reply = self.ask("PUT", &format!("/os-quota-sets/{}", self.id), Some(&body));
@@ -152,7 +152,7 @@ impl Project<'_> {
 
 fn database(folder: &Path, config: &Path) {
     let code = "from cinder.cmd.manage import main; main()";
-    kept("cinder.sqlite", folder, || {
+    cached_database("cinder.sqlite", folder, || {
         run(python("cinder").args(["-c", code]).arg("--config-file").arg(config).args(["db", "sync"]));
     });
 }

@@ -13,11 +13,11 @@ pub struct Reply {
     pub status: u16,
     /// Its header as text.
     pub head: String,
-    /// Its body; null where it is no JSON.
+    /// Its body; null if it is not JSON.
     pub body: Value,
 }
 
-/// Sends a request to a port of this machine; none where there is no answer.
+/// Sends a request to a port of this machine; returns `None` without an answer.
 pub fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Option<Reply> {
     let body = body.filter(|body| !body.is_null()).map(Value::to_string).unwrap_or_default();
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();

@@ -6,19 +6,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::exchange::{Reply, ask};
-use crate::process::{Server, free_port, kept, lab, python, run};
+use crate::process::{Server, cached_database, free_port, lab, python, run};
 use crate::refuge::Refuge;
 
 /// The password of all users.
 const PASSWORD: &str = "Passw0rd-of-tests";
 
-/// A running Keystone with the project `demo`, in which `demo` is a member and `admin` an admin, and a catalog that has one
+/// A running Keystone with the project `demo`, in which `demo` is a member and `admin` an admin. Its catalog has one
 /// Cinder in the region `RegionOne`.
 pub struct Keystone {
     port: u16,
     cinder_port: u16,
     _server: Server,
-    // After the server, which writes into it.
+    // Declared after the server, which writes into it.
     _folder: Refuge,
 }
 
@@ -29,20 +29,20 @@ impl Keystone {
     /// Starts a Keystone.
     ///
     /// # Panics
-    /// If it does not come up; its log is in the message.
+    /// If it does not start; its log is in the message.
     pub fn start() -> Self {
         let folder = Refuge::new("keystone.");
         let (port, cinder_port) = (free_port(), free_port());
         let path = folder.path();
-        fs::write(path.join("keystone.conf"), configuration(path)).expect("our own directory");
-        fs::create_dir(path.join("keys")).expect("our own directory");
+        fs::write(path.join("keystone.conf"), configuration(path)).expect("the test's own directory");
+        fs::create_dir(path.join("keys")).expect("the test's own directory");
         let code = "from keystone.cmd.manage import main; main()";
         let manage = |arguments: &[&str]| {
             let mut command = python("keystone");
             command.args(["-c", code, "--config-file"]).arg(path.join("keystone.conf")).args(arguments);
             run(&mut command);
         };
-        kept("keystone.sqlite", path, || manage(&["db_sync"]));
+        cached_database("keystone.sqlite", path, || manage(&["db_sync"]));
         manage(&["fernet_setup", "--keystone-user", "root", "--keystone-group", "root"]);
         let url = format!("http://127.0.0.1:{port}/v3");
         let own =
@@ -57,22 +57,22 @@ impl Keystone {
         keystone
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/v3", self.port)
     }
 
-    /// Its port.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The port at which the catalog has Cinder.
+    /// Returns the port of Cinder in the catalog.
     pub fn cinder_port(&self) -> u16 {
         self.cinder_port
     }
 
-    /// What Cinder's configuration says of it.
+    /// Returns the section about Keystone for Cinder's configuration.
     pub fn for_cinder(&self) -> String {
         format!(
             "[keystone_authtoken]\nwww_authenticate_uri = {0}\nauth_url = {0}\nauth_type = password\nusername = admin\n\
@@ -82,10 +82,10 @@ impl Keystone {
         )
     }
 
-    /// Makes an application credential of the user `demo`: its id and secret.
+    /// Makes an application credential of the user `demo`, and returns its id and secret.
     ///
     /// # Panics
-    /// If Keystone does not do it.
+    /// If Keystone refuses.
     pub fn application_credential(&self) -> (String, String) {
         let reply = log_in(self.port, "demo", "demo");
         let user = reply.body["token"]["user"]["id"].as_str().expect("a user").to_owned();
@@ -96,10 +96,10 @@ impl Keystone {
         (text("id"), text("secret"))
     }
 
-    /// Ends a token before its time.
+    /// Revokes a token before its time.
     ///
     /// # Panics
-    /// If Keystone does not do it.
+    /// If Keystone refuses.
     pub fn revoke(&self, revoked: &str) {
         let own = token(&log_in(self.port, "admin", "admin"));
         let headers = [("X-Auth-Token", own.as_str()), ("X-Subject-Token", revoked)];
@@ -114,7 +114,7 @@ impl Keystone {
         reply.body
     }
 
-    /// The project, the user, their roles, and Cinder's place in the catalog.
+    /// Creates the project, the user, their roles, and Cinder's entry in the catalog.
     fn seed(&self) {
         let admin = ["admin", "admin"];
         let make = |path: &str, body: Value| self.ask(admin, "POST", path, &body, 201);
@@ -138,7 +138,7 @@ impl Keystone {
     }
 }
 
-/// A token of an admin of the project `demo`, and the project's id.
+/// Returns a token of an admin of the project `demo`, and the project's id.
 pub fn admin_of_demo(port: u16) -> (String, String) {
     let reply = log_in(port, "admin", "demo");
     (token(&reply), reply.body["token"]["project"]["id"].as_str().expect("a project").to_owned())

@@ -2,7 +2,7 @@
 //!
 //! [`Cinder`] is API, scheduler and volume services in one process. Its backends belong to this crate: they keep sparse
 //! files, and describe their connections as Cinder's own code does (`lab/`). [`Keystone`] is the real program.
-//! [`Proxy`] stands in front of a Cinder, sees all calls, and can interrupt them. [`Tls`] stands in front of a server
+//! [`Proxy`] is a proxy before a Cinder that records all calls, and can interrupt them. [`Tls`] adds TLS to a server,
 //! with a certificate of an [`Authority`].
 //!
 //! Servers end with the process that started them, even if it is killed, and their directories are removed with it

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use crate::exchange::ask;
 
-/// How long a server may take to come up.
+/// The time limit of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The directory with the two virtual environments; installs them where they are missing.
+/// Returns the directory with the two virtual environments, and installs them if they are missing.
 pub fn installed() -> &'static Path {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("setup.sh");
         let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
@@ -28,13 +28,13 @@ pub fn installed() -> &'static Path {
     })
 }
 
-/// The folder with the scripts.
+/// Returns the directory with the scripts.
 pub fn lab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("lab")
 }
 
-/// Python of one of the virtual environments, without warnings about deprecations in what is installed there. The kernel kills
-/// it when the thread ends that started it.
+/// Returns a command for Python of one of the virtual environments, without warnings about deprecations in its
+/// packages. The kernel kills the process when the thread that started it ends.
 pub fn python(environment: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(installed().join(environment).join("bin/python"));
@@ -49,22 +49,22 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&text));
 }
 
-/// A database with its tables in a folder: made once, and kept beside what is installed.
-pub fn kept(name: &str, folder: &Path, make: impl FnOnce()) {
-    let (kept, mine) = (installed().join(name), folder.join(name));
-    if kept.exists() {
-        fs::copy(&kept, &mine).expect("our own directory");
+/// Puts a database with its tables into a directory. It is made once, and kept beside the installation.
+pub fn cached_database(name: &str, folder: &Path, make: impl FnOnce()) {
+    let (cached, own) = (installed().join(name), folder.join(name));
+    if cached.exists() {
+        fs::copy(&cached, &own).expect("the test's own directory");
         return;
     }
     make();
-    // Beside its place and renamed: others may make theirs at this moment.
+    // Written beside its place and renamed: another test may make its own at this moment.
     let half = installed().join(format!("{name}.{}", std::process::id()));
-    fs::copy(&mine, &half).expect("the cache can be written");
-    fs::rename(&half, &kept).expect("the cache can be written");
+    fs::copy(&own, &half).expect("the cache can be written");
+    fs::rename(&half, &cached).expect("the cache can be written");
 }
 
-/// A port that nobody listens on. Below those that the kernel gives to connections: one of these could take it before the
-/// server does, which takes a while to come up.
+/// Returns a port on which no process listens. It is below those that the kernel gives to connections: one of these
+/// could take it before the server does, which starts slowly.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 9000).expect("less than 9000");
@@ -79,19 +79,20 @@ pub fn free_port() -> u16 {
 /// A server.
 pub struct Server {
     process: Child,
-    /// The thread that started it lives as long as this: with the thread the server would end, as it does with this process.
+    /// Ends the thread that started the server, when dropped. With the thread the server ends, as it does with this
+    /// process.
     _thread: Sender<()>,
     log: PathBuf,
 }
 
 impl Server {
-    /// Starts a server, and waits until a path on its port is there.
+    /// Starts a server, and waits until a path on its port exists.
     ///
     /// # Panics
-    /// If it does not come up; its log is in the message.
+    /// If it does not start; its log is in the message.
     pub fn start(mut command: Command, log: &Path, port: u16, path: &str) -> Self {
-        let file = fs::File::create(log).expect("our own directory");
-        command.stdout(file.try_clone().expect("our own file")).stderr(file);
+        let file = fs::File::create(log).expect("the test's own directory");
+        command.stdout(file.try_clone().expect("the test's own file")).stderr(file);
         let shown = format!("{command:?}");
         let (started, process) = channel();
         let (thread, end) = channel::<()>();
@@ -100,20 +101,24 @@ impl Server {
                 let _ = end.recv();
             }
         });
-        let process = process.recv().expect("the thread is there").unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let process = process.recv().expect("the thread runs").unwrap_or_else(|error| panic!("{shown}: {error}"));
         let mut server = Self { process, _thread: thread, log: log.to_owned() };
         let began = Instant::now();
         while ask(port, "GET", path, &[], None).is_none_or(|reply| reply.status != 200) {
-            let ended = server.process.try_wait().expect("our own child");
-            assert!(ended.is_none(), "{shown} ended: {ended:?}\n{}", server.said());
-            assert!(began.elapsed() < START_TIMEOUT, "{shown} is not ready after {START_TIMEOUT:?}\n{}", server.said());
+            let ended = server.process.try_wait().expect("the test's own child");
+            assert!(ended.is_none(), "{shown} ended: {ended:?}\n{}", server.log_end());
+            assert!(
+                began.elapsed() < START_TIMEOUT,
+                "{shown} is not ready after {START_TIMEOUT:?}\n{}",
+                server.log_end()
+            );
             sleep(Duration::from_millis(50));
         }
         server
     }
 
-    /// The end of its log.
-    pub fn said(&self) -> String {
+    /// Returns the end of its log.
+    pub fn log_end(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().rev().take(60).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -122,7 +127,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing of it shall stay, so it need not be asked kindly.
+        // Nothing of the server must remain, so it is killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -135,7 +140,7 @@ mod tests {
     use super::*;
     use crate::refuge::Refuge;
 
-    /// Says to the test what it shall be: a process that is going to be killed.
+    /// Makes the test's copy the process that is going to be killed.
     const VICTIM: &str = "OPENSTACK_VICTIM";
 
     fn serve_and_wait() {
@@ -144,7 +149,7 @@ mod tests {
         let mut command = python("cinder");
         command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(folder.path());
         command.arg(port.to_string());
-        // Started by a thread that ends: the server must not end with it.
+        // A thread starts the server and ends: the server must not end with the thread.
         let log = folder.path().join("log");
         let _server = std::thread::spawn(move || Server::start(command, &log, port, "/state")).join().unwrap();
         assert_eq!(ask(port, "GET", "/state", &[], None).unwrap().status, 200);
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_and_directories_of_a_killed_process_go_with_it() {
+    fn servers_and_directories_of_a_killed_process_are_removed() {
         if std::env::var_os(VICTIM).is_some() {
             return serve_and_wait();
         }
@@ -166,7 +171,7 @@ mod tests {
         let mut victim = victim.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
         let line = lines.find_map(|line| line.unwrap().strip_prefix("serves ").map(str::to_owned));
-        let line = line.expect("it says where it serves");
+        let line = line.expect("the process prints where it serves");
         let (port, folder) = line.split_once(' ').unwrap();
         let (port, folder): (u16, _) = (port.parse().unwrap(), Path::new(folder));
         assert!(folder.join("state").exists());
@@ -174,7 +179,7 @@ mod tests {
         victim.wait().unwrap();
         let began = Instant::now();
         while folder.exists() || ask(port, "GET", "/state", &[], None).is_some() {
-            assert!(began.elapsed() < START_TIMEOUT, "{line} is still there");
+            assert!(began.elapsed() < START_TIMEOUT, "{line} still exists");
             sleep(Duration::from_millis(20));
         }
     }

@@ -1,4 +1,4 @@
-//! A proxy in front of a Cinder: it sees each call, and can interrupt one.
+//! A proxy before a Cinder: it records each call, and can interrupt one.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -11,28 +11,28 @@ use serde_json::Value;
 
 use crate::exchange::{forward, receive};
 
-/// A call that came through.
+/// A recorded call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When.
+    /// The time of the call.
     pub at: Instant,
-    /// `create`, `os-reserve`, `delete`, … for those that change something; `GET …` for those that look.
+    /// `create`, `os-reserve`, `delete`, … for calls that change something; `GET …` for those that read.
     pub what: String,
-    /// The path, without what stands behind a question mark.
+    /// The path, without the query.
     pub path: String,
-    /// What the first digit of the answer's status says; none where there was none.
+    /// The answer's status, or `None` without an answer.
     pub status: Option<u16>,
-    /// The token of whoever asks.
+    /// The token of the sender.
     pub token: Option<String>,
     /// The body of the request.
     pub body: Value,
 }
 
-/// What becomes of a call.
+/// The course of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Through,
-    /// Cinder gets it; its answer is lost, and whoever asked is stopped meanwhile.
+    /// Cinder gets the call; its answer is lost, and the sender is killed meanwhile.
     Held,
     /// Cinder does not get it.
     Status(u16, String),
@@ -40,14 +40,14 @@ enum Fate {
 
 #[derive(Default)]
 struct Plan {
-    /// The number of the call, from 1, that is held.
-    hold: Option<usize>,
-    /// Calls seen since that was set; a look that is repeated counts once.
-    seen: usize,
+    /// The number of the call, from 1, whose answer is held back.
+    hold_answer: Option<usize>,
+    /// The calls since that was set; a repeated read counts once.
+    count: usize,
     last: String,
     /// The statuses that the next calls of a kind get in place of an answer.
     refuse: Vec<(String, u16)>,
-    /// What all calls of a kind get in place of an answer.
+    /// The answers that all calls of a kind get in place of Cinder's.
     answers: Vec<(String, Value)>,
 }
 
@@ -61,7 +61,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Before a port of this machine, on all addresses.
+    /// Starts a proxy before a port of this machine, on all addresses.
     ///
     /// # Panics
     /// If there is no free port.
@@ -85,54 +85,55 @@ impl Proxy {
         Self { port, calls, plan, held: Mutex::new(held), ended }
     }
 
-    /// The port that it listens on.
+    /// Returns the port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The calls that came through so far.
+    /// Returns the calls so far.
     pub fn calls(&self) -> Vec<Call> {
-        self.calls.lock().expect("no panic holds it").clone()
+        self.calls.lock().expect("no code panics while it holds the lock").clone()
     }
 
-    /// What changed something, in order.
+    /// Returns the calls that changed something, in their order.
     pub fn changes(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.what).filter(|what| !what.starts_with("GET")).collect()
     }
 
     /// Forgets the calls so far.
     pub fn forget(&self) {
-        self.calls.lock().expect("no panic holds it").clear();
+        self.calls.lock().expect("no code panics while it holds the lock").clear();
     }
 
-    /// The answer to the call of this number, from 1, is held back from now on; a look that is repeated counts once. None: no
-    /// more.
-    pub fn hold(&self, number: Option<usize>) {
-        let mut plan = self.plan.lock().expect("no panic holds it");
-        (plan.hold, plan.seen, plan.last) = (number, 0, String::new());
+    /// Holds back the answer to the call of this number, counted from 1 from now on; a repeated read counts once.
+    /// `None` ends this.
+    pub fn hold_answer(&self, number: Option<usize>) {
+        let mut plan = self.plan.lock().expect("no code panics while it holds the lock");
+        (plan.hold_answer, plan.count, plan.last) = (number, 0, String::new());
     }
 
-    /// Whether a call is held, for a moment. Whoever asked can be stopped now; the call ends when what is returned is dropped.
-    pub fn is_held(&self, patience: Duration) -> Option<Sender<()>> {
-        self.held.lock().expect("no panic holds it").recv_timeout(patience).ok()
+    /// Waits a moment for a held call, and returns it. The sender can be killed now; the call ends when the returned
+    /// value is dropped.
+    pub fn held_answer(&self, patience: Duration) -> Option<Sender<()>> {
+        self.held.lock().expect("no code panics while it holds the lock").recv_timeout(patience).ok()
     }
 
-    /// The next calls of a kind get these statuses, one each, and do not reach Cinder.
+    /// Answers the next calls of a kind with these statuses, one each; they do not reach Cinder.
     pub fn refuse(&self, what: &str, statuses: &[u16]) {
-        let mut plan = self.plan.lock().expect("no panic holds it");
+        let mut plan = self.plan.lock().expect("no code panics while it holds the lock");
         plan.refuse.extend(statuses.iter().map(|status| (what.to_owned(), *status)));
     }
 
-    /// All calls of a kind get this answer from now on, and do not reach Cinder.
+    /// Answers all calls of a kind with this body from now on; they do not reach Cinder.
     pub fn answer(&self, what: &str, body: Value) {
-        self.plan.lock().expect("no panic holds it").answers.insert(0, (what.to_owned(), body));
+        self.plan.lock().expect("no code panics while it holds the lock").answers.insert(0, (what.to_owned(), body));
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // So that it looks.
+        // Wakes the thread, which then checks the flag.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
@@ -146,7 +147,7 @@ fn serve(
 ) {
     let Some(request) = receive(&mut stream) else { return };
     let mut call = call(&request);
-    let fate = fate(&mut plan.lock().expect("no panic holds it"), &call.what);
+    let fate = fate(&mut plan.lock().expect("no code panics while it holds the lock"), &call.what);
     let answer = match fate {
         Fate::Status(status, ref body) => {
             let head = "Content-Type: application/json\r\nConnection: close\r\nContent-Length";
@@ -157,7 +158,7 @@ fn serve(
     let status =
         |answer: &Vec<u8>| String::from_utf8_lossy(&answer[..answer.len().min(16)]).split(' ').nth(1)?.parse().ok();
     call.status = answer.as_ref().and_then(status);
-    calls.lock().expect("no panic holds it").push(call);
+    calls.lock().expect("no code panics while it holds the lock").push(call);
     if fate == Fate::Held {
         let (sender, release) = channel::<()>();
         if held.send(sender).is_ok() {
@@ -183,8 +184,8 @@ fn fate(plan: &mut Plan, what: &str) -> Fate {
     if repeated {
         return Fate::Through;
     }
-    plan.seen += 1;
-    if plan.hold == Some(plan.seen) { Fate::Held } else { Fate::Through }
+    plan.count += 1;
+    if plan.hold_answer == Some(plan.count) { Fate::Held } else { Fate::Through }
 }
 
 fn call(request: &[u8]) -> Call {

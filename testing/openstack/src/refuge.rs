@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A directory that is removed when it is dropped, and also when this process ends without that: what is static is never
-/// dropped, and a test may be killed.
+/// A directory that is removed when it is dropped, and also when this process ends without that: a static value is
+/// never dropped, and a test may be killed.
 ///
 /// A shell outside of this process holds the other end of a pipe: when the pipe closes, it removes the directory.
 pub struct Refuge {
@@ -15,18 +15,18 @@ pub struct Refuge {
 }
 
 impl Refuge {
-    /// A new one, whose name begins with a text.
+    /// Makes a directory whose name begins with a text.
     ///
     /// # Panics
     /// If the machine does not allow it.
     pub fn new(prefix: &str) -> Self {
         let directory = tempfile::Builder::new().prefix(prefix).tempdir().expect("a temporary directory").keep();
-        // Servers are killed at the same moment, and may still be writing during the first pass.
+        // Servers are killed at the same moment, and may still write during the first removal.
         let script = r#"read -r _; rm -rf -- "$1"; sleep 0.2; rm -rf -- "$1""#;
         let guard = Command::new("sh")
             .args(["-c", script, "openstack-guard"])
             .arg(&directory)
-            // An interrupt of the terminal is for the test, and the guard cleans up after it.
+            // An interrupt of the terminal is for the test, and the shell cleans up after it.
             .process_group(0)
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -37,7 +37,7 @@ impl Refuge {
         Self { directory, guard }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.directory
     }

@@ -1,4 +1,4 @@
-//! TLS in front of a server, with an authority that nobody else knows.
+//! TLS before a server, with an authority that no system trusts.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::process::free_port;
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one.
+    /// Makes an authority.
     ///
     /// # Panics
     /// If there is no randomness for its key.
@@ -28,20 +28,20 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Its certificate, as `ca-file` has it.
+    /// Returns its certificate, as `ca-file` has it.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 }
 
-/// Speaks TLS to whoever comes, and passes on what is said to a server that speaks none.
+/// A TLS server that passes all data on to a server without TLS.
 pub struct Tls {
     port: u16,
     ended: Arc<AtomicBool>,
 }
 
 impl Tls {
-    /// Before a port of this machine, with a certificate for a host.
+    /// Starts it before a port of this machine, with a certificate for a host.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -73,7 +73,7 @@ impl Tls {
         Self { port, ended }
     }
 
-    /// The port that it listens on.
+    /// Returns the port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -82,19 +82,19 @@ impl Tls {
 impl Drop for Tls {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // So that it looks.
+        // Wakes the thread, which then checks the flag.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
 
-/// One exchange. Whoever does not trust the certificate ends it before.
+/// Serves one exchange. A client that does not trust the certificate ends it before.
 fn serve(config: Arc<ServerConfig>, stream: TcpStream, upstream: u16) -> Option<()> {
     let mut stream = StreamOwned::new(ServerConnection::new(config).ok()?, stream);
     let request = receive(&mut stream)?;
     stream.write_all(&forward(upstream, &request)?).ok()?;
     stream.conn.send_close_notify();
     stream.flush().ok()?;
-    // Closed with something unread, the connection would be reset, and the answer lost.
+    // Closing it with unread data would reset the connection, and the answer would be lost.
     let _ = stream.sock.shutdown(std::net::Shutdown::Write);
     let _ = stream.sock.read(&mut [0; 64]);
     Some(())

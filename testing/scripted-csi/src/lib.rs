@@ -1,4 +1,4 @@
-//! A scripted CSI driver for tests: it returns each gRPC code, slow answers, lost answers, wrong volumes. It only
+//! A scripted CSI driver for tests: it returns each gRPC code, slow answers, lost answers, and wrong volumes. It only
 //! remembers what it makes. Like any driver it knows volumes and snapshots by their names, and reports a name that is
 //! used for two different things.
 
@@ -26,21 +26,21 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use service::Service;
 
-/// What a driver says of itself.
+/// The properties that a driver reports.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Its name.
     pub name: String,
-    /// What it offers beside its identity.
+    /// The services that it offers beside its identity.
     pub services: Vec<Offer>,
-    /// Its volumes can grow, on their nodes at least.
+    /// Whether its volumes can grow, at least on their nodes.
     pub expands: bool,
-    /// What its controller can do.
+    /// The capabilities of its controller.
     pub calls: Vec<rpc::Type>,
 }
 
 impl Default for Options {
-    /// One that can do everything that an image asks of it, without topology.
+    /// Returns the options of a driver that can do everything that an image asks of it, without topology.
     fn default() -> Self {
         Options {
             name: "csi.test".into(),
@@ -73,34 +73,34 @@ impl Options {
     }
 }
 
-/// What becomes of one call.
+/// The scripted course of one call.
 #[derive(Clone)]
 pub enum Act {
-    /// Nothing is done.
+    /// The call does nothing, and returns a code.
     Fail(Code),
-    /// It is done, and the answer is another.
+    /// The call succeeds, and the answer is another one.
     Lose(Code),
-    /// It is done, and the answer comes later.
+    /// The call succeeds, and the answer is late.
     Slow(Duration),
-    /// The answer is another volume than was made.
+    /// The answer has another volume than the one that was made.
     Twist(fn(&mut Volume)),
-    /// For Probe: it is not ready.
+    /// For Probe: the driver is not ready.
     NotReady,
 }
 
-/// A call that was made: as CSI names it, with the name or id that it is about.
+/// A call: its CSI name, with the name or id of its object.
 pub type Call = (&'static str, String);
 
-/// A volume, and what it was asked for.
+/// A volume, with its request.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// As it was told.
+    /// The volume as it was returned.
     pub volume: Volume,
-    /// What it was made by.
+    /// The request that made it.
     pub request: CreateVolumeRequest,
 }
 
-/// What the driver remembers.
+/// The driver's memory.
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<String, Made>,
@@ -114,7 +114,7 @@ struct State {
     capacity: i64,
     largest: Option<i64>,
     page: usize,
-    hold: Option<usize>,
+    hold_answer: Option<usize>,
     answered: usize,
     held: bool,
     at_work: usize,
@@ -155,7 +155,7 @@ impl Drop for Driver {
 
 /// Certificates of a driver on TCP, in PEM.
 pub struct Tls {
-    /// The authority that clients must be of.
+    /// The authority of the accepted clients.
     pub authority: String,
     /// The driver's certificate.
     pub certificate: String,
@@ -172,10 +172,10 @@ impl Driver {
     }
 
     fn runtime(&self) -> &tokio::runtime::Runtime {
-        self.runtime.as_ref().expect("it is there until the drop")
+        self.runtime.as_ref().expect("the runtime exists until the drop")
     }
 
-    /// Starts one on a unix socket that every user may use.
+    /// Starts a driver on a unix socket that every user may use.
     pub fn start(options: Options, socket: &Path) -> Self {
         let mut driver = Self::new(options);
         let service = Service(driver.shared.clone());
@@ -183,7 +183,7 @@ impl Driver {
             let _entered = driver.runtime().enter();
             UnixListener::bind(socket).expect("the socket can be made")
         };
-        fs::set_permissions(socket, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        fs::set_permissions(socket, fs::Permissions::from_mode(0o777)).expect("the socket belongs to the test");
         let server = Server::builder()
             .add_service(IdentityServer::new(service.clone()))
             .add_service(ControllerServer::new(service))
@@ -193,18 +193,18 @@ impl Driver {
         driver
     }
 
-    /// Starts one on TCP that speaks to clients of an authority only.
+    /// Starts a driver on TCP that speaks only to clients of an authority.
     pub fn start_tcp(options: Options, tls: &Tls) -> Self {
         let mut driver = Self::new(options);
         let service = Service(driver.shared.clone());
         let listener = driver.runtime().block_on(TcpListener::bind("127.0.0.1:0")).expect("a port is free");
-        driver.port = listener.local_addr().expect("it is bound").port();
+        driver.port = listener.local_addr().expect("the listener is bound").port();
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(&tls.certificate, &tls.key))
             .client_ca_root(Certificate::from_pem(&tls.authority));
         let server = Server::builder()
             .tls_config(tls)
-            .expect("the certificates are well")
+            .expect("the certificates are valid")
             .add_service(IdentityServer::new(service.clone()))
             .add_service(ControllerServer::new(service))
             .serve_with_incoming(TcpListenerStream::new(listener).map(driver.shared.counted()));
@@ -212,29 +212,29 @@ impl Driver {
         driver
     }
 
-    /// The port of one on TCP.
+    /// Returns the port of a driver on TCP.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What becomes of the next calls of a kind, one after the other.
+    /// Sets the course of the next calls of a kind, one after the other.
     pub fn acts(&self, call: &'static str, acts: impl IntoIterator<Item = Act>) {
         self.shared.state().acts.entry(call).or_default().extend(acts);
     }
 
-    /// What becomes of the next calls of a kind that are about one name or id.
+    /// Sets the course of the next calls of a kind about one name or id.
     pub fn acts_on(&self, call: &'static str, about: &str, acts: impl IntoIterator<Item = Act>) {
         self.shared.state().acts_on.entry((call, about.to_owned())).or_default().extend(acts);
     }
 
-    /// What was told of calls to come is forgotten.
+    /// Forgets the courses of calls to come.
     pub fn forget_acts(&self) {
         let mut state = self.shared.state();
         state.acts.clear();
         state.acts_on.clear();
     }
 
-    /// Where all volumes can be reached that it makes from now on.
+    /// Sets the topology of all volumes that it makes from now on.
     pub fn is_at(&self, segments: &[&[(&str, &str)]]) {
         let segment = |pairs: &&[(&str, &str)]| Topology {
             segments: pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
@@ -242,23 +242,23 @@ impl Driver {
         self.shared.state().location = segments.iter().map(segment).collect();
     }
 
-    /// How much room it says it has, and how large a volume may be.
+    /// Sets the capacity that it reports, and the largest size of a volume.
     pub fn has_capacity(&self, bytes: i64, largest: Option<i64>) {
         let mut state = self.shared.state();
         (state.capacity, state.largest) = (bytes, largest);
     }
 
-    /// It tells its volumes in pages of so many.
+    /// Makes it list its volumes in pages of this size.
     pub fn in_pages_of(&self, page: usize) {
         self.shared.state().page = page;
     }
 
-    /// All volumes by their names.
+    /// Returns all volumes by their names.
     pub fn volumes(&self) -> BTreeMap<String, Made> {
         self.shared.state().volumes.clone()
     }
 
-    /// Makes a snapshot of a volume that somebody else has asked for; its id.
+    /// Makes a snapshot of a volume for another client, and returns its id.
     pub fn snapshot(&self, name: &str, volume: &str) -> String {
         let mut state = self.shared.state();
         let id = format!("snap-of-another-{}", state.snapshots.len());
@@ -273,40 +273,40 @@ impl Driver {
         id
     }
 
-    /// All snapshots by their names.
+    /// Returns all snapshots by their names.
     pub fn snapshots(&self) -> BTreeMap<String, Snapshot> {
         self.shared.state().snapshots.iter().map(|(name, (it, _))| (name.clone(), it.clone())).collect()
     }
 
-    /// What was called so far, and forgotten with this.
+    /// Returns the calls so far, and forgets them.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.shared.state().calls)
     }
 
-    /// The Secrets that came with calls, and are forgotten with this.
+    /// Returns the Secrets of the calls so far, and forgets them.
     pub fn secrets(&self) -> Vec<(&'static str, BTreeMap<String, String>)> {
         std::mem::take(&mut self.shared.state().secrets)
     }
 
-    /// How many volumes were being made or deleted at one time, at most. It is counted anew from now on.
+    /// Returns how many volumes were being made or deleted at one time, at most, and begins to count again.
     pub fn most_at_once(&self) -> usize {
         std::mem::take(&mut self.shared.state().most)
     }
 
-    /// How many connections there were so far.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.state().connections
     }
 
-    /// From now on the answer of this number is held back when the call is done, or none. What is held is let go.
-    pub fn hold(&self, number: Option<usize>) {
+    /// Holds back the answer of this number after its call, counted from now on, or of none. A held answer is released.
+    pub fn hold_answer(&self, number: Option<usize>) {
         let mut state = self.shared.state();
-        (state.hold, state.answered, state.held) = (number, 0, false);
+        (state.hold_answer, state.answered, state.held) = (number, 0, false);
         self.shared.release.notify_waiters();
     }
 
     /// Waits until an answer is held back.
-    pub fn is_held(&self, within: Duration) -> bool {
+    pub fn holds_answer(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
         while Instant::now() < until {
             if self.shared.state().held {
@@ -319,7 +319,7 @@ impl Driver {
 }
 
 impl Shared {
-    /// Counts each connection that comes by.
+    /// Counts each connection.
     fn counted<T>(self: &Arc<Self>) -> impl FnMut(T) -> T + Send + 'static {
         let shared = self.clone();
         move |connection| {
@@ -328,7 +328,7 @@ impl Shared {
         }
     }
 
-    /// A call about a volume, which counts among those at one time.
+    /// Runs a call about a volume, which counts among those at one time.
     async fn call_at_work<T>(
         &self,
         call: &'static str,
@@ -340,12 +340,12 @@ impl Shared {
             state.at_work += 1;
             state.most = state.most.max(state.at_work);
         }
-        // A caller who goes away takes the call along.
+        // The call ends when its caller is gone.
         let _at_work = AtWork(self);
         self.call(call, about, work).await
     }
 
-    /// A call, with what becomes of it.
+    /// Runs a call by its scripted course.
     async fn call<T>(
         &self,
         call: &'static str,
@@ -358,12 +358,12 @@ impl Shared {
             let on = state.acts_on.get_mut(&(call, about.to_owned())).and_then(VecDeque::pop_front);
             on.or_else(|| state.acts.get_mut(call).and_then(VecDeque::pop_front))
         };
-        let told = |code: Code| Err(Status::new(code, format!("as it was told to {call}")));
+        let scripted = |code: Code| Err(Status::new(code, format!("as scripted for {call}")));
         let result = match act {
-            Some(Act::Fail(code)) => told(code),
+            Some(Act::Fail(code)) => scripted(code),
             Some(Act::Lose(code)) => {
                 let _ = work(&mut self.state());
-                told(code)
+                scripted(code)
             }
             Some(Act::Slow(time)) => {
                 let result = work(&mut self.state());
@@ -376,8 +376,8 @@ impl Shared {
         let held = {
             let mut state = self.state();
             state.answered += 1;
-            state.held |= state.hold == Some(state.answered);
-            state.hold == Some(state.answered)
+            state.held |= state.hold_answer == Some(state.answered);
+            state.hold_answer == Some(state.answered)
         };
         if held {
             released.await;
@@ -386,7 +386,7 @@ impl Shared {
     }
 }
 
-/// One of the calls at one time, until it is dropped.
+/// A running call among those at one time, until it is dropped.
 struct AtWork<'a>(&'a Shared);
 
 impl Drop for AtWork<'_> {

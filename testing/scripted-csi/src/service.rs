@@ -46,11 +46,11 @@ impl Identity for Service {
         let not_ready = {
             let mut state = self.0.state();
             let acts = state.acts.entry("Probe").or_default();
-            let told = matches!(acts.front(), Some(Act::NotReady));
-            if told {
+            let is_unready = matches!(acts.front(), Some(Act::NotReady));
+            if is_unready {
                 acts.pop_front();
             }
-            told
+            is_unready
         };
         let ready = not_ready.then_some(false);
         self.0.call("Probe", "", |_| Ok(ProbeResponse { ready })).await.map(Response::new)

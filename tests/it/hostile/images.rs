@@ -12,29 +12,29 @@ use serde_json::{Value, json};
 use super::people::*;
 use crate::kubelet::nfs_volume;
 use crate::orchestrator::{ADMIN, USER, WHILE, annotation, merge, phase, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 #[tokio::test]
-async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identical_claims() {
+async fn the_volume_of_a_plain_script_is_reserved_for_its_own_of_two_identical_claims() {
     let mut ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     ring.claim("a", "c").await;
     ring.claim("twin", "c").await;
     let (claim, job) = ring.attempt("a").await;
     ring.attempt("twin").await;
-    // Nobody is there who could bind it at once.
+    // No orchestrator runs that could bind the volume at once.
     ring.kill().await;
     let made = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
     let reference = made.spec.unwrap().claim_ref.unwrap();
     assert_eq!(reference, placeholder(&job), "the placeholder of flex-pv");
     let by_name = json!({ "spec": { "volumeName": names::pv_name(&uid(&claim)) } });
     ring.claim_with("thief", "c", by_name).await;
-    // The PV controller looks at waiting claims every 15 s.
-    stays("no claim takes it", Duration::from_secs(20), || async {
+    // The PV controller reconciles waiting claims every 15 s.
+    stays("no claim takes the volume", Duration::from_secs(20), || async {
         let claims = ring.claims().list(&ListParams::default()).await.unwrap();
         match claims.iter().find(|claim| phase(claim) != "Pending") {
             None => Ok(()),
-            Some(claim) => seen((&claim.metadata.name, phase(claim))),
+            Some(claim) => unexpected((&claim.metadata.name, phase(claim))),
         }
     })
     .await;
@@ -47,27 +47,27 @@ async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identica
 }
 
 #[tokio::test]
-async fn without_policies_a_stolen_volume_is_noticed_and_another_is_made() {
+async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
     let mut ring = ring(false).await;
     ring.class_of_images("c", &[("backoff", "1s")]).await;
     ring.claim("a", "c").await;
     let (claim, job) = ring.attempt("a").await;
     ring.kill().await;
     let stolen = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
-    // Of two identical claims the older would get it, which is `a` itself: the thief asks for it by name.
+    // Of two identical claims the older one would get the volume, which is `a` itself: the thief names the volume.
     let by_name = json!({ "spec": { "volumeName": stolen.metadata.name } });
     ring.claim_with("thief", "c", by_name).await;
     ring.bound("thief").await;
     ring.run().await;
     ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
-    ring.claim_when("a", "begins anew", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
+    ring.claim_when("a", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
     let id = flex_provisioner::model::claim::volume_id(&uid(&claim), 1);
     let second = ring.job(ADMIN, "provision", &id, 2).await;
-    // From now on with the policies: they know a run by its id, whichever of the claim's it is.
+    // With the policies from here on: they know a run by its id, whichever volume id of the claim it has.
     install_policies(&ring).await;
     let image = ring.image(&second).await;
-    let said = refusal(create(&image, script_volume(&job)).await);
-    says(&said, &["it must be named $PV_NAME", &names::pv_name(&id)]);
+    let message = refusal(create(&image, script_volume(&job)).await);
+    says(&message, &["it must be named $PV_NAME", &names::pv_name(&id)]);
     let mut script = script_volume(&second);
     merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UUID: uid(&claim) } } }));
     let reserved = image.create(&dry(), &object(script)).await.unwrap();
@@ -76,11 +76,11 @@ async fn without_policies_a_stolen_volume_is_noticed_and_another_is_made() {
     merge(&mut made, json!({ "spec": { "claimRef": { "namespace": ADMIN } } }));
     create(&image, made).await.unwrap();
     assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&id));
-    assert_eq!(phase(&ring.get_claim("thief").await), "Bound", "what is in use is left in use");
+    assert_eq!(phase(&ring.get_claim("thief").await), "Bound", "the thief keeps the volume that it uses");
 }
 
 #[tokio::test]
-async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
+async fn a_run_creates_the_volume_of_its_own_claim_and_no_other() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     ring.class_of_images("gold", &[]).await;
@@ -100,10 +100,10 @@ async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
         let volume = with(change);
         async move { refusal(create(image, volume).await) }
     };
-    // For another's claim, under its right name.
-    let said = refusal(create(&image, script_volume(&victims)).await);
+    // For another claim, under that claim's right name.
+    let message = refusal(create(&image, script_volume(&victims)).await);
     says(
-        &said,
+        &message,
         &[
             &names::pv_name(&other),
             "a run creates the volume of its own claim only",
@@ -111,44 +111,44 @@ async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
             &format!("provision-{own}-1"),
         ],
     );
-    // For nobody's claim, to be taken by whoever waits for the class `gold`.
-    let said =
+    // For no claim, so that any claim of the class `gold` could take it.
+    let message =
         refused(json!({ "metadata": { "name": "free", "annotations": null }, "spec": { "storageClassName": "gold" } }))
             .await;
-    says(&said, &["volume free", "creates volumes for claims only", names::CLAIM_UUID]);
-    // Ten of them.
+    says(&message, &["volume free", "creates volumes for claims only", names::CLAIM_UUID]);
+    // Ten volumes.
     for n in 0..10 {
-        let said = refused(json!({ "metadata": { "name": format!("more-{n}") } })).await;
-        says(&said, &[&format!("volume more-{n}"), "it must be named $PV_NAME", &names::pv_name(&own)]);
+        let message = refused(json!({ "metadata": { "name": format!("more-{n}") } })).await;
+        says(&message, &[&format!("volume more-{n}"), "it must be named $PV_NAME", &names::pv_name(&own)]);
     }
     for path in ["/", "//", "/data/..", "/data/../etc", "relative"] {
         for kind in ["hostPath", "local"] {
             let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }] } });
-            let said =
+            let message =
                 refused(json!({ "spec": { "nfs": null, kind: { "path": path }, "nodeAffinity": affinity } })).await;
-            // The API server itself refuses some of them.
+            // The API server itself refuses some of these.
             assert!(
-                said.contains("would give away a node") || said.contains("must not contain '..'"),
-                "{kind} {path}: {said}"
+                message.contains("would give away a node") || message.contains("must not contain '..'"),
+                "{kind} {path}: {message}"
             );
         }
     }
-    // Provenance of its own, to have another vendor's image run with another's Secrets.
-    let said = refused(json!({ "metadata": { "annotations": { names::PROVENANCE: "{}" } } })).await;
-    says(&said, &["only the provisioner writes flex-provisioner.io/provenance", "leave it out"]);
-    let said = refused(json!({ "metadata": { "annotations": { names::VOLUME_ID: other } } })).await;
-    says(&said, &["only the provisioner writes flex-provisioner.io/volume-id", "$CLAIM_UUID"]);
-    // Among the volumes that are kept ready, and kept by what only others take off.
+    // A forged provenance, to have another vendor's image run with that vendor's Secrets.
+    let message = refused(json!({ "metadata": { "annotations": { names::PROVENANCE: "{}" } } })).await;
+    says(&message, &["only the provisioner writes flex-provisioner.io/provenance", "leave it out"]);
+    let message = refused(json!({ "metadata": { "annotations": { names::VOLUME_ID: other } } })).await;
+    says(&message, &["only the provisioner writes flex-provisioner.io/volume-id", "$CLAIM_UUID"]);
+    // Among the pooled volumes, and kept by a finalizer that only others remove.
     for labels in [json!({ names::LABEL_POOL: names::POOL_REQUEST }), json!({ names::LABEL_CLAIM_UUID: other })] {
-        let said = refused(json!({ "metadata": { "labels": labels } })).await;
-        says(&said, &["only the provisioner writes flex-provisioner.io/", "leave it out"]);
+        let message = refused(json!({ "metadata": { "labels": labels } })).await;
+        says(&message, &["only the provisioner writes flex-provisioner.io/", "leave it out"]);
     }
-    let said = refused(json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER] } })).await;
-    says(&said, &["only the provisioner writes flex-provisioner.io/claim", "leave it out"]);
-    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "nothing was made");
+    let message = refused(json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER] } })).await;
+    says(&message, &["only the provisioner writes flex-provisioner.io/claim", "leave it out"]);
+    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "no volume was created");
 
-    // Its own is welcome, and then it cannot touch it any more: its role has no such right, and the policy is
-    // there for an account that has all of them.
+    // Its own volume is accepted. After that the image cannot change it: its role has no such right, and the policy
+    // holds for an account that has all rights.
     create(&image, script_volume(&job)).await.unwrap();
     ring.bound("a").await;
     grant(&ring, "cluster-admin", account(ADMIN, IMAGE), None).await;
@@ -157,14 +157,14 @@ async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
     until("the rights are known", || async {
         match image.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await {
             Err(kube::Error::Api(status)) if status.message.contains("and never changes one") => Ok(()),
-            other => seen(other.map(drop)),
+            other => unexpected(other.map(drop)),
         }
     })
     .await;
-    let said = refusal(image.delete(&name, &DeleteParams::default()).await);
-    says(&said, &[&name, "and never deletes one"]);
-    let said = refusal(create(&image, script_volume(&victims)).await);
-    says(&said, &["a run creates the volume of its own claim only"]);
+    let message = refusal(image.delete(&name, &DeleteParams::default()).await);
+    says(&message, &[&name, "and never deletes one"]);
+    let message = refusal(create(&image, script_volume(&victims)).await);
+    says(&message, &["a run creates the volume of its own claim only"]);
     assert_eq!(phase(&ring.get_claim("victim").await), "Pending");
     let volume = ring.volumes().get(&name).await.unwrap();
     assert_eq!(volume.spec.unwrap().persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
@@ -179,45 +179,49 @@ async fn an_account_of_images_without_a_run_needs_a_grant_for_each_class() {
     // As with a token from a Secret, which is bound to no pod.
     let name = format!("system:serviceaccount:{ADMIN}:{IMAGE}");
     let image: Api<PersistentVolume> = Api::all(as_user(&ring, &name).await);
-    let said = refusal(create(&image, script_volume(&job)).await);
-    says(&said, &[&name, "may not create volumes of class c", "verb provision on c of classes.flex-provisioner.io"]);
+    let message = refusal(create(&image, script_volume(&job)).await);
+    says(&message, &[&name, "may not create volumes of class c", "verb provision on c of classes.flex-provisioner.io"]);
     let rules = json!([{ "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": ["c"], "verbs": ["provision"] }]);
     role(&ring, "makes-c", rules).await;
     grant(&ring, "makes-c", account(ADMIN, IMAGE), None).await;
     until("the grant is known", || async {
         match create(&image, script_volume(&job)).await {
             Ok(_) => Ok(()),
-            Err(error) => seen(error),
+            Err(error) => unexpected(error),
         }
     })
     .await;
     assert_eq!(ring.bound("a").await.metadata.uid, claim.metadata.uid);
-    let said = refusal(create(&image, volume_of("free", "")).await);
-    says(&said, &["creates volumes for claims only"]);
-    // Somebody who is no image, and says that the volume is one of ours.
+    let message = refusal(create(&image, volume_of("free", "")).await);
+    says(&message, &["creates volumes for claims only"]);
+    // An account that is no image claims that the volume belongs to this provisioner.
     let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
     let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
-    let said = refusal(create(&operator, volume_of(&names::pv_name(unknown), unknown)).await);
-    says(&said, &[OPERATOR, "is not the account of an image"]);
-    // Volumes of other provisioners are nobody's business here.
+    let message = refusal(create(&operator, volume_of(&names::pv_name(unknown), unknown)).await);
+    says(&message, &[OPERATOR, "is not the account of an image"]);
+    // The policies ignore volumes of other provisioners.
     let mut foreign = volume_of("foreign", "");
     foreign["metadata"]["annotations"] = json!({ names::PROVISIONED_BY: "example.com/other" });
     merge(&mut foreign, json!({ "spec": { "claimRef": { "namespace": USER, "name": "x", "uid": unknown } } }));
     let made = create(&operator, foreign).await.unwrap();
-    assert_eq!(made.spec.unwrap().claim_ref.unwrap().uid.as_deref(), Some(unknown), "as it was written");
+    assert_eq!(
+        made.spec.unwrap().claim_ref.unwrap().uid.as_deref(),
+        Some(unknown),
+        "the claimRef is as the image wrote it"
+    );
 }
 
 #[tokio::test]
-async fn a_volume_of_a_stranger_bears_nothing_of_the_orchestrator_s() {
+async fn a_stranger_s_volume_has_no_name_or_mark_of_the_orchestrator() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     ring.claim("a", "c").await;
     let (claim, job) = ring.attempt("a").await;
-    // An account that may create volumes, and that is no image: a driver's, in a namespace where users create pods.
+    // An account that may create volumes and is no image: that of a driver, in a namespace where users create pods.
     let driver: ServiceAccount = object(json!({ "metadata": { "name": "driver" } }));
     ring.api::<ServiceAccount>(USER).create(&PostParams::default(), &driver).await.unwrap();
     grant(&ring, "volumes-operator", account(USER, "driver"), None).await;
-    // Its pod is called as that of the claim's run.
+    // Its pod has the name of the pod of the claim's run.
     let pod: Pod = object(json!({
         "metadata": { "name": format!("provision-{}-1-x", uid(&claim)) },
         "spec": { "serviceAccountName": "driver", "containers": [{ "name": "c", "image": "example/image" }] },
@@ -227,7 +231,7 @@ async fn a_volume_of_a_stranger_bears_nothing_of_the_orchestrator_s() {
     until("the rights are known", || async {
         match named_like_a_run.create(&dry(), &object(script_volume(&job))).await {
             Err(kube::Error::Api(status)) if status.message.contains("is not the account of an image") => Ok(()),
-            other => seen(other.map(drop)),
+            other => unexpected(other.map(drop)),
         }
     })
     .await;
@@ -242,10 +246,10 @@ async fn a_volume_of_a_stranger_bears_nothing_of_the_orchestrator_s() {
         let mut volume = volume_of("stranger", "");
         volume["metadata"] = json!({ "name": "stranger" });
         merge(&mut volume, json!({ "metadata": marks }));
-        let said = refusal(create(&operator, volume).await);
-        says(&said, &["volume stranger", OPERATOR, "is not the account of an image", name]);
+        let message = refusal(create(&operator, volume).await);
+        says(&message, &["volume stranger", OPERATOR, "is not the account of an image", name]);
     }
-    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "nothing was made");
+    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "no volume was created");
 }
 
 #[tokio::test]
@@ -264,7 +268,7 @@ async fn a_claim_ref_with_a_uid_is_replaced_so_that_the_volume_is_checked_first(
     }
     ring.bound("a").await;
     ring.event(USER, "small", reason::VOLUME_REFUSED, "its size is 1Mi, the claim asks for 1Gi").await;
-    stays("what does not fit is not bound", WHILE, || async {
+    stays("a mismatched volume is not bound", WHILE, || async {
         let phase = phase(&ring.get_claim("small").await);
         if phase == "Pending" { Ok(()) } else { Err(phase) }
     })
@@ -272,7 +276,7 @@ async fn a_claim_ref_with_a_uid_is_replaced_so_that_the_volume_is_checked_first(
 }
 
 #[tokio::test]
-async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenance_is_not_used() {
+async fn without_policies_a_mismatched_volume_is_quarantined_and_forged_provenance_is_not_used() {
     let ring = ring(false).await;
     ring.class_of_images("c", &[]).await;
     ring.claim("a", "c").await;
@@ -283,7 +287,7 @@ async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenanc
     create(&image, volume).await.unwrap();
     ring.event(USER, "a", reason::VOLUME_REFUSED, "its path is `/`").await;
     assert_eq!(phase(&ring.get_claim("a").await), "Pending");
-    // A volume for a claim that never was, with the way to another vendor's Secrets.
+    // A volume for a claim that never existed, with provenance that leads to another vendor's Secrets.
     let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
     let mut volume = volume_of(&names::pv_name(unknown), unknown);
     let provenance =
@@ -295,10 +299,10 @@ async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenanc
     merge(&mut volume, json!({ "spec": { "storageClassName": "gold" } }));
     merge(&mut volume, json!({ "metadata": marks, "status": { "reason": "Adopted-forged" } }));
     let made = create(&image, volume).await.unwrap();
-    assert_eq!(made.status.and_then(|status| status.reason), None, "the mark is beyond an image");
+    assert_eq!(made.status.and_then(|status| status.reason), None, "no image can write the adoption mark");
     ring.event("default", &names::pv_name(unknown), reason::VOLUME_RESTORED, "neither deletes nor changes").await;
     let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
-    // The first one may be gone by now, because it has failed.
+    // The first volume may be deleted by now, because its run has failed.
     let names: Vec<_> = jobs.iter().map(|of| of.metadata.name.as_ref()).collect();
-    assert!(names.iter().all(|name| *name == job.metadata.name.as_ref()), "none but the first: {names:?}");
+    assert!(names.iter().all(|name| *name == job.metadata.name.as_ref()), "no volume but the first: {names:?}");
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, Ring, USER, annotation, merge, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// A user with the usual rights in their namespace.
 pub(super) const TOM: &str = "tom";
@@ -26,7 +26,7 @@ pub(super) fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// The words of a refusal; a panic if there is none.
+/// Returns the message of a refusal; panics if there is none.
 pub(super) fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> String {
     match result {
         Err(kube::Error::Api(status)) => status.message.clone(),
@@ -77,7 +77,8 @@ pub(super) async fn people(ring: &Ring) {
     grant(ring, "flex-provisioner-image", account(ADMIN, IMAGE), None).await;
 }
 
-/// A cluster with people, the shipped rights, and the policies; or, to see what they are good for, without.
+/// Starts a cluster with the actors, the shipped rights, and the policies; or without the policies, to show what they
+/// prevent.
 pub(super) async fn ring(policies: bool) -> Ring {
     let cluster = match policies {
         true => Cluster::lent_with("policies", apply_policies).await,
@@ -123,15 +124,15 @@ fn apply_policies(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the shipped admission policies amid a test, and waits until each of them acts.
+/// Installs the shipped admission policies during a test, and waits until each of them acts.
 pub(super) async fn install_policies(ring: &Ring) {
-    // The API server forgets policies some time after they are gone.
+    // The API server forgets policies some time after they are deleted.
     ring.cluster().end_with_test();
     apply_policies(ring.cluster()).unwrap();
     in_force(ring).await;
 }
 
-/// Waits until each of the policies acts: the API server takes a moment to learn of them.
+/// Waits until each policy acts: the API server takes a moment to load them.
 pub(super) async fn in_force(ring: &Ring) {
     let tom = as_user(ring, TOM).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(tom, USER);
@@ -147,7 +148,7 @@ pub(super) async fn in_force(ring: &Ring) {
         let made = claims.create(&dry(), &object(stamped.clone())).await.map_err(|error| error.to_string())?;
         match (annotation(&made, names::ATTEMPT), annotation(&made, names::CREATED_BY).as_deref()) {
             (None, Some(TOM)) => Ok(()),
-            other => seen(other),
+            other => unexpected(other),
         }
     })
     .await;
@@ -161,7 +162,7 @@ pub(super) async fn in_force(ring: &Ring) {
     .await;
     let refused = |code: u16, error: kube::Error| match &error {
         kube::Error::Api(status) if status.code == code => Ok(()),
-        _ => seen(error),
+        _ => unexpected(error),
     };
     until("images", || async {
         match image.create(&dry(), &object(volume_of("any", uuid))).await {
@@ -178,7 +179,7 @@ pub(super) async fn in_force(ring: &Ring) {
         let volume = operator.patch("probe", &dry_patch(), &Patch::Merge(&forged)).await;
         match (claim, volume) {
             (Err(claim), Err(volume)) => refused(403, claim).and_then(|()| refused(403, volume)),
-            (claim, volume) => seen((claim.is_err(), volume.is_err())),
+            (claim, volume) => unexpected((claim.is_err(), volume.is_err())),
         }
     })
     .await;
@@ -188,12 +189,12 @@ pub(super) async fn in_force(ring: &Ring) {
 }
 
 impl Ring {
-    /// A client with the token that the pod of a Job finds mounted.
+    /// Returns a client with the token that the pod of a Job has mounted.
     pub(super) async fn image(&self, job: &Job) -> Api<PersistentVolume> {
         self.mounted(IMAGE, self.pod_of(job).await).await
     }
 
-    /// A client with the token of an account that a pod finds mounted.
+    /// Returns a client with the token of an account that a pod has mounted.
     pub(super) async fn mounted(&self, account: &str, pod: Pod) -> Api<PersistentVolume> {
         let (name, uid) = (pod.metadata.name.unwrap(), pod.metadata.uid.unwrap());
         let output = self
@@ -213,7 +214,7 @@ impl Ring {
         Api::all(Client::try_from(config).unwrap())
     }
 
-    /// A claim with the Job of its first attempt.
+    /// Creates a claim, and returns it with the Job of its first attempt.
     pub(super) async fn attempt(&self, claim: &str) -> (PersistentVolumeClaim, Job) {
         let claim = self.stamped(claim).await;
         let job = self.job(ADMIN, "provision", &uid(&claim), 1).await;
@@ -227,7 +228,7 @@ impl Ring {
     }
 }
 
-/// A volume as a plain script would make it: no claimRef, none of our annotations but one.
+/// Builds a volume as a plain script would: no claimRef, and one of this project's annotations.
 pub(super) fn script_volume(job: &Job) -> Value {
     let request = request(job);
     let mut volume = volume_of(&request.pv_name, &request.claim_uuid);
@@ -235,7 +236,7 @@ pub(super) fn script_volume(job: &Job) -> Value {
     volume
 }
 
-/// What flex-pv reserves a volume with in the pod of a Job.
+/// Returns the claimRef with which flex-pv reserves a volume in the pod of a Job.
 pub(super) fn placeholder(job: &Job) -> ObjectReference {
     let pod_namespace = job.metadata.namespace.clone().unwrap();
     flex_contract::volume::placeholder(&RunRequest { pod_namespace, ..request(job) })
@@ -245,8 +246,8 @@ pub(super) async fn create(api: &Api<PersistentVolume>, volume: Value) -> kube::
     api.create(&PostParams::default(), &object(volume)).await
 }
 
-pub(super) fn says(said: &str, parts: &[&str]) {
+pub(super) fn says(message: &str, parts: &[&str]) {
     for part in parts {
-        assert!(said.contains(part), "`{part}` in: {said}");
+        assert!(message.contains(part), "`{part}` in: {message}");
     }
 }

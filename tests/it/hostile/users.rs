@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::people::*;
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, OWN, USER, WHILE, annotation, claim_of, merge, phase, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 #[tokio::test]
 async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
@@ -34,25 +34,28 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
         names::CREATED_BY_GROUPS,
     ] {
         for value in [Value::Null, json!("forged")] {
-            let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
-            says(&said, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
+            let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+            says(&message, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
         }
     }
     for key in [names::NODES, names::FAILURE, names::VOLUME_GENERATION, names::BATCH] {
-        let said = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
-        says(&said, &["only the provisioner writes the annotation", key]);
+        let message = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
+        says(&message, &["only the provisioner writes the annotation", key]);
     }
-    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(&said, &["only the provisioner sets and removes its finalizer", names::CLAIM_FINALIZER, "delete the claim"]);
+    let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(
+        &message,
+        &["only the provisioner sets and removes its finalizer", names::CLAIM_FINALIZER, "delete the claim"],
+    );
     let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
-    let said = refusal(patch(abandon.clone()).await);
-    says(&said, &[names::ABANDON, "verb abandon on claims.flex-provisioner.io", "ask the admin of the storage"]);
+    let message = refusal(patch(abandon.clone()).await);
+    says(&message, &[names::ABANDON, "verb abandon on claims.flex-provisioner.io", "ask the admin of the storage"]);
     let now = ring.get_claim("a").await;
     assert_eq!(
         (now.metadata.annotations, now.metadata.finalizers),
         (claim.metadata.annotations, claim.metadata.finalizers)
     );
-    // What is the user's own is free, and an admin of the storage may let go.
+    // Users may write everything else on their claims, and an admin of the storage may abandon them.
     patch(json!({ "metadata": { "annotations": { "team": "green" }, "labels": { "team": "green" } } })).await.unwrap();
     let rules =
         json!([{ "apiGroups": ["flex-provisioner.io"], "resources": ["claims", "volumes"], "verbs": ["abandon"] }]);
@@ -65,10 +68,10 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
 }
 
 #[tokio::test]
-async fn who_owns_a_namespace_is_no_admin_of_the_storage() {
+async fn the_owner_of_a_namespace_is_no_admin_of_the_storage() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
-    // All rights there are, in one namespace.
+    // All rights, in one namespace.
     let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
     role(&ring, "everything", all).await;
     grant(&ring, "everything", user("owner"), Some(USER)).await;
@@ -83,13 +86,14 @@ async fn who_owns_a_namespace_is_no_admin_of_the_storage() {
     for (key, value) in
         [(names::CLAIM_UUID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
     {
-        let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
-        says(&said, &["only the provisioner writes the annotation", key]);
+        let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+        says(&message, &["only the provisioner writes the annotation", key]);
     }
-    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(&said, &["only the provisioner sets and removes its finalizer"]);
-    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
-    says(&said, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
+    let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(&message, &["only the provisioner sets and removes its finalizer"]);
+    let message =
+        refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
+    says(&message, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
     let forged = json!({ "metadata": { "annotations": { names::CREATED_BY: "root" } } });
     let made = claims.create(&PostParams::default(), &claim_of("c", "b", forged)).await.unwrap();
     assert_eq!(annotation(&made, names::CREATED_BY).as_deref(), Some("owner"));
@@ -97,10 +101,10 @@ async fn who_owns_a_namespace_is_no_admin_of_the_storage() {
     assert_eq!(now.metadata.annotations, claim.metadata.annotations);
 }
 
-/// A user may make a claim as large as the API allows. What the policies look for is found all the same, and at once: an
-/// expression that goes through all of it would take seconds for each request, and then fail by its cost.
+/// A user may make a claim as large as the API allows. The policies still find what they look for, and at once: an
+/// expression over the whole claim would take seconds for each request, and then exceed its cost limit.
 #[tokio::test]
-async fn much_on_a_claim_hides_nothing() {
+async fn a_large_claim_hides_nothing_from_the_policies() {
     let ring = ring(true).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(as_user(&ring, TOM).await, USER);
     let annotations: BTreeMap<_, _> = (0..25_000).map(|n| (format!("a{n}"), "")).collect();
@@ -111,16 +115,16 @@ async fn much_on_a_claim_hides_nothing() {
     let began = Instant::now();
     patch(json!({ "metadata": { "annotations": { "a1": "x" } } })).await.unwrap();
     println!("an update of a claim with 25,000 annotations takes {:?}", began.elapsed());
-    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } })).await);
-    says(&said, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
+    let message = refusal(patch(json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } })).await);
+    says(&message, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
     finalizers.insert(2_500, names::CLAIM_FINALIZER.into());
-    let said = refusal(patch(json!({ "metadata": { "finalizers": finalizers } })).await);
-    says(&said, &["only the provisioner sets and removes its finalizer"]);
+    let message = refusal(patch(json!({ "metadata": { "finalizers": finalizers } })).await);
+    says(&message, &["only the provisioner sets and removes its finalizer"]);
     patch(json!({ "metadata": { "finalizers": null } })).await.unwrap();
 }
 
 #[tokio::test]
-async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
+async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     ring.claim("a", "c").await;
@@ -133,7 +137,7 @@ async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
         let volume = ring.volumes().get(&name).await.unwrap();
         match volume.status.as_ref().unwrap().phase.as_deref() {
             Some("Bound") => Ok(volume),
-            phase => seen(phase),
+            phase => unexpected(phase),
         }
     })
     .await;
@@ -141,37 +145,38 @@ async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
     let patch = async |change: Value| operator.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
     for key in [names::CLAIM_UUID, names::VOLUME_ID, names::PROVENANCE] {
         for value in [Value::Null, json!("forged")] {
-            let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
-            says(&said, &[&format!("volume {name}"), "only the provisioner writes the annotation", key]);
+            let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+            says(&message, &[&format!("volume {name}"), "only the provisioner writes the annotation", key]);
         }
     }
-    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
-    says(&said, &["verb abandon on volumes.flex-provisioner.io"]);
-    let said = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).await);
-    says(&said, &["only the provisioner writes the label flex-provisioner.io/instance"]);
-    let said = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_POOL: "request" } } })).await);
-    says(&said, &["only the provisioner writes the label flex-provisioner.io/pool"]);
-    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(&said, &["finalizer flex-provisioner.io/volume", "delete the claim that has it"]);
+    let message =
+        refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
+    says(&message, &["verb abandon on volumes.flex-provisioner.io"]);
+    let message = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).await);
+    says(&message, &["only the provisioner writes the label flex-provisioner.io/instance"]);
+    let message = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_POOL: "request" } } })).await);
+    says(&message, &["only the provisioner writes the label flex-provisioner.io/pool"]);
+    let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(&message, &["finalizer flex-provisioner.io/volume", "delete the claim that has it"]);
     let mark = json!({ "status": { "reason": "Adopted-forged" } });
-    let said = refusal(operator.patch_status(&name, &PatchParams::default(), &Patch::Merge(mark)).await);
-    says(&said, &["only the provisioner marks a volume as adopted"]);
+    let message = refusal(operator.patch_status(&name, &PatchParams::default(), &Patch::Merge(mark)).await);
+    says(&message, &["only the provisioner marks a volume as adopted"]);
     let after = ring.volumes().get(&name).await.unwrap();
     assert_eq!(after.metadata.annotations, before.metadata.annotations);
     assert_eq!(after.metadata.finalizers, before.metadata.finalizers);
-    // What others write on volumes is free; and the volume goes its way to the end.
+    // Others may write everything else on volumes, and the volume is deleted as usual.
     patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.unwrap();
     ring.delete_claim("a").await;
     let delete = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
-    let said = refusal(create(&ring.image(&delete).await, script_volume(&job)).await);
-    says(&said, &["a run creates the volume of its own claim only", "the run is delete-"]);
+    let message = refusal(create(&ring.image(&delete).await, script_volume(&job)).await);
+    says(&message, &["a run creates the volume of its own claim only", "the run is delete-"]);
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&name).await;
     ring.nothing_left().await;
 }
 
 #[tokio::test]
-async fn a_copy_comes_without_the_stamp() {
+async fn a_copied_claim_is_created_without_the_stamp() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     ring.claim("original", "c").await;
@@ -180,11 +185,11 @@ async fn a_copy_comes_without_the_stamp() {
     annotations.insert(names::ABANDON.into(), names::ABANDON_YES.into());
     annotations.insert("team".into(), "green".into());
     let marks = json!({ "metadata": { "annotations": annotations, "finalizers": [names::CLAIM_FINALIZER, "example.com/own"] } });
-    // Of a class that nobody serves, so that it stays as it was made.
+    // Its class is served by no provisioner, so that it stays as it was created.
     let copy = ring.claim_with("copy", "nobody", marks.clone()).await;
     let leftovers = copy.metadata.annotations.unwrap();
-    let ours: Vec<_> = leftovers.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
-    assert_eq!(ours, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
+    let own_keys: Vec<_> = leftovers.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
+    assert_eq!(own_keys, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
     assert_eq!(leftovers["team"], "green");
     let finalizers = copy.metadata.finalizers.unwrap();
     assert!(
@@ -192,17 +197,17 @@ async fn a_copy_comes_without_the_stamp() {
     );
     let off = json!({ "metadata": { "finalizers": null } });
     ring.claims().patch("copy", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
-    // Of a class of ours it gets a stamp and a volume of its own.
+    // A copy with a served class gets a stamp and a volume of its own.
     ring.claim_with("twin", "c", json!({ "metadata": { "annotations": annotations } })).await;
     let (twin, job) = ring.attempt("twin").await;
     assert_eq!(annotation(&twin, names::CLAIM_UUID), twin.metadata.uid);
     create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
     assert_eq!(ring.bound("twin").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&twin)));
-    assert_eq!(phase(&ring.get_claim("original").await), "Pending", "nothing of the original was touched");
+    assert_eq!(phase(&ring.get_claim("original").await), "Pending", "the original claim is unchanged");
 }
 
 #[tokio::test]
-async fn a_backup_tool_brings_volumes_back_as_they_were() {
+async fn a_backup_tool_restores_volumes_as_they_were() {
     let ring = ring(true).await;
     let uuid = "c0ffee00-0000-4000-8000-00000000beef";
     let tool = format!("system:serviceaccount:{USER}:velero");
@@ -215,14 +220,14 @@ async fn a_backup_tool_brings_volumes_back_as_they_were() {
     let labels = json!({ names::LABEL_INSTANCE: names::DEFAULT_INSTANCE });
     let metadata = json!({ "annotations": annotations, "labels": labels, "finalizers": [names::VOLUME_FINALIZER] });
     merge(&mut volume, json!({ "metadata": metadata, "spec": { "claimRef": reference } }));
-    // So may who has the right and nothing else; to who has all rights in one namespace that is no such right.
+    // An account with this right alone may do so; all rights in one namespace do not include it.
     let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
     let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
     role(&ring, "everything", all).await;
     grant(&ring, "everything", user(OPERATOR), Some(USER)).await;
-    let said = refusal(operator.create(&dry(), &object(volume.clone())).await);
+    let message = refusal(operator.create(&dry(), &object(volume.clone())).await);
     says(
-        &said,
+        &message,
         &["is not the account of an image", "a backup tool needs the verb manage on volumes.flex-provisioner.io"],
     );
     role(
@@ -245,7 +250,7 @@ async fn a_backup_tool_brings_volumes_back_as_they_were() {
 }
 
 #[tokio::test]
-async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
+async fn the_creator_of_a_claim_reaches_the_image_and_cannot_be_forged() {
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     let asked = async |name: &str| {
@@ -254,7 +259,7 @@ async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
         (request.username, request.user_groups.join(","))
     };
     let claim = |name, annotations: Value| claim_of("c", name, json!({ "metadata": { "annotations": annotations } }));
-    // A user with groups, one of them with a comma in its name, as those of LDAP have.
+    // A user with groups. One name contains a comma, as names of LDAP do.
     let groups = ["system:authenticated", "devs", "CN=storage,OU=x", "100%"];
     let tom = ring.cluster().client_as(TOM, &groups).await.unwrap();
     let forged = json!({ names::CREATED_BY: "root", names::CREATED_BY_GROUPS: "system:masters" });
@@ -271,7 +276,7 @@ async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ann, USER);
     claims.create(&PostParams::default(), &claim("of-a-group", Value::Null)).await.unwrap();
     assert_eq!(asked("of-a-group").await, ("ann".to_owned(), "devs,system:authenticated".to_owned()));
-    // The class is named in the way of old, and the field says that there is none.
+    // The old annotation names the class, and the field says that there is none.
     let of_old = json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/storage-class": "c" } }, "spec": { "storageClassName": "" } });
     claims.create(&PostParams::default(), &claim_of("c", "of-old", of_old)).await.unwrap();
     assert_eq!(asked("of-old").await.0, "ann");
@@ -283,7 +288,7 @@ async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, USER);
     claims.create(&PostParams::default(), &claim("of-an-account", forged.clone())).await.unwrap();
     assert_eq!(asked("of-an-account").await, (name, of_account.join(",")));
-    // A StatefulSet's claims are made by its controller.
+    // A controller creates the claims of a StatefulSet.
     let template = json!({ "metadata": { "labels": { "app": "s" } }, "spec": { "containers": [{ "name": "c", "image": "example/image" }] } });
     let set: StatefulSet = object(json!({
         "metadata": { "name": "s" },
@@ -308,10 +313,10 @@ async fn a_user_s_own_config_takes_over_no_class() {
     let config = object(json!({ "metadata": { "name": "takeover", "labels": labels }, "data": data }));
     tom.create(&PostParams::default(), &config).await.unwrap();
     ring.claim("early", "c").await;
-    stays("it serves nothing", WHILE, || async {
+    stays("the config serves no class", WHILE, || async {
         match annotation(&ring.get_claim("early").await, names::CLAIM_UUID) {
             None => Ok(()),
-            some => seen(some),
+            some => unexpected(some),
         }
     })
     .await;

@@ -1,15 +1,15 @@
-//! Tests of fields that an image writes on its own volume, and on which others would act.
+//! Tests of fields that an image writes on its own volume and that others would act on.
 
 use flex_contract::names::{self, reason};
 use serde_json::{Value, json};
 
 use super::people::*;
 use crate::orchestrator::{USER, annotation, merge, phase, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 #[tokio::test]
-async fn a_volume_with_more_on_it_than_was_asked_for_is_told_and_not_bound() {
-    // With the policies: they let an image write what its volume is made of.
+async fn a_volume_with_foreign_metadata_gets_an_event_and_is_not_bound() {
+    // With the policies: they let an image write the fields of which its volume consists.
     let ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
     let secret = json!({ "name": "bootstrap", "namespace": "kube-system" });
@@ -40,13 +40,13 @@ async fn a_volume_with_more_on_it_than_was_asked_for_is_told_and_not_bound() {
         create(&ring.image(&job).await, volume).await.unwrap();
         ring.event(USER, name, reason::VOLUME_REFUSED, says).await;
         until(format!("the volume with a {name} is quarantined"), || async {
-            // The volume of an owner that is not there may be gone by now.
+            // The volume of an owner that does not exist may be deleted by now.
             let Some(made) = ring.volumes().get_opt(&names::pv_name(&uid(&claim))).await.unwrap() else {
                 return Ok(());
             };
             let bears = |key: &str| made.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
             assert!(!bears(names::PROVENANCE), "{name}: {made:?}");
-            if bears(names::QUARANTINE) { Ok(()) } else { seen(made) }
+            if bears(names::QUARANTINE) { Ok(()) } else { unexpected(made) }
         })
         .await;
         let claim = ring.get_claim(name).await;
@@ -55,7 +55,7 @@ async fn a_volume_with_more_on_it_than_was_asked_for_is_told_and_not_bound() {
 }
 
 #[tokio::test]
-async fn what_the_config_allows_is_bound() {
+async fn a_volume_with_metadata_that_the_config_allows_is_bound() {
     let ring = ring(true).await;
     let keys = [
         ("volume-sources", "csi:secrets.example"),

@@ -15,22 +15,22 @@ use super::CAN;
 use crate::kubelet::{nfs_volume_of, request};
 use crate::nodes::local_volume;
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, phase, uid};
-use crate::wait::{GUARD, pause, seen, stays, until};
+use crate::wait::{GUARD, pause, stays, unexpected, until};
 
 impl Ring {
-    /// What is asked for to be kept ready.
+    /// Lists the pool requests.
     pub async fn requests(&self) -> Vec<PersistentVolumeClaim> {
         let asked = ListParams::default().labels(&format!("{}={}", names::LABEL_POOL, names::POOL_REQUEST));
         self.api::<PersistentVolumeClaim>(OWN).list(&asked).await.unwrap().items
     }
 
-    /// The volumes of claims and of pools.
+    /// Lists the volumes of claims and of pools.
     pub async fn all_volumes(&self) -> Vec<PersistentVolume> {
         let all = self.volumes().list(&ListParams::default()).await.unwrap().items;
         all.into_iter().filter(|volume| !volume.name_any().starts_with(names::PROBE_PREFIX)).collect()
     }
 
-    /// The names of the volumes that a class has ready: nobody will do anything about them any more, but for a claim.
+    /// Returns the names of the pooled volumes of a class that are finished: only a claim changes them any more.
     pub async fn ready(&self, class: &str) -> BTreeSet<String> {
         let ids: BTreeSet<_> = self.requests().await.iter().map(uid).collect();
         let ready = self.volumes().list(&ListParams::default().labels(names::LABEL_POOL)).await.unwrap().items;
@@ -44,23 +44,23 @@ impl Ring {
         ready.iter().filter(|volume| is_one(volume)).map(ResourceExt::name_any).collect()
     }
 
-    /// For a while exactly these are ready, and nothing is done about them.
+    /// Checks that exactly these volumes stay ready for a while, and that nothing runs.
     pub async fn rests_with(&self, ready: &BTreeSet<String>) {
-        stays("nothing is done", WHILE, || async {
+        stays("nothing changes", WHILE, || async {
             let (now, requests) = (self.ready("c").await, self.requests().await.len());
             let jobs: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
-            if now == *ready && requests == 0 && jobs.is_empty() { Ok(()) } else { seen((now, requests, jobs)) }
+            if now == *ready && requests == 0 && jobs.is_empty() { Ok(()) } else { unexpected((now, requests, jobs)) }
         })
         .await;
     }
 
-    /// The volume that a bound claim has.
+    /// Returns the volume of a bound claim.
     pub async fn volume_of(&self, claim: &str) -> PersistentVolume {
         let name = self.bound(claim).await.spec.unwrap().volume_name.unwrap();
         self.volumes().get(&name).await.unwrap()
     }
 
-    /// No run was ever begun for a claim.
+    /// Checks that no run ever began for a claim.
     pub async fn is_without_run(&self, claim: &str) {
         let id = uid(&self.get_claim(claim).await);
         let jobs = self.jobs(ADMIN, "provision", &id).await;
@@ -69,9 +69,9 @@ impl Ring {
     }
 }
 
-/// The id of a volume, which its name bears.
+/// Returns the id of a volume, from its name.
 pub fn id_of(volume: &str) -> String {
-    volume.strip_prefix(names::PV_PREFIX).expect("the volume is ours").to_owned()
+    volume.strip_prefix(names::PV_PREFIX).expect("the volume has a name of this provisioner").to_owned()
 }
 
 pub fn size(size: &str) -> Value {
@@ -81,20 +81,20 @@ pub fn size(size: &str) -> Value {
 /// The image and its storage, which is counted.
 #[derive(Default)]
 pub struct Image {
-    /// The ids of the volumes that it has stored.
+    /// The ids of the volumes in its storage.
     pub stored: BTreeSet<String>,
-    /// No more may there be at one time, if that matters.
+    /// The most volumes that may exist at one time, if that matters.
     pub most: Option<usize>,
     /// The UIDs of the Jobs that have run.
     pub over: BTreeSet<String>,
-    /// What it was asked for, one after another.
+    /// The requests that it got, in their order.
     pub asked: Vec<RunRequest>,
-    /// It fails when it is to make a volume that nobody has claimed, having stored something.
+    /// Whether it fails when it makes a pooled volume, after storing something.
     pub fails: bool,
 }
 
 impl Image {
-    /// Does what a Job is for.
+    /// Does the work of a Job.
     pub async fn run(&mut self, ring: &Ring, job: &Job) {
         let asked = request(job);
         self.over.insert(job.uid().unwrap());
@@ -111,15 +111,15 @@ impl Image {
                 }
             }
             Operation::Delete => drop(self.stored.remove(&asked.claim_uuid)),
-            other => panic!("{other} was not to be asked"),
+            other => panic!("{other} was not expected"),
         }
         self.asked.push(asked);
         has_pod(ring, job).await;
-        ring.pod_ends_or_goes(job, end.0, end.1).await;
+        ring.pod_ends_or_is_deleted(job, end.0, end.1).await;
     }
 
-    /// Does what all new Jobs are for, until a look finds something.
-    pub async fn until<T>(&mut self, ring: &Ring, what: &str, look: impl AsyncFn() -> Result<T, String>) -> T {
+    /// Does the work of all new Jobs, until the check finds something.
+    pub async fn until<T>(&mut self, ring: &Ring, what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
         let began = Instant::now();
         let work = async {
             loop {
@@ -128,9 +128,11 @@ impl Image {
                         self.run(ring, &job).await;
                     }
                 }
-                match look().await {
+                match check().await {
                     Ok(found) => return found,
-                    Err(last) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {last}"),
+                    Err(last) if began.elapsed() > GUARD => {
+                        panic!("{what}: not within {GUARD:?}; last observed: {last}")
+                    }
                     Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
                 }
             }
@@ -138,14 +140,14 @@ impl Image {
         ring.explained(work).await
     }
 
-    /// Waits until so many volumes are ready, and nothing is left of how they were made.
+    /// Waits until this many volumes are ready, and no trace of their runs is left.
     pub async fn filled(&mut self, ring: &Ring, count: usize) -> BTreeSet<String> {
         self.until(ring, &format!("{count} volumes are ready"), async || {
             let (ready, requests) = (ring.ready("c").await, ring.requests().await.len());
             let jobs: Vec<_> =
                 ring.all_jobs().await.iter().filter(|job| !is_failed(job)).map(|j| j.name_any()).collect();
             let settled = ready.len() == count && requests == 0 && jobs.is_empty();
-            if settled { Ok(ready) } else { seen((ready, requests, jobs)) }
+            if settled { Ok(ready) } else { unexpected((ready, requests, jobs)) }
         })
         .await
     }
@@ -153,35 +155,35 @@ impl Image {
     pub async fn bound(&mut self, ring: &Ring, claim: &str) -> PersistentVolumeClaim {
         self.until(ring, &format!("claim {claim} is Bound"), async || {
             let claim = ring.get_claim(claim).await;
-            if phase(&claim) == "Bound" { Ok(claim) } else { seen((claim.metadata, claim.status)) }
+            if phase(&claim) == "Bound" { Ok(claim) } else { unexpected((claim.metadata, claim.status)) }
         })
         .await
     }
 
-    /// The operations that were asked for a volume id.
+    /// Returns the operations that were requested for a volume id.
     pub fn asked_for(&self, id: &str) -> Vec<Operation> {
         self.asked.iter().filter(|asked| asked.claim_uuid == id).map(|asked| asked.operation).collect()
     }
 
-    /// What is stored is what there are volumes for.
-    pub async fn is_counted(&self, ring: &Ring) {
+    /// Checks that the storage has one volume for each PersistentVolume.
+    pub async fn matches_volumes(&self, ring: &Ring) {
         let volumes: BTreeSet<_> = ring.all_volumes().await.iter().map(|volume| id_of(&volume.name_any())).collect();
         assert_eq!(volumes, self.stored, "each volume has its storage, and all storage a volume");
     }
 
-    /// The end of a test: nothing is to be kept ready, and all claims go. Nothing is left.
-    pub async fn goes_empty(mut self, ring: &Ring) {
-        self.is_counted(ring).await;
+    /// Ends a test: the pool is switched off, all claims are deleted, and nothing is left.
+    pub async fn ends_empty(mut self, ring: &Ring) {
+        self.matches_volumes(ring).await;
         ring.config("c", "c", &[CAN]).await;
         ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
         self.until(ring, "no claim, request and volume is left", async || {
             let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
             let claims: Vec<_> = claims.iter().chain(&ring.requests().await).map(ResourceExt::name_any).collect();
             let volumes: Vec<_> = ring.all_volumes().await.iter().map(ResourceExt::name_any).collect();
-            if claims.is_empty() && volumes.is_empty() { Ok(()) } else { seen((claims, volumes)) }
+            if claims.is_empty() && volumes.is_empty() { Ok(()) } else { unexpected((claims, volumes)) }
         })
         .await;
-        assert_eq!(self.stored, BTreeSet::new(), "there was nothing before, and there is nothing now");
+        assert_eq!(self.stored, BTreeSet::new(), "the storage is as empty as before the test");
         ring.forget_failed_jobs().await;
         ring.nothing_left().await;
     }
@@ -191,15 +193,15 @@ pub fn is_failed(job: &Job) -> bool {
     job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0)
 }
 
-/// Waits until a Job has its pod, unless it is stopped before.
+/// Waits until a Job has its pod, or is stopped before.
 pub async fn has_pod(ring: &Ring, job: &Job) {
     let name = job.name_any();
     until(format!("the pod of {name}, or its end"), || async {
         let of_job = ListParams::default().labels(&format!("job-name={name}"));
         let pods = ring.api::<Pod>(ADMIN).list(&of_job).await.unwrap().items;
         let now = ring.api::<Job>(ADMIN).get_opt(&name).await.unwrap();
-        let goes = now.is_none_or(|job| job.metadata.deletion_timestamp.is_some());
-        if goes || !pods.is_empty() { Ok(()) } else { seen(pods.len()) }
+        let is_stopped = now.is_none_or(|job| job.metadata.deletion_timestamp.is_some());
+        if is_stopped || !pods.is_empty() { Ok(()) } else { unexpected(pods.len()) }
     })
     .await;
 }

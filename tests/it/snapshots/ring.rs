@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::kubelet::{nfs_volume, request};
 use crate::orchestrator::{ADMIN, Ring, WHILE, uid};
-use crate::wait::{seen, stays, until};
+use crate::wait::{stays, unexpected, until};
 
 pub const CLASS: &str = "snaps";
 
@@ -25,13 +25,13 @@ impl Ring {
         Api::all(self.client.clone())
     }
 
-    /// The custom resources, and a class.
+    /// Installs the custom resources, and creates a class.
     pub async fn serve_snapshots(&self) {
         Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
         self.snapshot_class(CLASS, "Delete", json!({})).await;
     }
 
-    /// Starts it all where both are there before.
+    /// Starts a ring that has the custom resources and a class from the beginning.
     pub async fn with_snapshots() -> Ring {
         let mut ring = Ring::with_snapshots_alone().await;
         ring.run().await;
@@ -46,7 +46,7 @@ impl Ring {
         ring
     }
 
-    /// Removes what `serve_snapshots` made on a cluster that other tests use too.
+    /// Removes what `serve_snapshots` installed on a cluster that other tests share.
     pub async fn end_snapshots(&self) {
         let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
         classes.delete(CLASS, &DeleteParams::default()).await.unwrap();
@@ -61,7 +61,7 @@ impl Ring {
         classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
     }
 
-    /// The snapshot-controller of kubernetes-csi.
+    /// Starts the snapshot-controller of kubernetes-csi.
     pub fn snapshot_controller(&self) -> Child {
         let log = self.file("snapshot-controller.log", "");
         Snapshotter::ensure().unwrap().start(&self.cluster().kubeconfig(), &log).unwrap()
@@ -84,7 +84,11 @@ impl Ring {
             let snapshot = self.snapshots().get(name).await.map_err(|error| error.to_string())?;
             let content = snapshot.metadata.uid.as_deref().map(names::content_name).unwrap_or_default();
             let content = self.contents().get_opt(&content).await.map_err(|error| error.to_string())?;
-            if is(&snapshot) { Ok(snapshot) } else { seen((snapshot.metadata.finalizers, snapshot.status, content)) }
+            if is(&snapshot) {
+                Ok(snapshot)
+            } else {
+                unexpected((snapshot.metadata.finalizers, snapshot.status, content))
+            }
         })
         .await
     }
@@ -108,7 +112,7 @@ impl Ring {
         until(format!("VolumeSnapshot {name} is gone"), || async {
             match self.snapshots().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
-                Some(snapshot) => seen((snapshot.metadata, snapshot.status)),
+                Some(snapshot) => unexpected((snapshot.metadata, snapshot.status)),
             }
         })
         .await;
@@ -122,22 +126,22 @@ impl Ring {
         until(format!("VolumeSnapshotContent {name} is gone"), || async {
             match self.contents().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
-                Some(content) => seen((content.metadata, content.status)),
+                Some(content) => unexpected((content.metadata, content.status)),
             }
         })
         .await;
     }
 
-    /// Waits until a claim is kept for these snapshots, and no others.
-    pub async fn source_kept_for(&self, claim: &str, uids: &[&str]) {
+    /// Waits until a claim is protected for these snapshots, and no others.
+    pub async fn source_protected_for(&self, claim: &str, uids: &[&str]) {
         let kept = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
             let finalizers = claim.metadata.finalizers.iter().flatten();
             finalizers.filter_map(|f| f.strip_prefix(names::SOURCE_FINALIZER)).map(str::to_owned).collect::<Vec<_>>()
         };
-        self.claim_when(claim, &format!("is kept for {uids:?}"), |claim| kept(claim) == uids).await;
+        self.claim_when(claim, &format!("is protected for {uids:?}"), |claim| kept(claim) == uids).await;
     }
 
-    /// The delete-snapshot run of a snapshot comes, and ends well.
+    /// Waits for the delete-snapshot run of a snapshot, and ends it well.
     pub async fn snapshot_deleted(&self, id: &str) {
         let job = self.job(ADMIN, "delete-snapshot", id, 1).await;
         assert_eq!(request(&job).snapshot.unwrap().id, id);
@@ -158,20 +162,20 @@ pub fn error(snapshot: &VolumeSnapshot) -> String {
     error.and_then(|error| error.message).unwrap_or_default()
 }
 
-/// A claim from a VolumeSnapshot, with a size.
+/// Returns the spec of a claim from a VolumeSnapshot, with a size.
 pub fn from(snapshot: &str, size: &str) -> Value {
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
     json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": size } } } })
 }
 
 impl Ring {
-    /// A claim is filled from a snapshot that is going, which goes then.
+    /// Fills a claim from a terminating snapshot, which is then deleted.
     pub async fn deleted_with_volume_later(&self, job: &Job, claim: &str) {
-        stays("the snapshot is kept", WHILE, || async {
+        stays("the snapshot stays", WHILE, || async {
             let id = request(job).snapshot.unwrap().id;
             match self.jobs(ADMIN, "delete-snapshot", &id).await.as_slice() {
                 [] => Ok(()),
-                jobs => seen(jobs),
+                jobs => unexpected(jobs),
             }
         })
         .await;
@@ -181,18 +185,18 @@ impl Ring {
     }
 }
 
-/// Nobody writes on a VolumeSnapshot any more.
+/// Waits until nothing writes on a VolumeSnapshot any more.
 pub async fn at_rest(ring: &Ring, name: &str) {
     let version = || async { ring.snapshots().get(name).await.unwrap().metadata.resource_version };
     until(format!("VolumeSnapshot {name} is at rest"), || async {
         let before = version().await;
         tokio::time::sleep(WHILE).await;
-        if version().await == before { Ok(()) } else { seen(version().await) }
+        if version().await == before { Ok(()) } else { unexpected(version().await) }
     })
     .await;
 }
 
-/// What the image of a CSI driver makes.
+/// Builds the volume that the image of a CSI driver makes.
 pub fn csi_volume(job: &Job) -> PersistentVolume {
     let mut volume = nfs_volume(job);
     let spec = volume.spec.as_mut().unwrap();

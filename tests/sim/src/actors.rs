@@ -1,4 +1,4 @@
-//! Users and admins: the first objects of the cluster, and what they do with them.
+//! Users and admins: the first objects of the cluster, and the actions of these people.
 
 mod backup;
 mod growth;
@@ -25,10 +25,10 @@ pub use self::snapshots::classes as snapshot_classes;
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];
 
-/// The classes of attributes that there are.
+/// All VolumeAttributesClasses.
 pub const ATTRIBUTES: [&str; 2] = ["gold", "silver"];
 
-/// Another controller's finalizer.
+/// The finalizer of another controller.
 pub const OTHERS: &str = "other.example/in-use";
 
 /// Users and admins.
@@ -36,27 +36,27 @@ pub const OTHERS: &str = "other.example/in-use";
 pub struct Actors {
     /// The classes of this history.
     classes: Vec<&'static str>,
-    /// The configs as they should be.
+    /// The configs in their correct form.
     configs: Vec<Value>,
-    /// What was lost and is to be restored.
+    /// The lost objects that are to be restored.
     lost: Vec<backup::Lost>,
-    /// Claims that are still to be restored.
+    /// The number of claims that are still to be restored.
     backups: Vec<Value>,
-    /// Claims that were created.
+    /// The number of claims created so far.
     created: usize,
 }
 
-/// Volumes of the class are on the nodes where they were made.
+/// Returns whether the volumes of the class are on the nodes where they were made.
 fn is_local(class: &str) -> bool {
     matches!(class, "local" | "loose")
 }
 
-/// The namespace of a class's config.
+/// Returns the namespace of a class's config.
 fn namespace(class: &str) -> &'static str {
     if class == "vendor" { VENDOR } else { SYSTEM }
 }
 
-/// The name of the config that a class is pointed at when it is swapped.
+/// Returns the name of the config to which a swapped class points.
 fn second(class: &str) -> String {
     format!("{class}-two")
 }
@@ -137,7 +137,7 @@ fn claim(name: &str, class: &str, annotations: &Value) -> Value {
 }
 
 impl Actors {
-    /// The cluster as it is at first, with things in it that are nobody's business.
+    /// Builds the cluster at its beginning, with objects that do not concern the orchestrator.
     pub fn new(store: &mut Store, profile: &Profile) -> Self {
         let mut people = Actors { classes: profile.classes.clone(), ..Actors::default() };
         for name in NODES {
@@ -186,23 +186,23 @@ impl Actors {
         people
     }
 
-    /// What each class keeps ready.
+    /// Returns the size of each class's pool.
     pub fn pools(&self, profile: &Profile) -> BTreeMap<String, usize> {
         let classes = self.classes.iter().filter_map(|class| Some(((*class).to_owned(), profile.pool?)));
         classes.collect()
     }
 
     fn claims(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
-        let ours = store.all(Kind::Claim).filter(|(name, _)| !name.name.starts_with("foreign"));
-        ours.map(|(name, claim)| (name.clone(), claim.clone())).collect()
+        let own = store.all(Kind::Claim).filter(|(name, _)| !name.name.starts_with("foreign"));
+        own.map(|(name, claim)| (name.clone(), claim.clone())).collect()
     }
 
     fn volumes(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
-        let ours = store.all(Kind::Volume).filter(|(name, _)| !name.name.starts_with("foreign"));
-        ours.map(|(name, volume)| (name.clone(), volume.clone())).collect()
+        let own = store.all(Kind::Volume).filter(|(name, _)| !name.name.starts_with("foreign"));
+        own.map(|(name, volume)| (name.clone(), volume.clone())).collect()
     }
 
-    /// Somebody does something.
+    /// Plays one action of a user or an admin.
     pub fn act(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, profile: &Profile) {
         let weights = [
             if self.created < profile.claims { 10 } else { 0 },
@@ -243,7 +243,7 @@ impl Actors {
                 let name = ObjectName::new("", *rng.pick(NODES));
                 match store.get(Kind::Node, &name).is_some() {
                     true => {
-                        line(|| format!("admin: node {} goes", name.name));
+                        line(|| format!("admin: node {} is deleted", name.name));
                         count("nodes gone");
                         world.went.insert(name.name.clone());
                         store.remove(Kind::Node, &name);
@@ -265,7 +265,7 @@ impl Actors {
         }
     }
 
-    /// The namespace of the vendor is created, with its configs, once it is gone.
+    /// Creates the namespace of the vendor with its configs, once it is gone.
     fn open(&self, store: &mut Store) {
         let name = ObjectName::new("", VENDOR);
         if self.classes.contains(&"vendor") && store.get(Kind::Namespace, &name).is_none() {
@@ -281,7 +281,7 @@ impl Actors {
         store.delete(Kind::Namespace, &ObjectName::new("", VENDOR));
     }
 
-    /// A class is deleted, and one of its name is created that another config makes.
+    /// Deletes a class, and creates another of its name with another config.
     fn swap(&self, store: &mut Store, rng: &mut Rng) {
         let name = *rng.pick(&self.classes);
         if name == "pure" {
@@ -299,7 +299,7 @@ impl Actors {
         store.create(Kind::Class, new);
     }
 
-    /// Another controller puts its finalizer on something, or takes it off.
+    /// Adds or removes the finalizer of another controller on an object.
     fn mark(store: &mut Store, world: &mut World, rng: &mut Rng) {
         let mut all: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
         all.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
@@ -312,7 +312,7 @@ impl Actors {
             return Actors::unmark(store, world, &mark);
         }
         if !is_deleting(object) {
-            line(|| format!("another controller: puts its finalizer on {kind:?} {name}"));
+            line(|| format!("another controller: adds its finalizer to {kind:?} {name}"));
             count("finalizers of others");
             store.update(*kind, name, |object| crate::api::add_finalizer(object, OTHERS));
             world.marked.insert(mark);
@@ -323,12 +323,12 @@ impl Actors {
         let (kind, name, of) = mark;
         world.marked.remove(mark);
         if store.get(*kind, name).is_some_and(|object| uid(object) == of) {
-            line(|| format!("another controller: takes its finalizer off {kind:?} {name}"));
+            line(|| format!("another controller: removes its finalizer from {kind:?} {name}"));
             store.update(*kind, name, |object| crate::store::drop_finalizer(object, OTHERS));
         }
     }
 
-    /// Several claims of a class come at one time.
+    /// Creates several claims of a class at one time.
     fn create_more(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
         let class = *rng.pick(&self.classes);
         for name in ["a", "b", "c", "d", "e"] {
@@ -348,25 +348,25 @@ impl Actors {
         let mut annotations = json!({});
         let claims = Actors::claims(store);
         if rng.permille(100) && !claims.is_empty() {
-            let (from, original) = rng.pick(&claims);
+            let (from, source) = rng.pick(&claims);
             line(|| format!("user: copies claim {from} with its annotations"));
             count("claims copied");
-            annotations = original["metadata"]["annotations"].clone();
+            annotations = source["metadata"]["annotations"].clone();
             for key in [names::BIND_COMPLETED, names::BOUND_BY_CONTROLLER, names::SELECTED_NODE] {
                 annotations.as_object_mut().map(|annotations| annotations.remove(key));
             }
         }
         let mut wanted = claim(name, class, &annotations);
-        // Every third one that can: nothing is drawn for it.
-        let original =
+        // Every third claim that can: this draws no number.
+        let source =
             claims.iter().find(|(of, claim)| text(claim, "/spec/storageClassName") == class && of.name != name);
-        if let Some((of, _)) = original.filter(|_| self.created % 3 == 2) {
+        if let Some((of, _)) = source.filter(|_| self.created % 3 == 2) {
             wanted["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": of.name });
         }
         if let Some(created) = store.create(Kind::Claim, wanted) {
             if let Some(of) = created.pointer("/spec/dataSource/name") {
-                line(|| format!("user: claim {name} is to be a copy of {of}"));
-                count("copies asked for");
+                line(|| format!("user: claim {name} is to clone {of}"));
+                count("clones requested");
             }
             line(|| format!("user: creates claim {name} of class {class}, UID {}", uid(&created)));
             count("claims created");
@@ -426,7 +426,7 @@ impl Actors {
                 self.fix_config(store, at);
             }
             1 if profile.typos => {
-                line(|| format!("admin: config {name} names an image that is not there"));
+                line(|| format!("admin: config {name} names a missing image"));
                 store.update(Kind::Config, &name, |config| {
                     config["data"]["image"] = json!("registry.example/images/maker:typo");
                 });
@@ -443,7 +443,7 @@ impl Actors {
         }
     }
 
-    /// A config is again as it should be.
+    /// Restores the correct form of a config.
     fn fix_config(&self, store: &mut Store, at: usize) {
         let right = &self.configs[at];
         let name = crate::store::name_of(right);
@@ -456,7 +456,7 @@ impl Actors {
         }
     }
 
-    /// Everything that only a person can put right is put right.
+    /// Fixes everything that only a person can fix.
     pub fn repair_all(&mut self, store: &mut Store, world: &mut World, profile: &Profile) {
         for mark in world.marked.clone() {
             Actors::unmark(store, world, &mark);
@@ -478,7 +478,7 @@ impl Actors {
         self.delete_all(store, world);
     }
 
-    /// Admins delete volumes that were refused, and let go of what waits for nodes that do not come back.
+    /// Deletes refused volumes, and abandons objects that wait for nodes that do not come back.
     pub fn delete_all(&self, store: &mut Store, world: &World) {
         self.open(store);
         self.delete_all_snapshots(store, world);
@@ -486,15 +486,19 @@ impl Actors {
         waiting.retain(|(_, (_, claim))| is_deleting(claim));
         waiting.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
         for (kind, (name, object)) in waiting {
-            // What was never adopted says in its affinity where it is.
+            // The affinity of a volume without adoption names its node.
             let noted = Some(annotation(&object, names::NODES)).filter(|nodes| !nodes.is_empty());
             let made = || world.made.get(uid(&object)).map_or("", |(_, node)| node);
             let nodes: Vec<&str> = noted.unwrap_or_else(made).split(',').filter(|node| !node.is_empty()).collect();
             let stays = kind == Kind::Volume && text(&object, "/status/phase") == "Bound";
             let hopeless = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
-            if hopeless && !stays && self.holds(store, &object) && annotation(&object, names::ABANDON).is_empty() {
-                line(|| format!("admin: lets go of {kind:?} {name}"));
-                count("lost nodes given up");
+            if hopeless
+                && !stays
+                && self.waits_for_nodes(store, &object)
+                && annotation(&object, names::ABANDON).is_empty()
+            {
+                line(|| format!("admin: abandons {kind:?} {name}"));
+                count("objects on lost nodes abandoned");
                 store.update(kind, &name, |object| {
                     object["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
                 });
@@ -508,16 +512,16 @@ impl Actors {
         }
     }
 
-    /// Its class says that what is on a node that is gone waits for it.
-    fn holds(&self, store: &Store, object: &Value) -> bool {
+    /// Returns whether the object's class waits for deleted nodes.
+    fn waits_for_nodes(&self, store: &Store, object: &Value) -> bool {
         let class = text(object, "/spec/storageClassName");
         store
             .get(Kind::Config, &ObjectName::new(SYSTEM, class))
             .is_some_and(|config| config["data"]["node-gone"] == "hold")
     }
 
-    /// All claims are deleted, and nothing is to be kept ready any more.
-    pub fn leave(&mut self, store: &mut Store, rng: &mut Rng) {
+    /// Deletes all claims, and switches all pools off.
+    pub fn delete_everything(&mut self, store: &mut Store, rng: &mut Rng) {
         for at in 0..self.configs.len() {
             if self.configs[at]["data"].as_object_mut().is_some_and(|data| data.remove("pool").is_some()) {
                 self.fix_config(store, at);
@@ -529,6 +533,6 @@ impl Actors {
         for (name, _) in Actors::claims(store) {
             store.delete(Kind::Claim, &name);
         }
-        Actors::leave_snapshots(store);
+        Actors::delete_every_snapshot(store);
     }
 }

@@ -14,7 +14,7 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
             Some(object) => Answer::ok(object),
             None => not_found(*kind, name),
         },
-        // With a namespace our Role in it goes.
+        // The orchestrator's Role in a namespace is deleted with the namespace.
         Verb::List if store.is_closed(&name.namespace) && is_gone(store, &name.namespace) => {
             Answer::error(403, "Forbidden", format!("cannot list resource in the namespace \"{}\"", name.namespace))
         }
@@ -74,7 +74,7 @@ fn create(store: &mut Store, request: &Request) -> Answer {
     let mut object = (*request.body).clone();
     object["metadata"]["namespace"] = json!(request.name.namespace);
     if request.kind == Kind::Job {
-        // What the Job controller and the garbage collector need of it.
+        // Adds the fields that the Job controller and the garbage collector need.
         object["status"] = json!({});
         object["spec"]["suspend"] = json!(false);
     }
@@ -88,7 +88,7 @@ fn create(store: &mut Store, request: &Request) -> Answer {
     }
 }
 
-/// RFC 7386.
+/// Applies a merge patch by RFC 7386.
 pub fn merge(into: &mut Value, from: &Value) {
     let Value::Object(from) = from else {
         *into = from.clone();
@@ -109,7 +109,7 @@ pub fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Conditions are merged by their type; one with `$patch: delete` goes.
+/// Merges conditions by their type; a condition with `$patch: delete` is removed.
 fn strategic(before: &Value, patch: &Value) -> Value {
     let mut conditions = before.as_array().cloned().unwrap_or_default();
     for condition in patch.as_array().into_iter().flatten() {
@@ -184,10 +184,10 @@ fn delete(store: &mut Store, request: &Request) -> Answer {
     }
 }
 
-/// The garbage collector's, for a deletion that waits for dependents.
+/// The finalizer of the garbage collector, for a deletion that waits for dependents.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// Puts a finalizer on.
+/// Adds a finalizer.
 pub fn add_finalizer(object: &mut Value, name: &str) {
     if !store::has_finalizer(object, name) {
         match object["metadata"]["finalizers"].as_array_mut() {

@@ -296,12 +296,12 @@ impl Bug {
 
 /// Returns a batch that one of its claims has left.
 fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
-    let goes = |id: &str| {
+    let has_left = |id: &str| {
         let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
         claim.is_none_or(|(_, claim)| crate::store::is_deleting(claim))
     };
     let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
-    jobs.find(|(_, job)| members(job).iter().any(|member| goes(&member.id))).map(|(name, _)| name.clone())
+    jobs.find(|(_, job)| members(job).iter().any(|member| has_left(&member.id))).map(|(name, _)| name.clone())
 }
 
 fn is_batch(job: &Value) -> bool {

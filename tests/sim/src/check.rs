@@ -23,41 +23,41 @@ fn is_bound(claim: &Value) -> bool {
     text(claim, "/status/phase") == "Bound"
 }
 
-/// An admin deleted it before it was adopted: it goes with its claim, which keeps our finalizer to have its storage
-/// deleted then.
-fn cannot_be_held(volume: &Rc<Value>) -> bool {
+/// Returns whether an admin deleted the volume before it was adopted. It is then deleted with its claim, whose
+/// finalizer makes the orchestrator delete its storage.
+fn cannot_get_finalizer(volume: &Rc<Value>) -> bool {
     is_deleting(volume) && !has_finalizer(volume, names::VOLUME_FINALIZER)
 }
 
-fn is_ours(name: &ObjectName) -> bool {
+fn is_made_here(name: &ObjectName) -> bool {
     !name.name.starts_with("foreign")
 }
 
-/// A promise, as the last line of a run counts it.
+/// A guarantee, as the last line of a run counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Guarantee {
     /// Something is left behind.
     Leaked,
-    /// Two where one must be, or somebody else's touched, or taken away in use.
+    /// There are two where one must be, or a foreign or used object was changed or deleted.
     Duplicate,
-    /// Something does not come to its end, or without a word.
+    /// An object does not reach its end, or has no event that says why.
     Stuck,
 }
 
-/// What is wrong.
+/// A violated guarantee.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which promise.
+    /// The guarantee.
     pub guarantee: Guarantee,
-    /// In words.
+    /// Its description.
     pub what: String,
 }
 
-/// After a step: what must never be.
+/// Checks after a step that the state is allowed.
 pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
     let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
     let mut bound: BTreeMap<&str, &ObjectName> = BTreeMap::new();
-    for (name, claim) in store.all(Kind::Claim).filter(|(name, claim)| is_ours(name) && is_bound(claim)) {
+    for (name, claim) in store.all(Kind::Claim).filter(|(name, claim)| is_made_here(name) && is_bound(claim)) {
         let volume_name = text(claim, "/spec/volumeName");
         if let Some(other) = bound.insert(volume_name, name) {
             return wrong(format!("claims {name} and {other} are bound to one volume, {volume_name}"));
@@ -70,7 +70,7 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
             continue;
         };
         if text(volume, "/spec/claimRef/uid") != uid(claim) {
-            return wrong(format!("claim {name} is bound to volume {volume_name}, which is another's"));
+            return wrong(format!("claim {name} is bound to volume {volume_name}, which belongs to another claim"));
         }
         let used = !is_deleting(claim) || has_finalizer(claim, crate::world::CLAIM_PROTECTION);
         let location = world.made.get(uid(volume));
@@ -80,7 +80,7 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
             ));
         }
     }
-    // Storage that came back is nobody's to delete before somebody has vouched for it.
+    // Restored storage may not be deleted before an admin has vouched for its volume.
     let unvouched = store.all(Kind::Volume).filter(|(_, volume)| is_restored(volume));
     for (name, volume) in unvouched {
         let location = world.restored.get(uid(volume));
@@ -100,28 +100,29 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
     None
 }
 
-/// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun and not given up.
+/// Returns the ids that use the quota of a class: its volumes, and its claims with an attempt that is not given up.
 fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
-    let ours = |name: &ObjectName, object: &Value, of: &str| is_ours(name) && text(object, of) == class;
-    let volumes = store.all(Kind::Volume).filter(|(name, volume)| ours(name, volume, "/spec/storageClassName")).map(
-        |(_, volume)| match annotation(volume, names::CLAIM_UUID) {
+    let of_class = |name: &ObjectName, object: &Value, of: &str| is_made_here(name) && text(object, of) == class;
+    let volumes = store
+        .all(Kind::Volume)
+        .filter(|(name, volume)| of_class(name, volume, "/spec/storageClassName"))
+        .map(|(_, volume)| match annotation(volume, names::CLAIM_UUID) {
             "" => annotation(volume, names::VOLUME_ID),
             claim => claim,
-        },
-    );
-    let claims = store.all(Kind::Claim).filter(|(name, claim)| ours(name, claim, "/spec/storageClassName"));
+        });
+    let claims = store.all(Kind::Claim).filter(|(name, claim)| of_class(name, claim, "/spec/storageClassName"));
     let begun = claims.filter(|(_, claim)| has_charge(claim)).map(|(_, claim)| uid(claim));
     volumes.chain(begun).collect()
 }
 
-/// Attempts have begun for it.
+/// Returns whether a claim has had an attempt.
 fn has_begun(claim: &Value) -> bool {
     annotation(claim, names::CLAIM_UUID) == uid(claim)
 }
 
-/// Attempts have begun for it, and the last one was not given up.
+/// Returns whether a claim has had an attempt, and the last one is not given up.
 fn has_charge(claim: &Value) -> bool {
-    /// What a config says that says nothing of retries.
+    /// The retries of a config without the key.
     const RETRIES: u64 = 15;
     let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
     let attempt = failure["attempt"].as_u64().unwrap_or_default();
@@ -130,22 +131,22 @@ fn has_charge(claim: &Value) -> bool {
     has_begun(claim) && (is_bound(claim) || !given_up)
 }
 
-/// A claim waits for its share of a class, of which others have all.
+/// Returns whether a claim waits for the quota of its class, which others use.
 fn waits_for_quota(store: &Store, world: &World, claim: &Value) -> bool {
     let claimed_by_other = || usage(store, text(claim, "/spec/storageClassName")).len();
     let class = text(claim, "/spec/storageClassName");
     !has_charge(claim)
         && world.share.is_some_and(|share| claimed_by_other() >= share)
-        && (!can_be_given_one(claim) || pools::ready(store, world, class) == 0)
+        && (!suits_pool(claim) || pools::ready(store, world, class) == 0)
 }
 
-/// A volume that is ready would do for it, on whatever node.
-fn can_be_given_one(claim: &Value) -> bool {
+/// Returns whether a pooled volume on some node would suit the claim.
+fn suits_pool(claim: &Value) -> bool {
     claim["spec"]["dataSource"].is_null() && text(claim, "/spec/volumeAttributesClassName").is_empty()
 }
 
-/// After a step of a process that knows all: no class has more volumes than it may.
-pub fn shares(store: &Store, world: &World) -> Option<Violation> {
+/// Checks, after a step of a process that knows all, that no class has more volumes than its quota.
+pub fn quotas(store: &Store, world: &World) -> Option<Violation> {
     let share = world.share?;
     let classes: BTreeSet<_> = store.all(Kind::Claim).map(|(_, claim)| text(claim, "/spec/storageClassName")).collect();
     let over = classes
@@ -159,14 +160,14 @@ pub fn shares(store: &Store, world: &World) -> Option<Violation> {
     })
 }
 
-/// Before a request of the orchestrator is carried out: what it must never ask for.
+/// Checks a request of the orchestrator before it is carried out.
 pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violation> {
     let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
     let Request { verb, kind, name, body, .. } = request;
     let writes = !matches!(verb, Verb::Get | Verb::List);
     let about = text(body, "/involvedObject/name");
-    if writes && (!is_ours(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
-        return wrong(format!("{request} concerns what is not ours"));
+    if writes && (!is_made_here(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
+        return wrong(format!("{request} concerns an object of others"));
     }
     if *verb == Verb::Create
         && *kind == Kind::Job
@@ -184,25 +185,25 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
         let claim = store.all(Kind::Claim).find(|(_, claim)| lives(claim));
         let location =
             store.get(Kind::Volume, &ObjectName::new("", &volume_name)).and_then(|volume| world.made.get(uid(volume)));
-        // What attempts left on other nodes may be deleted while the volume is in use on its own.
+        // Leftovers on other nodes may be deleted while the volume is in use on its own node.
         let elsewhere = location
             .is_some_and(|(_, node)| !node.is_empty() && !wanted_node(body).is_empty() && wanted_node(body) != node);
         if let Some((claim_name, _)) = claim
             && !elsewhere
         {
-            return wrong(format!("a delete run for the volume of claim {claim_name}, which lives and is bound"));
+            return wrong(format!("a delete run for the volume of claim {claim_name}, which exists and is bound"));
         }
     }
     None
 }
 
-/// A claim is to be a copy of the one of this name.
-fn is_copy_of(claim: &Value, original: &ObjectName) -> bool {
-    text(claim, "/spec/dataSource/name") == original.name
+/// Returns whether a claim clones the claim of this name.
+fn is_clone_of(claim: &Value, source: &ObjectName) -> bool {
+    text(claim, "/spec/dataSource/name") == source.name
 }
 
-/// A claim is to be a copy of what cannot be copied: only users can change that.
-fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &Value) -> bool {
+/// Returns whether a claim clones a source that cannot be cloned: only users can change that.
+fn waits_for_source(store: &Store, world: &World, name: &ObjectName, claim: &Value) -> bool {
     let of = text(claim, "/spec/dataSource/name");
     if of.is_empty() {
         return false;
@@ -210,21 +211,22 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
     if text(claim, "/spec/dataSource/kind") == "VolumeSnapshot" {
         return snapshots::waits(store, name, claim);
     }
-    let original = store.get(Kind::Claim, &ObjectName::new(&name.namespace, of));
-    let fits = |original: &&std::rc::Rc<Value>| {
-        let volume = store.get(Kind::Volume, &ObjectName::new("", text(original, "/spec/volumeName")));
+    let source = store.get(Kind::Claim, &ObjectName::new(&name.namespace, of));
+    let fits = |source: &&std::rc::Rc<Value>| {
+        let volume = store.get(Kind::Volume, &ObjectName::new("", text(source, "/spec/volumeName")));
         let size = &claim["spec"]["resources"]["requests"]["storage"];
-        let same = text(original, "/spec/storageClassName") == text(claim, "/spec/storageClassName");
+        let same = text(source, "/spec/storageClassName") == text(claim, "/spec/storageClassName");
         let there = volume.is_some_and(|volume| !is_deleting(volume) && volume["spec"]["capacity"]["storage"] == *size);
         let node = volume.and_then(|volume| world.made.get(uid(volume))).map_or("", |(_, node)| node);
         let there = there && (node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some());
-        is_bound(original) && same && there && (!is_deleting(original) || is_kept(original, claim))
+        is_bound(source) && same && there && (!is_deleting(source) || is_protected(source, claim))
     };
-    original.filter(fits).is_none()
+    source.filter(fits).is_none()
 }
 
-/// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
-/// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
+/// Returns whether another claim uses the claim's volume, and an admin has deleted that volume. It is deleted with the
+/// other claim, and nothing can replace it before. The claim itself cannot be deleted either: only its finalizer has
+/// the storage deleted then.
 fn waits_for_other_claim(store: &Store, claim: &Value) -> bool {
     let claimed_by_other = annotation(claim, names::VOLUME_GENERATION).parse().unwrap_or(0);
     let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
@@ -232,12 +234,12 @@ fn waits_for_other_claim(store: &Store, claim: &Value) -> bool {
     volumes.any(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
 }
 
-/// A claim is kept until a copy of it is made.
-fn is_kept(original: &Value, copy: &Value) -> bool {
-    has_finalizer(original, &names::clone_finalizer(uid(copy)))
+/// Returns whether the source of a clone is protected.
+fn is_protected(source: &Value, copy: &Value) -> bool {
+    has_finalizer(source, &names::clone_finalizer(uid(copy)))
 }
 
-/// The Job of an attempt must work by the version of the config that its claim has noted.
+/// Checks that the Job of an attempt uses the version of the config in its claim's stamp.
 fn other_version(store: &Store, job: &Value) -> Option<String> {
     let id = label(job, names::LABEL_CLAIM_UUID);
     let of = |claim: &Value| {
@@ -255,44 +257,49 @@ fn other_version(store: &Store, job: &Value) -> Option<String> {
     (noted != image).then(|| format!("claim {name} has noted {version}, image {noted:?}, and its Job runs {image}"))
 }
 
-/// What was to stay, of a claim that has another volume, and from which the PV controller has taken that claim: anybody may
-/// claim it, also after an admin has given it another policy.
+/// Returns whether a volume with policy Retain lost its claim to another volume, by the PV controller. Any claim may
+/// take it, also after an admin has changed its policy.
 fn is_free(volume: &Value) -> bool {
     let provenance: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
     volume["spec"]["claimRef"].is_null() && text(&provenance, "/data/reclaim-policy") == "Retain"
 }
 
-/// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.
-pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, told: bool) -> Vec<Violation> {
+/// Checks the state after everything has come to rest. `waived` is the storage that was left on purpose.
+pub fn check_end(
+    store: &Store,
+    world: &World,
+    waived: &BTreeSet<StorageKey>,
+    events_are_complete: bool,
+) -> Vec<Violation> {
     let mut all = Vec::new();
     let mut wrong = |guarantee: Guarantee, what: String| all.push(Violation { guarantee, what });
     let mut needed: BTreeSet<&StorageKey> = BTreeSet::new();
-    // What is on a node that is gone waits, noted on its volume, until that is released.
+    // The storage on a deleted node waits, noted on its volume, until an admin abandons it.
     let mut noted: BTreeSet<StorageKey> = BTreeSet::new();
     let gone = |node: &&str| store.get(Kind::Node, &ObjectName::new("", *node)).is_none();
-    for (name, volume) in store.all(Kind::Volume).filter(|(name, _)| is_ours(name)) {
+    for (name, volume) in store.all(Kind::Volume).filter(|(name, _)| is_made_here(name)) {
         let reference = &volume["spec"]["claimRef"];
         let claim_name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
         let claim = store.get(Kind::Claim, &claim_name).filter(|claim| uid(claim) == text(reference, "/uid"));
         let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
         let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete" || is_free(volume);
         if !bound && !retained && !pools::is_ready(volume) {
-            wrong(Guarantee::Leaked, format!("volume {} is nobody's", name.name));
+            wrong(Guarantee::Leaked, format!("volume {} belongs to no claim", name.name));
         }
         if is_deleting(volume) && !bound {
-            wrong(Guarantee::Stuck, format!("volume {} does not go", name.name));
+            wrong(Guarantee::Stuck, format!("volume {} is not deleted", name.name));
         }
-        // What attempts left on a node that is gone is still to be deleted there.
+        // Leftovers on a deleted node must still be deleted there.
         let noted_on_gone = annotation(volume, names::NODES).split(',').any(|node| !node.is_empty() && gone(&node));
         let held = (bound && is_deleting(volume)) || noted_on_gone;
         if retained && has_finalizer(volume, names::VOLUME_FINALIZER) && !held {
-            wrong(Guarantee::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
+            wrong(Guarantee::Stuck, format!("volume {} is retained, and has the orchestrator's finalizer", name.name));
         }
         needed.extend(world.made.get(uid(volume)));
         let nodes = annotation(volume, names::NODES).split(',').filter(gone);
         noted.extend(nodes.map(|node| (annotation(volume, names::VOLUME_ID).to_owned(), node.to_owned())));
     }
-    // What attempts left of a claim that is held goes with it. That it waits for ever is looked at below.
+    // The leftovers of a terminating claim are deleted with it. A later check covers a claim that waits forever.
     let held = |(id, _): &StorageKey| {
         let of = |claim: &Value| id.starts_with(uid(claim)) && !is_bound(claim);
         store.all(Kind::Claim).any(|(_, claim)| of(claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
@@ -302,40 +309,43 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, to
             wrong(Guarantee::Leaked, format!("storage {location:?} has no volume"));
         }
     }
-    for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
+    for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_made_here(name)) {
         let phase = text(claim, "/status/phase");
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
-        let copies = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
-        let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
+        let clones = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
+        let kept = || clones().any(|(_, copy)| is_clone_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
         if is_deleting(claim) && !kept() && !waits_for_other_claim(store, claim) {
-            wrong(Guarantee::Stuck, format!("claim {name} does not go"));
+            wrong(Guarantee::Stuck, format!("claim {name} is not deleted"));
         } else if !is_deleting(claim)
             && !is_bound(claim)
-            && !waits_for_original(store, world, name, claim)
+            && !waits_for_source(store, world, name, claim)
             && !waits_for_other_claim(store, claim)
             && !waits_for_quota(store, world, claim)
         {
             wrong(Guarantee::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim)
             && has_finalizer(claim, names::CLAIM_FINALIZER)
-            && !volume.is_some_and(cannot_be_held)
+            && !volume.is_some_and(cannot_get_finalizer)
             && !waits_for_other_claim(store, claim)
         {
-            wrong(Guarantee::Stuck, format!("claim {name} is bound, and has our finalizer"));
+            wrong(Guarantee::Stuck, format!("claim {name} is bound, and has the orchestrator's finalizer"));
         }
         let finalizers = claim["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for copy in finalizers.filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER)) {
-            let there = copies().any(|(_, claim)| uid(claim) == copy && has_finalizer(claim, names::CLAIM_FINALIZER));
+            let there = clones().any(|(_, claim)| uid(claim) == copy && has_finalizer(claim, names::CLAIM_FINALIZER));
             if !there {
-                wrong(Guarantee::Stuck, format!("claim {name} is kept for the copy {copy}, which needs it no more"));
+                wrong(
+                    Guarantee::Stuck,
+                    format!("claim {name} is protected for the clone {copy}, which does not need it any more"),
+                );
             }
         }
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
-        // What found a volume without us, be it one that was made for another, has nothing to be told.
+        // A claim that was bound without the orchestrator, even to a volume of another claim, needs no event.
         let begun = has_begun(claim);
         let waits = !is_bound(claim) && waits_for_quota(store, world, claim);
-        if told && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
-            wrong(Guarantee::Stuck, format!("nothing was told on claim {name}"));
+        if events_are_complete && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
+            wrong(Guarantee::Stuck, format!("claim {name} has no event"));
         }
         let requested = &claim["spec"]["resources"]["requests"]["storage"];
         if is_bound(claim)
@@ -368,7 +378,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, to
                 );
             }
         }
-        // A user may have copied them, and a stamp overwrites them.
+        // A user may have copied them; a stamp overwrites them.
         if begun && !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
             wrong(Guarantee::Stuck, format!("claim {name} still lists nodes"));
         }
@@ -377,7 +387,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>, to
         wrong(broken, what);
     }
     for kind in [Kind::Job, Kind::Pod] {
-        for (name, _) in store.all(kind).filter(|(name, _)| is_ours(name)) {
+        for (name, _) in store.all(kind).filter(|(name, _)| is_made_here(name)) {
             wrong(Guarantee::Leaked, format!("{kind:?} {name} is left"));
         }
     }

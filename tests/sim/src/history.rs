@@ -28,24 +28,24 @@ use crate::wire::Wire;
 use crate::world::{StorageKey, World};
 use crate::{INSTANCE, PROVISIONER, SYSTEM, VENDOR};
 
-/// What can happen next.
+/// A step that can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A request reaches the API server.
     Request,
     /// An answer reaches the orchestrator.
     Answer,
-    /// A watch of the orchestrator says something.
+    /// A watch of the orchestrator shows a change.
     Watch,
-    /// A pass begins.
+    /// A reconciliation begins.
     Pass,
-    /// The cluster goes on.
+    /// The cluster takes a step.
     World,
-    /// The PV controller goes on.
+    /// The PV controller takes a step.
     Volumes,
-    /// Somebody does something.
+    /// A user or an admin acts.
     Actors,
-    /// A process of the orchestrator dies, comes back, takes over; the clock is set.
+    /// A process of the orchestrator dies, restarts or takes over; or a clock is set.
     Fault,
     /// Time passes until something wakes.
     Time,
@@ -63,16 +63,16 @@ const ALL: [Action; ACTIONS] = [
     Action::Time,
 ];
 
-/// Steps of the part with faults, at the most.
+/// The most steps of the part with faults.
 const CHAOS: usize = 1500;
-/// Steps until all must have come to rest: far more than any history needs.
+/// The most steps until everything has come to rest: far more than any history needs.
 const REST: usize = 20_000;
-/// The same with a bug, which has not to be right but to be quick.
+/// The same with a bug, where the answer must be quick, not certain.
 const REST_WITH_BUG: usize = 6_000;
-/// Time until all must have come to rest: the slowest pace is half an hour.
-const LONG: u64 = 24 * 3600 * 1000;
-/// For so long an admin who deletes what was refused does something else.
-const A_WHILE: u64 = 60 * 1000;
+/// The most time until everything has come to rest: the slowest backoff is half an hour.
+const REST_TIMEOUT: u64 = 24 * 3600 * 1000;
+/// How long an admin waits before deleting refused volumes again.
+const ADMIN_DELAY: u64 = 60 * 1000;
 
 struct History {
     rng: Rng,
@@ -94,31 +94,31 @@ struct History {
     volumes_shown: usize,
     steps: usize,
     stalls: Vec<Stall>,
-    /// Limits are never passed in it, not even for the moment in which a new leader sees less than the old one did.
+    /// Whether quotas are never exceeded, not even while a new leader knows less than the old one did.
     respects_limits: bool,
 }
 
-/// What came of a history.
+/// The outcome of a history.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was wrong; empty if nothing was.
+    /// The violations; empty if there are none.
     pub wrong: Vec<Violation>,
-    /// What happened.
+    /// The events of the history.
     pub trace: trace::Trace,
 }
 
-/// Which history it is.
+/// The choice of a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// All that is chance follows from it.
+    /// The seed from which all chance follows.
     pub seed: u64,
-    /// The world is made for this bug to do its harm, whether it is there or not.
+    /// The bug for which the world is prepared, whether it is planted or not.
     pub suited: Option<Bug>,
-    /// The bug that is put in.
+    /// The planted bug.
     pub bug: Option<Bug>,
 }
 
-/// Runs the history of a seed, with a bug in a world that is made for it.
+/// Runs the history of a seed, with a bug in a world that is prepared for it.
 pub fn run(seed: u64, bug: Option<Bug>, traced: bool, metrics: &Metrics) -> Outcome {
     run_plan(Plan { seed, suited: bug, bug }, traced, metrics)
 }
@@ -130,7 +130,7 @@ pub fn run_plan(plan: Plan, traced: bool, metrics: &Metrics) -> Outcome {
     let metrics = metrics.clone();
     let wrong = runtime.block_on(async move {
         let mut history = History::new(plan, metrics);
-        let wrong = match history.go().await {
+        let wrong = match history.run_to_end().await {
             Ok(()) => Vec::new(),
             Err(wrong) => wrong,
         };
@@ -146,7 +146,7 @@ impl History {
     fn new(plan: Plan, metrics: Metrics) -> Self {
         let Plan { seed, suited, bug } = plan;
         let mut rng = Rng::new(seed);
-        let mut profile = Profile::new(&mut rng).and_more(&mut Rng::new(!seed));
+        let mut profile = Profile::new(&mut rng).with_additions(&mut Rng::new(!seed));
         if let Some(suited) = suited {
             suited.prepare(&mut profile);
         }
@@ -186,7 +186,7 @@ impl History {
         }
     }
 
-    async fn go(&mut self) -> StepResult {
+    async fn run_to_end(&mut self) -> StepResult {
         for _ in 0..self.profile.replicas {
             self.start();
         }
@@ -197,52 +197,52 @@ impl History {
             steps += 1;
         }
         line(|| "the faults are over".to_owned());
-        // What a process told last goes with it, what a pass had to tell with the pass, and what was refused for long
-        // is not told any more.
+        // Events of an ended process are lost, those of a reconciliation with the reconciliation, and events that were
+        // refused for long are not emitted again.
         let whole =
             self.created == self.profile.replicas && self.replicas.iter().all(|replica| replica.broken_off == 0);
-        let told = whole && !self.profile.is_lossy();
-        self.profile.is_calm();
+        let events_are_complete = whole && !self.profile.is_lossy();
+        self.profile.calm_down();
         self.stalls.clear();
         self.actors.repair_all(&mut self.store, &mut self.world, &self.profile);
         while self.replicas.len() < self.profile.replicas {
             self.start();
         }
         self.elect()?;
-        // A pause of the watches does not last.
+        // Paused watches continue.
         self.world.has_leftovers.extend(self.store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
         self.rest().await?;
-        self.judge(told)?;
+        self.judge(events_are_complete)?;
         line(|| "all claims are deleted".to_owned());
-        self.actors.leave(&mut self.store, &mut self.rng);
+        self.actors.delete_everything(&mut self.store, &mut self.rng);
         self.world.pools.clear();
         self.rest().await?;
         self.judge(false)
     }
 
-    fn judge(&self, told: bool) -> StepResult {
-        let wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), told);
+    fn judge(&self, events_are_complete: bool) -> StepResult {
+        let wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), events_are_complete);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// How much has changed since the beginning.
+    /// Returns the number of changes since the beginning.
     fn changes(&self) -> usize {
         KINDS.iter().map(|kind| self.store.log(*kind).len()).sum()
     }
 
-    /// Until nothing is left to do.
+    /// Runs until nothing is left to do.
     async fn rest(&mut self) -> StepResult {
         let (began, mut requests) = (self.time.millis(), 0);
         let mut resynced = None;
         for _ in 0..if self.bug.is_some() { REST_WITH_BUG } else { REST } {
             let before = self.time.millis();
             let went_on = self.step().await?;
-            // Admins look again and again at what was refused, also where the orchestrator goes on trying.
-            if !went_on || self.time.millis() > before + A_WHILE {
+            // Admins repeatedly delete refused volumes, also where the orchestrator keeps trying.
+            if !went_on || self.time.millis() > before + ADMIN_DELAY {
                 self.actors.delete_all(&mut self.store, &self.world);
             }
             if !went_on && self.store.touched.is_empty() {
-                // The PV controller looks at everything every 15 seconds, also where no event leads it there.
+                // The PV controller resyncs all objects every 15 seconds, also without an event.
                 let changes = self.changes();
                 if resynced == Some(changes) {
                     return Ok(());
@@ -250,7 +250,7 @@ impl History {
                 resynced = Some(changes);
                 self.pv.resync();
             }
-            if self.time.millis() > began + LONG {
+            if self.time.millis() > began + REST_TIMEOUT {
                 break;
             }
             requests += 1;
@@ -262,10 +262,10 @@ impl History {
         Err(wrong)
     }
 
-    /// One thing happens. Says whether there was anything.
+    /// Takes one step. Returns whether there was one.
     async fn step(&mut self) -> Result<bool, Vec<Violation>> {
         self.world.notice(&mut self.store);
-        self.give_up();
+        self.cancel_late();
         self.wake();
         let part = self.next();
         let Some(part) = part else { return Ok(false) };
@@ -284,9 +284,9 @@ impl History {
             }
             Action::World => {
                 let at = self.rng.below(self.world.has_leftovers.len());
-                let (kind, name) = self.world.has_leftovers.iter().nth(at).cloned().expect("it is among them");
+                let (kind, name) = self.world.has_leftovers.iter().nth(at).cloned().expect("the choice is in range");
                 self.world.has_leftovers.remove(&(kind, name.clone()));
-                self.world.look(&mut self.store, &mut self.rng, &self.profile, kind, &name);
+                self.world.reconcile(&mut self.store, &mut self.rng, &self.profile, kind, &name);
             }
             Action::Volumes => self.volumes(),
             Action::Actors => {
@@ -295,10 +295,10 @@ impl History {
                 if self.actors.has_lost() {
                     [Kind::Claim, Kind::Volume].into_iter().for_each(|kind| {
                         while self.pv.is_behind(&self.store, kind) {
-                            self.pv.see(&self.store, kind);
+                            self.pv.show_next(&self.store, kind);
                         }
                     });
-                    self.actors.bring_back(&mut self.store, &mut self.world);
+                    self.actors.restore_lost(&mut self.store, &mut self.world);
                 }
             }
             Action::Fault => self.fault()?,
@@ -311,7 +311,7 @@ impl History {
             self.world.timers.remove(&(at, kind, name.clone()));
             self.world.has_leftovers.insert((kind, name));
         }
-        // All that can run runs until it waits for an answer.
+        // Everything runs until it waits for an answer.
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
@@ -324,7 +324,7 @@ impl History {
             return Err(vec![wrong]);
         }
         if self.respects_limits
-            && let Some(wrong) = check::shares(&self.store, &self.world)
+            && let Some(wrong) = check::quotas(&self.store, &self.world)
         {
             return Err(vec![wrong]);
         }
@@ -334,8 +334,8 @@ impl History {
         Ok(true)
     }
 
-    /// What is on a node that does not come back goes with it, unless it is to be deleted from elsewhere. What was on one that
-    /// comes back against all that was said stays there.
+    /// Returns the storage on nodes that do not come back, unless another node must delete it. If such a node came back
+    /// nevertheless, its storage stays.
     fn accepted_leaks(&self) -> BTreeSet<StorageKey> {
         let gone = |node: &String| match self.profile.node_gone {
             "run-elsewhere" => false,
@@ -347,9 +347,10 @@ impl History {
         self.accepted_leaks.iter().cloned().chain(lost).chain(kept).collect()
     }
 
-    /// A volume that is gone and was to be kept leaves its storage on purpose. So does one that was to be kept until a
-    /// moment ago: an admin who changes the policy and deletes the volume before it has our finalizer, or the other way
-    /// round, deletes no more than the volume. No finalizer can be added to what is being deleted.
+    /// Records storage that is left on purpose, because its deleted volume was to be retained. This includes volumes
+    /// whose policy just changed: an admin who changes the policy and deletes the volume before it has the
+    /// orchestrator's finalizer, or in the other order, deletes only the volume. A terminating object accepts no new
+    /// finalizer.
     fn note_retained(&mut self) {
         let log = self.store.log(Kind::Volume);
         for (at, change) in log.iter().enumerate().skip(self.volumes_shown).filter(|(_, change)| change.gone) {
@@ -393,7 +394,7 @@ impl History {
         for (at, there) in there.into_iter().enumerate().filter(|(_, there)| *there) {
             weights[at] = self.profile.speed[at] * if there { 10 } else { 0 };
         }
-        // People and faults are rare among the many small steps.
+        // Actions of people and faults are rare among the many small steps.
         weights[Action::Actors as usize] /= if busy { 10 } else { 1 };
         weights[Action::Fault as usize] /= if busy { 20 } else { 1 };
         let wakes = self.wakes().is_some();
@@ -423,9 +424,9 @@ impl History {
         }
         if self.rng.permille(self.profile.twice) {
             count("events twice");
-            return self.replicas[at].see_again(&self.store, kind);
+            return self.replicas[at].show_again(&self.store, kind);
         }
-        self.replicas[at].see(&self.store, kind);
+        self.replicas[at].show_next(&self.store, kind);
     }
 
     fn volumes(&mut self) {
@@ -433,14 +434,14 @@ impl History {
             [Kind::Claim, Kind::Volume].into_iter().filter(|kind| self.pv.is_behind(&self.store, *kind)).collect();
         let choice = self.rng.below(behind.len() + self.pv.todo.len());
         if let Some(kind) = behind.get(choice) {
-            return self.pv.see(&self.store, *kind);
+            return self.pv.show_next(&self.store, *kind);
         }
-        let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("it is among them");
+        let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("the choice is in range");
         self.pv.todo.remove(&(kind, name.clone()));
         self.pv.sync(&mut self.store, kind, &name);
     }
 
-    /// The next moment at which something wakes by itself.
+    /// Returns the next moment at which a timer fires.
     fn wakes(&self) -> Option<u64> {
         let millis = |at: Duration| at.as_millis() as u64 + 1;
         let alarms =
@@ -461,7 +462,7 @@ impl History {
     }
 }
 
-/// The name of a claim, for tests.
+/// Returns the name of a claim, for tests.
 pub fn claim(name: &str) -> ObjectName {
     ObjectName::new(crate::TEAM, name)
 }

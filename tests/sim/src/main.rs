@@ -120,11 +120,11 @@ impl Args {
 
 /// Prints the progress until all threads have ended.
 fn progress(done: &AtomicU64, running: &AtomicUsize) {
-    let (began, mut said) = (Instant::now(), Instant::now());
+    let (began, mut last_line) = (Instant::now(), Instant::now());
     while running.load(Ordering::Relaxed) > 0 {
         std::thread::sleep(Duration::from_millis(20));
-        if said.elapsed() >= PROGRESS {
-            said = Instant::now();
+        if last_line.elapsed() >= PROGRESS {
+            last_line = Instant::now();
             let done = done.load(Ordering::Relaxed);
             eprintln!("{done} histories, {:.0} a second", done as f64 / began.elapsed().as_secs_f64());
         }

@@ -6,101 +6,101 @@ use flex_provisioner::api::writes::Binding;
 use crate::rng::Rng;
 use crate::store::KINDS;
 
-/// The kinds of things that can happen next.
+/// The number of kinds of steps.
 pub const ACTIONS: usize = 9;
 
-/// What kind of history it is.
+/// The properties of a history.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The faults are over: everything that is tried works.
+    /// Whether the faults are over: everything that is tried works.
     pub is_calm: bool,
-    /// How many orchestrators run.
+    /// The number of orchestrators.
     pub replicas: usize,
-    /// Who does not lead any more does not know it, as paused processes do not: it goes on, behind its fence.
+    /// Whether a former leader does not know that it lost the Lease, as after a pause: it continues, behind its fence.
     pub old_leader_continues: bool,
-    /// How bindings are made.
+    /// The way of binding.
     pub binding: Binding,
-    /// How fast each part is, by [`crate::history::Action`].
+    /// The weight of each kind of step, by [`crate::history::Action`].
     pub speed: [u32; ACTIONS],
-    /// How fast each watch is, by kind.
+    /// The weight of each watch, by kind.
     pub watches: [u32; KINDS.len()],
-    /// A process is killed, at each of its steps.
+    /// How often a process of an image is killed, at each of its steps.
     pub kill: u32,
-    /// A process ends whose pod is deleted, at each of its steps.
+    /// How often a process ends whose pod is deleted, at each of its steps.
     pub dying: u32,
-    /// A run goes wrong.
+    /// How often a run fails.
     pub bad_image: u32,
-    /// A request gets an error, and is not carried out.
+    /// How often a request gets an error, and is not carried out.
     pub refused: u32,
-    /// A request is carried out, and its answer is lost.
+    /// How often a request is carried out, and its answer is lost.
     pub lost_answer: u32,
-    /// A request is given up, and carried out later.
+    /// How often a request is cancelled, and carried out later.
     pub late: u32,
-    /// A watch is interrupted and lists anew.
+    /// How often a watch is interrupted and lists again.
     pub relist: u32,
-    /// A watch says something twice.
+    /// How often a watch shows a change twice.
     pub twice: u32,
-    /// Processes of the orchestrator that die.
+    /// How many processes of the orchestrator die.
     pub crashes: usize,
-    /// Leaders that change.
+    /// How often the leader changes.
     pub handovers: usize,
-    /// Times that the clock is set.
+    /// How often a clock is set.
     pub jumps: usize,
-    /// Things that users and admins do.
+    /// How many actions users and admins take.
     pub actor_actions: usize,
-    /// Claims that are created at the most.
+    /// The most claims that are created.
     pub claims: usize,
-    /// Persons remove Jobs and pods by hand.
+    /// Whether people delete Jobs and pods by hand.
     pub manual_removals: bool,
-    /// Persons delete volumes and change their policy.
+    /// Whether people delete volumes and change their policy.
     pub volumes: bool,
-    /// Admins edit, break and delete configs.
+    /// Whether admins edit, break and delete configs.
     pub configs: bool,
-    /// Users ask for more.
+    /// Whether users request larger sizes.
     pub growth: bool,
-    /// Nodes go and come back.
+    /// Whether nodes disappear and come back.
     pub nodes: bool,
-    /// The admission policies are installed: a volume is reserved at its birth.
+    /// Whether the admission policies are installed: a volume is reserved when it is created.
     pub policies: bool,
-    /// Runs of a class at one time.
+    /// The most runs of a class at one time.
     pub most: usize,
-    /// Of them for one namespace, and on one node; none for no limits of their own.
+    /// The most of these runs for one namespace, and on one node; `None` for no such limit.
     pub each: Option<usize>,
-    /// Volumes of a class at one time; none for no limit.
+    /// The most volumes of a class at one time; `None` for no quota.
     pub share: Option<usize>,
-    /// The classes; none knows more than the others.
+    /// The classes of this history.
     pub classes: Vec<&'static str>,
-    /// Times that a watch, or a whole process, stands still for a while.
+    /// How often a watch, or a whole process, is paused.
     pub stalls: usize,
-    /// Nodes do not come back.
+    /// Whether nodes disappear for good.
     pub lost_nodes: bool,
-    /// What configs say about nodes that are gone.
+    /// The configs' setting for deleted nodes.
     pub node_gone: &'static str,
-    /// Classes are replaced by others of their name.
+    /// Whether classes are replaced by others of their name.
     pub swaps: bool,
-    /// Configs stand in a namespace that an admin deletes.
+    /// Whether configs are in a namespace that an admin deletes.
     pub vendor: bool,
-    /// Other controllers put finalizers of their own on claims and volumes.
+    /// Whether other controllers add finalizers to claims and volumes.
     pub others: bool,
-    /// Users make snapshots.
+    /// Whether users make snapshots.
     pub snapshots: bool,
-    /// The snapshot-controller runs too.
+    /// Whether the snapshot-controller runs too.
     pub snapshot_controller: bool,
-    /// Claims that one run may be for; none for runs of their own.
+    /// The most members of a batch; `None` for single runs.
     pub batch: Option<usize>,
-    /// Volumes that each class keeps ready; none for no pools.
+    /// The size of each class's pool; `None` for no pools.
     pub pool: Option<usize>,
-    /// Configs name images that are not there.
+    /// Whether configs name missing images.
     pub typos: bool,
-    /// Claims with their volumes are lost and restored from backups.
+    /// Whether claims and their volumes are lost and restored from backups.
     pub restores: bool,
 }
 
-/// The classes that there are.
+/// All classes.
 const CLASSES: &[&str] = &["shared", "local", "kept", "pure", "script"];
 
 impl Profile {
-    /// One by chance.
+    /// Draws a profile.
     pub fn new(rng: &mut Rng) -> Self {
         let mut often = |levels: &[u32]| *rng.pick(levels);
         let kill = often(&[0, 0, 0, 30, 120]);
@@ -170,8 +170,8 @@ impl Profile {
         self
     }
 
-    /// What came to the histories later has a chance of its own, so that those without it stay as they were.
-    pub fn and_more(mut self, rng: &mut Rng) -> Self {
+    /// Draws the later additions from a chance of their own, so that histories without them stay the same.
+    pub fn with_additions(mut self, rng: &mut Rng) -> Self {
         self.stalls = *rng.pick(&[0, 0, 0, 1, 4]);
         self.others = rng.permille(200);
         if rng.permille(150) {
@@ -220,13 +220,13 @@ impl Profile {
         self
     }
 
-    /// What one process decides, it knows of: nothing is forgotten or seen late by another one. And no claim gets what was
-    /// made for another, in whose place one more is made.
+    /// Returns whether quotas hold at all times: one process decides all, and no other process forgets or misses its
+    /// decisions. No claim gets the volume of another, which would need a replacement.
     pub fn respects_limits(&self) -> bool {
         self.replicas == 1 && self.crashes == 0 && self.policies
     }
 
-    /// Nodes go for good, and volumes are on them.
+    /// Makes nodes with volumes disappear for good.
     pub fn lose_nodes(&mut self, rng: &mut Rng) {
         (self.nodes, self.lost_nodes) = (true, true);
         self.node_gone = *rng.pick(&["hold", "forget", "run-elsewhere"]);
@@ -235,14 +235,14 @@ impl Profile {
         }
     }
 
-    /// Users make snapshots, and have the time for it.
+    /// Makes users create snapshots, and gives them the time for it.
     pub fn make_snapshots(&mut self) {
         self.snapshots = true;
         self.claims = self.claims.max(2);
         self.actor_actions += 6;
     }
 
-    /// Users create claims together, and one run may be for several of them.
+    /// Makes users create claims together, and lets one run have several of them.
     pub fn make_batches(&mut self, size: usize) {
         self.batch = Some(size);
         self.claims = self.claims.max(2);
@@ -251,18 +251,18 @@ impl Profile {
         }
     }
 
-    /// A run is removed only because it is over, or because its claim goes.
+    /// Returns whether a run is removed only when it is over, or when its claim is deleted.
     pub fn leaves_runs(&self) -> bool {
         !(self.manual_removals || self.nodes || self.swaps || self.vendor || self.configs || self.volumes)
     }
 
-    /// Requests or their answers are lost.
+    /// Returns whether requests or their answers are lost.
     pub fn is_lossy(&self) -> bool {
         self.refused + self.lost_answer + self.late > 0
     }
 
-    /// The same after its faults.
-    pub fn is_calm(&mut self) {
+    /// Ends the faults.
+    pub fn calm_down(&mut self) {
         self.is_calm = true;
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.actor_actions) = (0, 0, 0, 0, 0, 0);

@@ -1,5 +1,5 @@
-//! The PV controller of Kubernetes: it uses its own caches, which lag, and makes one write at a time, each guarded by
-//! the version that it saw.
+//! The PV controller of Kubernetes. It uses its own caches, which lag, and makes one write at a time. Each write is
+//! guarded by the version in its cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,20 +18,20 @@ pub struct PvController {
     claims: BTreeMap<ObjectName, Rc<Value>>,
     volumes: BTreeMap<ObjectName, Rc<Value>>,
     cache: [usize; 2],
-    /// What it must look at.
+    /// The objects to reconcile.
     pub todo: BTreeSet<(Kind, ObjectName)>,
-    /// Claims that it called Lost.
+    /// The claims whose phase it set to Lost.
     pub lost: u64,
 }
 
 impl PvController {
-    /// A watch of it has something to say.
+    /// Returns whether its watch of a kind has a change to show.
     pub fn is_behind(&self, store: &Store, kind: Kind) -> bool {
         self.cache[kind as usize] < store.log(kind).len()
     }
 
-    /// Its watch of a kind shows one change more.
-    pub fn see(&mut self, store: &Store, kind: Kind) {
+    /// Shows one more change of a kind.
+    pub fn show_next(&mut self, store: &Store, kind: Kind) {
         let change = &store.log(kind)[self.cache[kind as usize]];
         self.cache[kind as usize] += 1;
         let cache = if kind == Kind::Claim { &mut self.claims } else { &mut self.volumes };
@@ -58,13 +58,13 @@ impl PvController {
         }
     }
 
-    /// All that it knows, anew: what its periodic resync does.
+    /// Queues all known objects, as its periodic resync does.
     pub fn resync(&mut self) {
         self.todo.extend(self.claims.keys().map(|name| (Kind::Claim, name.clone())));
         self.todo.extend(self.volumes.keys().map(|name| (Kind::Volume, name.clone())));
     }
 
-    /// Looks at one object.
+    /// Reconciles one object.
     pub fn sync(&mut self, store: &mut Store, kind: Kind, name: &ObjectName) {
         match kind {
             Kind::Claim => self.claim(store, name),
@@ -72,13 +72,13 @@ impl PvController {
         }
     }
 
-    /// A write that holds only for the version in the cache.
+    /// Makes a write that is valid only for the version in the cache.
     fn write(&mut self, store: &mut Store, kind: Kind, cached: &Value, change: impl FnOnce(&mut Value)) {
         let name = name_of(cached);
         let current = store.get(kind, &name);
         if current.is_none_or(|current| current["metadata"]["resourceVersion"] != cached["metadata"]["resourceVersion"])
         {
-            // The change that is in the way is on its way to the cache.
+            // The conflicting change is on its way to the cache.
             count("conflicts of the PV controller");
             return;
         }
@@ -128,12 +128,12 @@ impl PvController {
         if text(claim, "/status/phase") != "Lost" {
             line(|| format!("PV controller: calls claim {} Lost", name_of(claim)));
             self.lost += 1;
-            count("claims called Lost for a moment");
+            count("claims that were Lost for a moment");
             self.write(store, Kind::Claim, claim, |claim| claim["status"]["phase"] = json!("Lost"));
         }
     }
 
-    /// The volume that it would bind to a claim.
+    /// Returns the volume that it would bind to a claim.
     fn find(&self, store: &Store, claim: &Value) -> Option<Rc<Value>> {
         let class = text(claim, "/spec/storageClassName");
         let object = store.get(Kind::Class, &ObjectName::new("", class));
@@ -153,12 +153,12 @@ impl PvController {
             volumes()
                 .find(|volume| volume["spec"]["claimRef"].is_null() && text(volume, "/status/phase") == "Available")
         };
-        // No volume here has a label that somebody could select.
+        // No volume here has a label for a selector.
         let chooses = !delayed && claim["spec"]["selector"].is_null();
         reserved.or_else(|| if chooses { free() } else { None }).cloned()
     }
 
-    /// Asks an external provisioner.
+    /// Asks an external provisioner for a volume.
     fn provision(&mut self, store: &mut Store, claim: &Value) {
         let class = store.get(Kind::Class, &ObjectName::new("", text(claim, "/spec/storageClassName")));
         let Some(class) = class.cloned() else { return };
@@ -172,17 +172,17 @@ impl PvController {
         });
     }
 
-    /// The four writes of a binding, each when the one before is done.
+    /// Makes the four writes of a binding, each after the one before.
     fn bind(&mut self, store: &mut Store, volume: &Rc<Value>, claim: &Rc<Value>) {
         let reference = &volume["spec"]["claimRef"];
         let claim_name = name_of(claim);
         if uid(claim) != text(reference, "/uid") {
-            let (claim_uid, ours) = (uid(claim).to_owned(), reference.is_null());
+            let (claim_uid, unreserved) = (uid(claim).to_owned(), reference.is_null());
             return self.write(store, Kind::Volume, volume, |volume| {
                 volume["spec"]["claimRef"] = json!({
                     "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim_name.namespace, "name": claim_name.name, "uid": claim_uid,
                 });
-                if ours {
+                if unreserved {
                     volume["metadata"]["annotations"][names::BOUND_BY_CONTROLLER] = json!("yes");
                 }
             });
@@ -220,7 +220,7 @@ impl PvController {
             return set(self, store, "Available");
         }
         let claim_name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
-        // What the cache does not have is asked for.
+        // The controller reads objects that its cache does not have.
         let mut claim = self.claims.get(&claim_name).cloned();
         if claim.as_ref().is_none_or(|claim| uid(claim) != text(reference, "/uid")) {
             claim = store.get(Kind::Claim, &claim_name).cloned();
@@ -247,9 +247,9 @@ impl PvController {
                     }
                     return self.reclaim(store, &volume);
                 }
-                let ours = !annotation(&volume, names::BOUND_BY_CONTROLLER).is_empty();
+                let by_controller = !annotation(&volume, names::BOUND_BY_CONTROLLER).is_empty();
                 self.write(store, Kind::Volume, &volume, |volume| {
-                    match ours {
+                    match by_controller {
                         true => volume["spec"]["claimRef"] = Value::Null,
                         false => volume["spec"]["claimRef"]["uid"] = Value::Null,
                     }
@@ -259,7 +259,7 @@ impl PvController {
         }
     }
 
-    /// A released volume: an external provisioner's is left to it; for others it has no deleter here.
+    /// Reclaims a released volume: one of an external provisioner is left to it; for others no deleter exists here.
     fn reclaim(&mut self, store: &mut Store, volume: &Rc<Value>) {
         let deletes = text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete";
         let external = annotation(volume, names::PROVISIONED_BY) == PROVISIONER;
@@ -270,7 +270,7 @@ impl PvController {
     }
 }
 
-/// A reference names a claim, with its UID or with none.
+/// Returns whether a reference names a claim, with its UID or without one.
 fn is_for(reference: &Value, claim: &Value) -> bool {
     let name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
     name == name_of(claim) && matches!(text(reference, "/uid"), id if id.is_empty() || id == uid(claim))

@@ -24,14 +24,14 @@ use crate::view;
 use crate::wire::Wire;
 use crate::{SYSTEM, VENDOR};
 
-/// Keys that one process decides at one time.
+/// The number of work items that one process reconciles at one time.
 const WORKERS: usize = 8;
-/// What a process gives a pass; then it begins anew.
+/// The time limit of a reconciliation, after which the process starts it again.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Outcomes = Arc<Mutex<Vec<(u64, Result<Requeue, WriteError>)>>>;
 
-/// A pass under way.
+/// A reconciliation in progress.
 struct Running {
     key: WorkItem,
     task: JoinHandle<()>,
@@ -40,11 +40,11 @@ struct Running {
 
 /// One process of the orchestrator.
 pub struct Replica {
-    /// Its number: never one that was there before.
+    /// Its number, which no earlier process had.
     pub number: usize,
-    /// It leads.
+    /// Whether it leads.
     pub leads: bool,
-    /// Passes that took too long.
+    /// The number of reconciliations that took too long.
     pub broken_off: u64,
     context: Arc<Context>,
     clock: Clock,
@@ -57,7 +57,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A process that begins with a list of everything.
+    /// Starts a process with a list of all objects.
     pub fn new(
         number: usize,
         wire: &Wire,
@@ -69,7 +69,7 @@ impl Replica {
     ) -> Self {
         let client = wire.client(number);
         let shared = ClusterState::new(identity.clone(), clock.clone());
-        // They never change, so that no watch is needed for them.
+        // These objects never change, so that they need no watch.
         for name in crate::actors::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class = attributes::Class { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
@@ -82,7 +82,7 @@ impl Replica {
         let writes = Writes::new(client, identity.clone(), binding).with_cache(&shared);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
-        // What the sweep would remove must not be left in the first place.
+        // Orphans that the sweep would remove must not exist in the first place.
         context.sweep.every(None);
         let mut queue = QueueState::default();
         queue.pause(true);
@@ -101,13 +101,13 @@ impl Replica {
         }
     }
 
-    /// The end of the process, at whatever it was.
+    /// Ends the process, whatever it does.
     pub fn kill(self) {
         self.events.abort();
         self.running.values().for_each(|running| running.task.abort());
     }
 
-    /// It leads from now on, or does not any more.
+    /// Makes it lead, or stop leading.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
             let keys = self.context.shared.index().begin_term();
@@ -117,25 +117,25 @@ impl Replica {
         self.queue.pause(!leads);
     }
 
-    /// A watch has something to say.
+    /// Returns whether a watch has a change to show.
     pub fn is_behind(&self, store: &Store, kind: Kind) -> bool {
         kind != Kind::Event && self.cache[kind as usize] < store.log(kind).len()
     }
 
-    /// How far the watch of a kind has come.
+    /// Returns the progress of the watch of a kind.
     pub fn cache(&self, kind: Kind) -> usize {
         self.cache.get(kind as usize).copied().unwrap_or_default()
     }
 
-    /// The watch of a kind shows one change more.
-    pub fn see(&mut self, store: &Store, kind: Kind) {
+    /// Shows one more change of a kind.
+    pub fn show_next(&mut self, store: &Store, kind: Kind) {
         let at = self.cache[kind as usize];
         self.cache[kind as usize] += 1;
         self.show(store, kind, at);
     }
 
-    /// The watch of a kind says again what it said last.
-    pub fn see_again(&mut self, store: &Store, kind: Kind) {
+    /// Shows the last change of a kind again.
+    pub fn show_again(&mut self, store: &Store, kind: Kind) {
         if let Some(at) = self.cache[kind as usize].checked_sub(1) {
             self.show(store, kind, at);
         }
@@ -154,7 +154,7 @@ impl Replica {
         keys.into_iter().for_each(|key| self.queue.add(key));
     }
 
-    /// The watch of a kind lists anew: what happened meanwhile is not seen, only what came of it.
+    /// Lists a kind again: the watch misses the changes meanwhile, and shows only their result.
     pub fn list(&mut self, store: &Store, kind: Kind) {
         self.cache[kind as usize] = store.log(kind).len();
         let mut last: BTreeMap<&ObjectName, usize> = BTreeMap::new();
@@ -188,22 +188,22 @@ impl Replica {
         keys.for_each(|key| self.queue.add(key));
     }
 
-    /// All watches list.
+    /// Lists all kinds again.
     pub fn list_all(&mut self, store: &Store) {
         KINDS.into_iter().filter(|kind| *kind != Kind::Event).for_each(|kind| self.list(store, kind));
     }
 
-    /// A pass can begin.
+    /// Returns whether a reconciliation can begin.
     pub fn is_ready(&mut self) -> bool {
         self.queue.wake(self.clock.passed());
         self.leads && self.queue.ready() > 0 && self.running.len() < WORKERS
     }
 
-    /// When it wakes by itself, for anything but the sweep of configs.
+    /// Returns when it wakes by itself, without the sweep of configs.
     pub fn alarm(&self) -> Option<Duration> {
         let broken_off = self.running.values().map(|running| running.since + RECONCILE_TIMEOUT).min();
         let soon = self.clock.passed() + RECONCILE_TIMEOUT;
-        // The sweep of configs comes again and again; a write of them that failed is something to wait for.
+        // The sweep of configs repeats forever; only a failed write of a config is worth waiting for.
         self.queue
             .alarms()
             .find(|(at, key)| **key != WorkItem::Configs || *at < soon)
@@ -213,11 +213,11 @@ impl Replica {
             .min()
     }
 
-    /// Begins a pass over the next key.
+    /// Begins a reconciliation of the next work item.
     pub fn begin(&mut self) {
         let Some(key) = self.queue.take() else { return };
         self.count += 1;
-        count("passes");
+        count("reconciliations");
         line(|| format!("pass {}.{}: {key:?}", self.number, self.count));
         let (context, outcomes, number, of) = (self.context.clone(), self.outcomes.clone(), self.count, key.clone());
         let task = tokio::spawn(async move {
@@ -227,10 +227,10 @@ impl Replica {
         self.running.insert(self.count, Running { key, task, since: self.clock.passed() });
     }
 
-    /// Takes up what passes have come to, and breaks off those that take too long.
+    /// Applies the results of reconciliations, and stops those that take too long.
     pub fn collect(&mut self) {
         let outcomes = std::mem::take(&mut *self.outcomes.lock().expect("nothing panics while it holds the outcomes"));
-        // What a pass found that others can go on.
+        // Work items that the reconciliation found.
         while let Some(key) = self.context.shared.queue.next().now_or_never() {
             self.context.shared.queue.done(&key);
             self.queue.add(key);
@@ -250,7 +250,7 @@ impl Replica {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            count("passes broken off");
+            count("reconciliations stopped");
             self.broken_off += 1;
             if let Some(running) = self.running.get(&number) {
                 running.task.abort();
@@ -267,7 +267,7 @@ impl Replica {
         self.queue.done(&key);
     }
 
-    /// Nothing is under way.
+    /// Returns whether no reconciliation is in progress.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
     }

@@ -5,7 +5,7 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// The one of a seed. Neighbouring seeds have nothing in common.
+    /// Makes the source of a seed. Neighbouring seeds give unrelated numbers.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng(seed ^ 0x5851_F42D_4C95_7F2D);
         rng.next();
@@ -20,23 +20,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below `n`.
+    /// Returns a number from 0 to below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         debug_assert!(n > 0);
         (self.next() % n as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// Returns true in this many of a thousand cases.
     pub fn permille(&mut self, n: u32) -> bool {
         n > 0 && self.next() % 1000 < u64::from(n)
     }
 
-    /// One of these.
+    /// Returns one of the values.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
-    /// The place of one of these weights, each as likely as it is heavy; none if all are zero.
+    /// Returns the index of one of these weights, each as likely as it is heavy, or `None` if all are zero.
     pub fn weighted(&mut self, weights: &[u32]) -> Option<usize> {
         let all: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         if all == 0 {

@@ -1,4 +1,4 @@
-//! The store of an API server: objects with versions, and the history of each kind, which watches see.
+//! The store of an API server: objects with versions, and the history of each kind, which watches show.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::time::SimTime;
 use crate::view::View;
 
-/// The kinds that matter.
+/// The kinds of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// PersistentVolumeClaim.
@@ -36,11 +36,11 @@ pub enum Kind {
     Snapshot,
     /// VolumeSnapshotContent.
     Content,
-    /// Namespace: only those that somebody may delete.
+    /// Namespace: only those that an admin may delete.
     Namespace,
 }
 
-/// All that can be watched, in the order of their numbers.
+/// All kinds that can be watched, in the order of their numbers.
 pub const KINDS: [Kind; 11] = [
     Kind::Claim,
     Kind::Volume,
@@ -58,23 +58,23 @@ pub const KINDS: [Kind; 11] = [
 /// One change of an object.
 #[derive(Debug)]
 pub struct Change {
-    /// Which.
+    /// The name of the object.
     pub name: ObjectName,
-    /// It was removed.
+    /// Whether it was removed.
     pub gone: bool,
-    /// Its new state; the last one of an object that is gone.
+    /// Its new state, or the last state of a removed object.
     pub object: Rc<Value>,
     view: OnceCell<Option<View>>,
 }
 
 impl Change {
-    /// What the orchestrator's watch makes of it; none for what the watch does not select.
+    /// Returns the orchestrator's view of the object, or `None` if its watch does not select it.
     pub fn view(&self, kind: Kind) -> Option<&View> {
         self.view.get_or_init(|| View::of(kind, &self.object)).as_ref()
     }
 }
 
-/// The objects, and what happened to them.
+/// The objects, and their history.
 #[derive(Debug)]
 pub struct Store {
     objects: [BTreeMap<ObjectName, Rc<Value>>; 12],
@@ -82,23 +82,23 @@ pub struct Store {
     version: u64,
     uids: u64,
     pod_specs: BTreeMap<String, Value>,
-    /// Changed since this was taken last.
+    /// The objects changed since this was last taken.
     pub touched: BTreeSet<(Kind, ObjectName)>,
     /// The time.
     pub time: SimTime,
 }
 
-/// A text at a path such as `/spec/volumeName`; empty if there is none.
+/// Returns a text at a path such as `/spec/volumeName`; empty if there is none.
 pub fn text<'a>(object: &'a Value, at: &str) -> &'a str {
     find(object, at).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A number at a path; 0 if there is none.
+/// Returns a number at a path; 0 if there is none.
 pub fn number(object: &Value, at: &str) -> i64 {
     find(object, at).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// As a JSON pointer without escapes, for which each key would be copied.
+/// Finds a value by a JSON pointer without escapes; an escape would copy each key.
 fn find<'a>(object: &'a Value, at: &str) -> Option<&'a Value> {
     at.split('/').skip(1).try_fold(object, |within, key| match within {
         Value::Array(all) => all.get(key.parse::<usize>().ok()?),
@@ -106,50 +106,50 @@ fn find<'a>(object: &'a Value, at: &str) -> Option<&'a Value> {
     })
 }
 
-/// An annotation; empty if there is none.
+/// Returns an annotation; empty if there is none.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["annotations"][key].as_str().unwrap_or_default()
 }
 
-/// A label; empty if there is none.
+/// Returns a label; empty if there is none.
 pub fn label<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["labels"][key].as_str().unwrap_or_default()
 }
 
-/// The UID.
+/// Returns the UID of an object.
 pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// It is being deleted.
+/// Returns whether the object is terminating.
 pub fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The finalizers.
+/// Lists the finalizers of an object.
 pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// A finalizer is on it.
+/// Returns whether the object has a finalizer.
 pub fn has_finalizer(object: &Value, name: &str) -> bool {
     finalizers(object).any(|finalizer| finalizer == name)
 }
 
-/// Takes a finalizer off.
+/// Removes a finalizer.
 pub fn drop_finalizer(object: &mut Value, name: &str) {
     if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
         finalizers.retain(|finalizer| finalizer != name);
     }
 }
 
-/// Its name.
+/// Returns namespace and name of an object.
 pub fn name_of(object: &Value) -> ObjectName {
     ObjectName::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// Takes out of a new Job what never changes and is most of it, so that it is not in each of its states. Where the pods
-/// are to run is looked at in all of them, and so are the members of a batch.
+/// Removes the large and constant parts from a new Job, so that they are not in each of its states. The node of its
+/// pods and the members of a batch stay, because checks read them in all states.
 fn without_pod_spec(job: &mut Value) -> Value {
     let spec = job.pointer_mut("/spec/template/spec").map(Value::take).unwrap_or_default();
     let template = &mut job["spec"]["template"];
@@ -163,7 +163,7 @@ fn without_pod_spec(job: &mut Value) -> Value {
 }
 
 impl Store {
-    /// Nothing yet.
+    /// Makes an empty store.
     pub fn new(time: SimTime) -> Self {
         Store {
             objects: Default::default(),
@@ -176,33 +176,33 @@ impl Store {
         }
     }
 
-    /// An object.
+    /// Returns an object.
     pub fn get(&self, kind: Kind, name: &ObjectName) -> Option<&Rc<Value>> {
         self.objects[kind as usize].get(name)
     }
 
-    /// All of a kind, by name.
+    /// Lists all objects of a kind, by name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = (&ObjectName, &Rc<Value>)> {
         self.objects[kind as usize].iter()
     }
 
-    /// What the pods of the Job with this UID are to be.
+    /// Returns the pod spec of the Job with this UID.
     pub fn pod_spec(&self, job: &str) -> &Value {
         self.pod_specs.get(job).unwrap_or(&Value::Null)
     }
 
-    /// What happened to a kind.
+    /// Returns the history of a kind.
     pub fn log(&self, kind: Kind) -> &[Change] {
         &self.log[kind as usize]
     }
 
-    /// A new UID.
+    /// Makes a new UID.
     pub fn new_uid(&mut self, prefix: &str) -> String {
         self.uids += 1;
         format!("{prefix}{:04}", self.uids)
     }
 
-    /// Creates an object; none if there is one of that name.
+    /// Creates an object; returns `None` if one of that name exists.
     pub fn create(&mut self, kind: Kind, mut object: Value) -> Option<Rc<Value>> {
         let name = name_of(&object);
         if self.get(kind, &name).is_some() {
@@ -248,15 +248,15 @@ impl Store {
         object
     }
 
-    /// Changes an object that exists. One that is being deleted goes with its last finalizer. What does
-    /// not change it leaves no trace.
+    /// Changes an existing object. A terminating object is removed with its last finalizer. A change without effect
+    /// leaves no trace.
     pub fn update(&mut self, kind: Kind, name: &ObjectName, change: impl FnOnce(&mut Value)) -> Option<Rc<Value>> {
         let mut object = (**self.get(kind, name)?).clone();
         change(&mut object);
         self.replace(kind, name, object)
     }
 
-    /// The same with the object as it is to be.
+    /// Replaces the object by its new state.
     pub fn replace(&mut self, kind: Kind, name: &ObjectName, object: Value) -> Option<Rc<Value>> {
         let before = self.get(kind, name)?;
         if object == **before {
@@ -265,8 +265,8 @@ impl Store {
         Some(self.log_state(kind, name.clone(), object))
     }
 
-    /// Asks for the deletion of an object. It goes at once if nothing holds it; a pod goes when its
-    /// kubelet says so.
+    /// Requests the deletion of an object. It is removed at once if it has no finalizer; a pod is removed when its
+    /// kubelet reports its end.
     pub fn delete(&mut self, kind: Kind, name: &ObjectName) -> Option<Rc<Value>> {
         let object = self.get(kind, name)?.clone();
         if is_deleting(&object) {
@@ -276,13 +276,13 @@ impl Store {
         self.update(kind, name, |object| object["metadata"]["deletionTimestamp"] = json!(now))
     }
 
-    /// A namespace takes no new objects.
+    /// Returns whether a namespace accepts no new objects.
     pub fn is_closed(&self, namespace: &str) -> bool {
         let namespace_object = self.get(Kind::Namespace, &ObjectName::new("", namespace));
         namespace == crate::VENDOR && namespace_object.is_none_or(|namespace| is_deleting(namespace))
     }
 
-    /// Removes an object, whatever holds it.
+    /// Removes an object, whatever its finalizers.
     pub fn remove(&mut self, kind: Kind, name: &ObjectName) {
         if let Some(object) = self.get(kind, name).cloned() {
             self.version += 1;

@@ -1,4 +1,4 @@
-//! The time of a history. Only the history lets it pass.
+//! The time of a history, which only the history advances.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ struct ManualClock {
     sleepers: Mutex<Sleepers>,
 }
 
-/// Who sleeps, by the time at which it is woken, and in order.
+/// The sleepers, by the time at which they wake, and in order.
 type Sleepers = BTreeMap<(u64, u64), oneshot::Sender<()>>;
 
 /// The time of a history, shared by all in it.
@@ -28,12 +28,12 @@ type Sleepers = BTreeMap<(u64, u64), oneshot::Sender<()>>;
 pub struct SimTime(Arc<ManualClock>);
 
 impl SimTime {
-    /// Milliseconds since the history began.
+    /// Returns the milliseconds since the history began.
     pub fn millis(&self) -> u64 {
         self.0.millis.load(Ordering::Relaxed)
     }
 
-    /// Time passes, and wakes those whose time has come.
+    /// Advances the time, and wakes the sleepers whose time has come.
     pub fn pass(&self, millis: u64) {
         let now = self.0.millis.fetch_add(millis, Ordering::Relaxed) + millis;
         let mut sleepers = self.sleepers();
@@ -44,7 +44,7 @@ impl SimTime {
         }
     }
 
-    /// When somebody wakes who still sleeps.
+    /// Returns when the next sleeper wakes.
     pub fn alarm(&self) -> Option<u64> {
         let mut sleepers = self.sleepers();
         sleepers.retain(|_, sleeper| !sleeper.is_closed());
@@ -55,28 +55,28 @@ impl SimTime {
         self.0.sleepers.lock().expect("nothing panics while it holds the sleepers")
     }
 
-    /// The wall's clock is set, by so many seconds.
+    /// Sets the wall clock by this many seconds.
     pub fn jump(&self, seconds: i64) {
         self.0.jumped.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// The wall's clock in seconds since 1970.
+    /// Returns the wall clock in seconds since 1970.
     pub fn now(&self) -> i64 {
         EPOCH + (self.millis() / 1000) as i64 + self.0.jumped.load(Ordering::Relaxed)
     }
 
-    /// The wall's clock as the API writes it.
+    /// Returns the wall clock as the API writes it.
     pub fn text(&self) -> String {
         text(self.now())
     }
 
-    /// As the orchestrator takes it.
+    /// Returns the clock as the orchestrator takes it.
     pub fn clock(&self) -> Clock {
         Clock::new(self.clone())
     }
 }
 
-/// Seconds since 1970 as the API writes them.
+/// Returns seconds since 1970 as the API writes them.
 pub fn text(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map(|at| at.to_string()).unwrap_or_default()
 }

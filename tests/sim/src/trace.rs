@@ -1,4 +1,4 @@
-//! The trace of a history: events are always counted, and written down only if somebody reads them.
+//! The trace of a history: events are always counted, and written down only for a reader.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,18 +7,18 @@ use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// What one history left.
+/// The trace of one history.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Lines are kept.
+    /// Whether lines are kept.
     pub on: bool,
     /// The lines.
     pub lines: Vec<String>,
-    /// How often what happened.
+    /// How often each event happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// Steps that the orchestrator decided for, as `claim Stamp`.
     pub steps: BTreeSet<String>,
-    /// When, for the lines.
+    /// The time of the next lines.
     pub millis: u64,
 }
 
@@ -31,27 +31,27 @@ pub fn begin(on: bool) {
     TRACE.with(|trace| *trace.borrow_mut() = Trace { on, ..Trace::default() });
 }
 
-/// Ends it.
+/// Ends the trace.
 pub fn end() -> Trace {
     TRACE.with(|trace| std::mem::take(&mut *trace.borrow_mut()))
 }
 
-/// Lines are kept.
+/// Returns whether lines are kept.
 pub fn is_on() -> bool {
     TRACE.with(|trace| trace.borrow().on)
 }
 
-/// The time of what follows.
+/// Sets the time of the following lines.
 pub fn at(millis: u64) {
     TRACE.with(|trace| trace.borrow_mut().millis = millis);
 }
 
-/// Something happened.
+/// Counts an event.
 pub fn count(what: &'static str) {
     TRACE.with(|trace| *trace.borrow_mut().counts.entry(what).or_default() += 1);
 }
 
-/// A line, if lines are kept.
+/// Writes a line, if lines are kept.
 pub fn line(text: impl FnOnce() -> String) {
     if is_on() {
         let text = text();

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::INSTANCE;
 use crate::store::{self, Kind};
 
-/// One object as the index keeps it.
+/// An object as the index keeps it.
 #[derive(Clone, Debug)]
 pub enum View {
     /// A claim.
@@ -42,24 +42,24 @@ pub enum View {
 }
 
 impl View {
-    /// What the watch of a kind makes of an object; none if it does not select it.
+    /// Returns the view of an object by the watch of its kind, or `None` if the watch does not select it.
     pub fn of(kind: Kind, object: &Value) -> Option<View> {
         View::read(kind, object).expect("the simulation writes what the API would accept")
     }
 
     fn read(kind: Kind, object: &Value) -> serde_json::Result<Option<View>> {
-        let ours = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
-        let whole = || serde_json::to_string(object).expect("it is JSON");
+        let has_instance = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
+        let whole = || serde_json::to_string(object).expect("an object is JSON");
         Ok(Some(match kind {
             Kind::Claim => View::Claim(read::claim(&whole())?.into()),
             Kind::Volume => View::Volume(read::volume(&whole())?.into()),
-            Kind::Job if ours() => View::Job(read::job(&whole())?.into()),
-            Kind::Pod if ours() => View::Pod(read::pod(&whole())?.into()),
+            Kind::Job if has_instance() => View::Job(read::job(&whole())?.into()),
+            Kind::Pod if has_instance() => View::Pod(read::pod(&whole())?.into()),
             Kind::Config if store::label(object, names::LABEL_TYPE) == names::LABEL_TYPE_CONFIG => {
                 View::Config(read::config(&whole())?)
             }
             Kind::Class => View::Class(read::class(&whole())?),
-            Kind::Revision if ours() => {
+            Kind::Revision if has_instance() => {
                 return Ok(read::revision(&whole())?.map(|(hash, revision)| View::Revision(hash, revision)));
             }
             Kind::Node => View::Node(read::node(&whole())?),
@@ -69,7 +69,7 @@ impl View {
         }))
     }
 
-    /// Feeds the index.
+    /// Applies the view to the index.
     pub fn apply(self, index: &mut Index) -> Vec<WorkItem> {
         match self {
             View::Claim(claim) => index.change_claim(Change::Apply(*claim)),
@@ -86,17 +86,17 @@ impl View {
     }
 }
 
-/// An object of a kind is gone.
+/// Deletes an object of a kind from the index.
 pub fn delete(index: &mut Index, kind: Kind, name: ObjectName) -> Vec<WorkItem> {
     change(index, kind, Gone::One(name))
 }
 
-/// After a new list of a kind: these are all there are.
+/// Applies a new list of a kind: only these objects exist.
 pub fn retain(index: &mut Index, kind: Kind, all: impl Iterator<Item = ObjectName>) -> Vec<WorkItem> {
     change(index, kind, Gone::AllBut(all.collect()))
 }
 
-/// The same of a kind that is watched in each namespace by itself.
+/// The same for a kind with a watch for each namespace.
 pub fn retain_in(
     index: &mut Index,
     kind: Kind,

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::store::Kind;
 
-/// What is asked.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// One object.
@@ -32,13 +32,13 @@ pub enum Verb {
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The verb.
     pub verb: Verb,
-    /// Of which kind.
+    /// The kind of the objects.
     pub kind: Kind,
-    /// Of which object; the name is empty for lists.
+    /// The name of the object; its name is empty for lists.
     pub name: ObjectName,
-    /// Of its status only.
+    /// Whether it concerns only the status.
     pub status: bool,
     /// The body.
     pub body: Arc<Value>,
@@ -80,10 +80,10 @@ impl Answer {
     }
 
     fn new(code: u16, body: &Value) -> Self {
-        Answer { code, body: serde_json::to_vec(body).expect("it has no keys but texts") }
+        Answer { code, body: serde_json::to_vec(body).expect("all keys are texts") }
     }
 
-    /// An error as the API server words it.
+    /// Builds an error in the form of the API server.
     pub fn error(code: u16, reason: &str, message: impl Into<String>) -> Self {
         let message = message.into();
         let body = json!({
@@ -92,12 +92,12 @@ impl Answer {
         Answer::new(code, &body)
     }
 
-    /// What it says of itself, as of an error.
+    /// Returns the message of an error.
     pub fn message(&self) -> Value {
         serde_json::from_slice::<Value>(&self.body).map(|mut body| body["message"].take()).unwrap_or_default()
     }
 
-    /// The connection broke, and nobody knows what became of the request.
+    /// Builds the answer of a broken connection: it is unknown whether the request was carried out.
     pub fn broken() -> Self {
         Answer { code: 0, body: Vec::new() }
     }
@@ -106,33 +106,33 @@ impl Answer {
 /// A request on its way.
 #[derive(Debug)]
 pub struct Pending {
-    /// Of which replica.
+    /// The number of the replica.
     pub from: usize,
-    /// What is asked.
+    /// The request.
     pub request: Request,
     /// When it was sent, in milliseconds.
     pub since: u64,
-    /// Where the answer is waited for; none if nobody does any more.
+    /// The receiver of the answer, or `None` if the sender does not wait any more.
     pub back: Option<oneshot::Sender<Answer>>,
-    /// The answer, once it has been through.
+    /// The answer, once the request has been carried out.
     pub answer: Option<Answer>,
 }
 
 impl Pending {
-    /// Somebody waits for the answer.
+    /// Returns whether the sender waits for the answer.
     pub fn is_awaited(&self) -> bool {
         self.back.as_ref().is_some_and(|back| !back.is_closed())
     }
 }
 
-/// All requests on their way, in the order in which they were made.
+/// All requests on their way, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Wire(Arc<Mutex<Waiting>>);
 
-/// What is on its way.
+/// The requests on their way.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// By number.
+    /// The requests by number.
     pub requests: BTreeMap<u64, Pending>,
     /// The time, in milliseconds.
     pub now: u64,
@@ -140,12 +140,12 @@ pub struct Waiting {
 }
 
 impl Wire {
-    /// What is on its way.
+    /// Locks the requests on their way.
     pub fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().expect("nothing panics while it holds the wire")
     }
 
-    /// A client of the orchestrator's kind whose requests come here, under the number of a replica.
+    /// Returns a client of the orchestrator's kind whose requests arrive here, under the number of a replica.
     pub fn client(&self, from: usize) -> Client {
         let wire = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {

@@ -1,5 +1,5 @@
 //! The rest of the cluster: the Job controller, the garbage collector, the scheduler, the kubelets with the images'
-//! processes ([`image`]), and the storage backend. Each looks at one object at a time and does one thing.
+//! processes ([`image`]), and the storage backend. Each reconciles one object at a time and takes one step.
 
 mod image;
 mod snapshots;
@@ -17,58 +17,58 @@ use crate::rng::Rng;
 use crate::store::{self, Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 
-/// The Job controller's, on pods that it has not counted yet.
+/// The finalizer of the Job controller on pods that it has not counted yet.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Keeps a claim while a pod uses it.
+/// The finalizer on a claim while a pod uses it.
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-/// Keeps a volume while it is bound.
+/// The finalizer on a volume while it is bound.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 pub use image::{Container, Process};
 
-/// Where storage is: the id that the image was given, and the node; empty for storage in the network.
+/// The key of storage: the id that the image got, and the node; empty for storage in the network.
 pub type StorageKey = (String, String);
 
 /// The rest of the cluster.
 #[derive(Debug, Default)]
 pub struct World {
-    /// The storage that exists.
+    /// The existing storage.
     pub backend: BTreeSet<StorageKey>,
-    /// The snapshots that are stored, and whether they are whole.
+    /// The stored snapshots, and whether they are complete.
     pub snapshots: BTreeMap<StorageKey, bool>,
-    /// The class of attributes of each volume that was modified, by its id; none for one that is in between.
+    /// The VolumeAttributesClass of each modified volume, by its id; `None` for a half-modified volume.
     pub attributes: BTreeMap<String, Option<String>>,
-    /// Where the storage of a volume is, by its UID.
+    /// The storage of each volume, by its UID.
     pub made: BTreeMap<String, StorageKey>,
-    /// Where the storage is of volumes that came back from a backup, by their UID.
+    /// The storage of each restored volume, by its UID.
     pub restored: BTreeMap<String, StorageKey>,
-    /// What runs, by the pod's UID.
+    /// The running containers, by the pod's UID.
     pub containers: BTreeMap<String, Container>,
-    /// What must be looked at.
+    /// The objects to reconcile.
     pub has_leftovers: BTreeSet<(Kind, ObjectName)>,
-    /// What must be looked at later, by milliseconds.
+    /// The objects to reconcile later, by milliseconds.
     pub timers: BTreeSet<(u64, Kind, ObjectName)>,
-    /// Claims that a pod asks for.
+    /// The claims that a pod uses.
     pub consumed: BTreeSet<ObjectName>,
-    /// Nodes that are gone and do not come back.
+    /// The nodes that are gone and do not come back.
     pub lost: BTreeSet<String>,
-    /// Nodes that were gone once.
+    /// The nodes that were gone once.
     pub went: BTreeSet<String>,
-    /// What another controller keeps by a finalizer of its own: kind, name and UID.
+    /// The objects with the finalizer of another controller: kind, name and UID.
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
-    /// Jobs that have had their pod, by UID.
+    /// The Jobs that have had their pod, by UID.
     created: BTreeSet<String>,
-    /// What was found to be wrong.
+    /// The violations found.
     pub wrong: Vec<String>,
-    /// Storage was made or removed.
+    /// Whether storage was made or removed.
     pub changed: bool,
-    /// Volumes that a class may have at one time; none for no limit.
+    /// The most volumes that a class may have at one time; `None` for no quota.
     pub share: Option<usize>,
-    /// Volumes that each of these classes keeps ready.
+    /// The size of each class's pool.
     pub pools: BTreeMap<String, usize>,
 }
 
-/// The node on which the pod of a Job must run; empty for any.
+/// Returns the node on which the pod of a Job must run; empty for any.
 pub fn wanted_node(job: &Value) -> &str {
     const NODE: &str = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
     text(job, NODE)
@@ -78,8 +78,8 @@ fn ended(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// A condition of a Job holds.
-fn holds(job: &Value, kind: &str) -> bool {
+/// Returns whether a Job has a true condition.
+fn has_condition(job: &Value, kind: &str) -> bool {
     job["status"]["conditions"].as_array().into_iter().flatten().any(|condition| condition["type"] == kind)
 }
 
@@ -93,13 +93,13 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 }
 
 impl World {
-    /// With nothing in it; a class may have so many volumes, and keeps so many ready.
+    /// Builds an empty world, with the quota of a class and its pools.
     pub fn new(share: Option<usize>, pools: BTreeMap<String, usize>) -> Self {
         World { share, pools, ..World::default() }
     }
 
-    /// Somebody looks at an object, and does what is to be done next.
-    pub fn look(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, kind: Kind, name: &ObjectName) {
+    /// Reconciles an object in the role of its controller.
+    pub fn reconcile(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, kind: Kind, name: &ObjectName) {
         let again = match kind {
             Kind::Job => self.job(store, name),
             Kind::Pod => self.pod(store, rng, profile, name),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Takes up what has changed.
+    /// Queues the changed objects.
     pub fn notice(&mut self, store: &mut Store) {
         for (kind, name) in std::mem::take(&mut store.touched) {
             match kind {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// A namespace that is deleted takes everything in it along, and goes when it is empty.
+    /// Deletes all objects of a terminating namespace, and removes it when it is empty.
     fn namespace(&mut self, store: &mut Store, of: &ObjectName) -> bool {
         if !store.get(Kind::Namespace, of).is_some_and(|namespace| is_deleting(namespace)) {
             return false;
@@ -178,8 +178,8 @@ impl World {
             }
             return false;
         }
-        if holds(&job, "Complete") || holds(&job, "Failed") {
-            // What has been counted is let go.
+        if has_condition(&job, "Complete") || has_condition(&job, "Failed") {
+            // Counted pods lose their finalizer.
             if let Some((pod, _)) = pods.iter().find(|(_, pod)| ended(pod) && store::has_finalizer(pod, TRACKING)) {
                 store.update(Kind::Pod, pod, |pod| store::drop_finalizer(pod, TRACKING));
                 return true;
@@ -209,7 +209,7 @@ impl World {
                 "metadata": {
                     "name": pod_name, "namespace": name.namespace,
                     "labels": template["metadata"]["labels"],
-                    "annotations": notify_of_pods(template),
+                    "annotations": annotations_for_checks(template),
                     "finalizers": [TRACKING],
                     "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": name.name, "uid": uid(&job), "controller": true, "blockOwnerDeletion": true }],
                 },
@@ -232,10 +232,10 @@ impl World {
                 }
             });
         };
-        let target = holds(&job, "FailureTarget");
+        let target = has_condition(&job, "FailureTarget");
         if let Some((_, pod)) = pods.iter().find(|(_, pod)| ended(pod)) {
             let failed = target || text(pod, "/status/phase") == "Failed";
-            let met = holds(&job, "SuccessCriteriaMet");
+            let met = has_condition(&job, "SuccessCriteriaMet");
             let reason = if target { "DeadlineExceeded" } else { "BackoffLimitExceeded" };
             match (failed, target, met) {
                 (true, true, _) => over(store, "Failed", reason),
@@ -280,8 +280,9 @@ impl World {
         }
         if ended(&pod) {
             if is_deleting(&pod) {
-                let counted =
-                    job.as_ref().is_none_or(|job| is_deleting(job) || holds(job, "Failed") || holds(job, "Complete"));
+                let counted = job.as_ref().is_none_or(|job| {
+                    is_deleting(job) || has_condition(job, "Failed") || has_condition(job, "Complete")
+                });
                 if counted {
                     store.remove(Kind::Pod, name);
                 }
@@ -303,7 +304,7 @@ impl World {
             let Some(job) = job else { return true };
             let image = text(&store.pod_spec(uid(&job))["containers"][0], "/image");
             if image.ends_with(":typo") {
-                count("images that are not there");
+                count("missing images");
                 let waiting = json!([{ "name": "provisioner", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } } }]);
                 store.update(Kind::Pod, name, |pod| pod["status"]["containerStatuses"] = waiting);
                 return false;
@@ -350,7 +351,7 @@ impl World {
         }
     }
 
-    /// The scheduler, and the protection of claims in use.
+    /// Plays the scheduler, and the protection of claims in use.
     fn claim(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, name: &ObjectName) -> bool {
         let Some(claim) = store.get(Kind::Claim, name).cloned() else { return false };
         if is_deleting(&claim) {
@@ -382,18 +383,18 @@ impl World {
         false
     }
 
-    /// All that runs.
+    /// Lists all running processes.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.containers.values().flat_map(|container| &container.processes)
     }
 
-    /// Processes for a volume id.
+    /// Returns whether a process works on a volume id.
     pub fn is_running(&self, id: &str) -> bool {
         self.processes().any(|process| process.request.claim_uuid == id)
     }
 }
 
-/// The protection of volumes that are bound.
+/// Plays the protection of bound volumes.
 fn volume(store: &mut Store, name: &ObjectName) -> bool {
     let Some(volume) = store.get(Kind::Volume, name).cloned() else { return false };
     if is_deleting(&volume) && text(&volume, "/status/phase") != "Bound" {
@@ -402,8 +403,8 @@ fn volume(store: &mut Store, name: &ObjectName) -> bool {
     false
 }
 
-/// The annotations of pods that are looked at.
-fn notify_of_pods(template: &Value) -> Value {
+/// Returns the pod annotations that checks read.
+fn annotations_for_checks(template: &Value) -> Value {
     match annotation(template, names::BATCH) {
         "" => Value::Null,
         members => json!({ names::BATCH: members }),
@@ -418,7 +419,7 @@ fn owner_uid(pod: &Value) -> &str {
     text(pod, "/metadata/ownerReferences/0/uid")
 }
 
-/// Kubernetes says so of a pod of which it has never made a container.
+/// Ends a pod that never had a container, as Kubernetes reports it.
 fn end_unstarted(store: &mut Store, name: &ObjectName) {
     store.update(Kind::Pod, name, |pod| {
         pod["status"]["phase"] = json!("Failed");

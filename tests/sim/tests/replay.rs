@@ -6,17 +6,17 @@ use sim::history::run;
 
 #[test]
 fn a_seed_replays_exactly() {
-    // Whoever is first in the process sets it; without it no decision is heard of.
+    // The first test of the process sets the listener; without one no decisions are recorded.
     let _ = tracing::subscriber::set_global_default(sim::trace::Listener);
     for seed in 0..12 {
         let (once, again) = (run(seed, None, true, &Metrics::default()), run(seed, None, true, &Metrics::default()));
         assert!(once.trace.lines.len() > 20, "a history of {} lines", once.trace.lines.len());
-        assert!(!once.trace.steps.is_empty(), "no decision was heard of");
+        assert!(!once.trace.steps.is_empty(), "no decision was recorded");
         for (one, other) in once.trace.lines.iter().zip(&again.trace.lines) {
             assert_eq!(one, other, "seed {seed}");
         }
         assert_eq!(once.trace.lines.len(), again.trace.lines.len(), "seed {seed}");
-        // And what is written down does not change what happens.
+        // Recording does not change the history.
         let silent = run(seed, None, false, &Metrics::default());
         assert_eq!(silent.trace.counts, once.trace.counts, "seed {seed}");
         assert_eq!(silent.wrong.len(), once.wrong.len());
@@ -24,41 +24,41 @@ fn a_seed_replays_exactly() {
 }
 
 #[test]
-fn a_bug_shows() {
+fn a_planted_bug_is_found() {
     let found = (0..400).any(|seed| !run(seed, Some(Bug::IdleDelete), false, &Metrics::default()).wrong.is_empty());
-    assert!(found, "delete runs that delete nothing go unnoticed");
+    assert!(found, "delete runs that delete nothing are not found");
 }
 
 #[test]
-fn seeds_that_once_were_broken_are_well() {
+fn seeds_that_once_failed_pass() {
     for (seed, what) in [
-        (70591, "what was to stay and is free again was given another policy, and taken for forgotten"),
-        (74169, "a version of a config was lost when its deletion was broken off"),
+        (70591, "a retained volume that was free again got another policy, and counted as forgotten"),
+        (74169, "a version of a config was lost when its deletion was interrupted"),
         (108013, "a second attempt ran on another node, as the watch had not shown the first one's volume yet"),
-        (84600, "a delete run began beside its predecessor, whose Job had gone with its namespace"),
+        (84600, "a delete run began beside its predecessor, whose Job was deleted with its namespace"),
         (1001695, "a claim with a volume that was made for another was not woken when its snapshot's content was gone"),
-        (9734, "a claim was not woken when there was room, for what it had been promised itself was counted"),
-        (13947, "what a claim that was gone had been promised kept others from the room that there was"),
-        (55801, "two claims waited for room that they had promised each other, by stamps that did not stand"),
-        (27848, "room was given to another while a claim had gone and its volume had not been seen"),
+        (9734, "a claim was not woken although the quota had room, because its own reservation was counted"),
+        (13947, "the reservation of a deleted claim kept others from the free quota"),
+        (55801, "two claims waited for each other's reservations, by stamps that were not valid"),
+        (27848, "quota went to another claim while a deleted claim's volume had not been observed"),
         (93779, "a volume joined a batch of deletions while a run of its own that no watch had shown was under way"),
-        (62444, "another node was selected while a volume was being adopted, which was refused then and never went"),
+        (62444, "another node was selected during an adoption, and the volume was refused and never deleted"),
         (
             15948,
             "a second attempt began while the creation of the first one's batch was under way for longer than it is awaited",
         ),
-        (85, "more and more was asked for, since what had been made was seen later than that its request went"),
-        (389, "the stamp of a pool was written on a claim that had taken another's volume"),
-        (778, "what attempts had left on other nodes stayed there while the volume was kept ready"),
-        (1036, "a pool that waited for claims was looked at by nobody when they had gone"),
-        (2178, "a volume that was adopted and not seen so counted for nobody when its request was gone"),
-        (3823, "a slow watch had more volumes made than were to be kept"),
-        (4279, "a claim that was given a volume kept the nodes of the claim that it was copied from"),
-        (18465, "a request that somebody deleted before any watch showed it was not made again"),
-        (11620, "of a volume that was given nothing was told when who gave it was gone"),
-        (58045, "claims waited for the room of a volume that an admin retained"),
-        (19686, "a claim named a volume that nothing kept, and was bound to none any more"),
-        (31949, "a run that was begun elsewhere did not reach what was on a node that had come back meanwhile"),
+        (85, "more and more volumes were requested, because they were observed after the deletion of their requests"),
+        (389, "the stamp of a pool was written on a claim that had taken the volume of another"),
+        (778, "leftovers on other nodes stayed while the volume was pooled"),
+        (1036, "a pool that waited for claims was not reconciled after their deletion"),
+        (2178, "an adopted volume counted for no quota when its request was gone before the adoption was observed"),
+        (3823, "a slow watch made a pool larger than its size"),
+        (4279, "a claim with a pooled volume kept the nodes of the claim from which it was copied"),
+        (18465, "a pool request that was deleted before any watch showed it was not created again"),
+        (11620, "an assigned volume had no event when the process that assigned it was gone"),
+        (58045, "claims waited for the quota of a volume that an admin retained"),
+        (19686, "a claim named a volume that no finalizer kept, and was never bound"),
+        (31949, "a run on another node did not reach the storage of a node that had come back"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
         assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");

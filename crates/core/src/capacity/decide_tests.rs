@@ -182,7 +182,7 @@ fn capacity(bytes: u64) -> Outcome {
 }
 
 #[test]
-fn the_scheduler_looks_when_all_is_known() {
+fn the_scheduler_checks_capacity_once_all_is_known() {
     let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
     world.settle();
     assert_eq!((world.started, world.known(), world.looks()), (2, vec![MAX_BYTES], false), "plain alone is known");
@@ -199,7 +199,7 @@ fn the_scheduler_looks_when_all_is_known() {
 }
 
 #[test]
-fn nothing_runs_while_nothing_changes_and_then_only_there() {
+fn a_capacity_run_follows_only_a_change_and_only_there() {
     let mut world = World::new(&[asked("c")], &["a", "b"]);
     world.settle();
     world.end_all(&capacity(5));
@@ -231,7 +231,7 @@ fn nothing_runs_while_nothing_changes_and_then_only_there() {
 }
 
 #[test]
-fn a_run_that_fails_keeps_nobody_from_a_node() {
+fn a_failed_run_keeps_no_pod_from_a_node() {
     let mut world = World::new(&[asked("c")], &["a"]);
     world.settle();
     world.end_all(&Outcome::Failed("no such file".into()));
@@ -273,7 +273,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
 }
 
 #[test]
-fn another_version_of_the_config_is_asked_at_once() {
+fn another_version_of_the_config_gets_a_run_at_once() {
     let mut world = World::new(&[asked("c")], &["a"]);
     world.settle();
     world.end_all(&Outcome::Failed("config".into()));
@@ -285,7 +285,7 @@ fn another_version_of_the_config_is_asked_at_once() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_stops_nothing() {
+fn a_clock_that_is_set_back_stops_no_run() {
     let mut world = World::new(&[asked("c")], &["a"]);
     world.settle();
     world.end_all(&capacity(1));
@@ -296,7 +296,7 @@ fn a_clock_that_is_set_back_stops_nothing() {
 }
 
 #[test]
-fn when_none_is_asked_any_more_the_scheduler_is_told_first() {
+fn the_scheduler_stops_checking_before_the_last_capacity_is_removed() {
     let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
     world.settle();
     world.end_all(&capacity(1));
@@ -309,7 +309,7 @@ fn when_none_is_asked_any_more_the_scheduler_is_told_first() {
 }
 
 #[test]
-fn a_class_that_ceases_to_be_asked_is_never_without_room() {
+fn a_class_that_stops_reporting_is_never_without_capacity() {
     let mut world = World::new(&[asked("c"), asked("d")], &["a"]);
     world.settle();
     world.end_all(&capacity(1));
@@ -332,7 +332,7 @@ fn a_class_that_ceases_to_be_asked_is_never_without_room() {
 }
 
 #[test]
-fn a_node_that_goes_takes_its_object_along_and_one_that_is_silent_keeps_it() {
+fn the_object_of_a_deleted_node_is_removed_and_that_of_an_unreachable_one_stays() {
     let mut world = World::new(&[asked("c")], &["a", "b"]);
     world.settle();
     world.end_all(&capacity(1));
@@ -347,7 +347,7 @@ fn a_node_that_goes_takes_its_object_along_and_one_that_is_silent_keeps_it() {
 }
 
 #[test]
-fn the_csidriver_of_another_is_left_alone() {
+fn a_foreign_csidriver_is_left_alone() {
     let mut world = World::new(&[asked("c")], &["a"]);
     let foreign = |on, instance: Option<&str>| Driver {
         name: "flex".into(),
@@ -375,7 +375,7 @@ fn the_csidriver_of_another_is_left_alone() {
 }
 
 #[test]
-fn so_many_at_one_time() {
+fn capacity_runs_are_limited() {
     let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
     let mut world = World::new(&[asked("c"), asked("d")], &names.iter().map(String::as_str).collect::<Vec<_>>());
     world.settle();
@@ -388,7 +388,7 @@ fn so_many_at_one_time() {
 }
 
 #[test]
-fn what_a_run_says_is_its_last_word() {
+fn the_answer_of_a_run_is_its_last_report() {
     use crate::run::state::{Cause, RunState};
     use crate::run::view::ContainerEnd;
     let job = Job { uid: "j".into(), is_over: true, complete: true, ..Job::default() };

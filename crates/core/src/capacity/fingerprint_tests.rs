@@ -35,7 +35,7 @@ fn changed(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -
 const REPORTS: (&str, &str) = ("capabilities", "capacity");
 
 #[test]
-fn a_volume_counts_where_it_is() {
+fn a_volume_counts_in_its_segment() {
     let (by_node, by_zone) = (class("c", &[REPORTS]), class("c", &[REPORTS, ("volume-affinity", "zone")]));
     let anywhere = class("c", &[REPORTS, ("placement", "any")]);
     let host = |name: &str| [volume("v", "c", Some((names::HOSTNAME, name)))];
@@ -59,7 +59,7 @@ fn classes_of_one_config_share_its_storage() {
 }
 
 #[test]
-fn size_and_name_count_and_order_does_not() {
+fn sizes_and_names_count_and_their_order_does_not() {
     let class = class("c", &[REPORTS, ("placement", "any")]);
     let of = |volumes: &[Arc<Volume>]| fingerprints(&[&class], volumes, &[])["class c"].clone();
     let (a, b) = (volume("a", "c", None), volume("b", "c", None));
@@ -71,7 +71,7 @@ fn size_and_name_count_and_order_does_not() {
 }
 
 #[test]
-fn where_a_claim_found_no_room_the_answer_was_wrong() {
+fn a_claim_without_space_disproves_the_answer() {
     let class = class("c", &[REPORTS]);
     let claim = |kind: &str, nodes: &str, phase: &str| {
         let failure =

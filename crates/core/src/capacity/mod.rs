@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_of_a_failed_run_what_was_written_and_nothing_where_none_has_failed() {
+    fn a_record_has_the_message_of_a_failed_run_only() {
         let says = |message: &str| {
             let record = CapacityRecord { attempt: 1, message: message.into(), ..CapacityRecord::default() };
             published("1Gi", &record).record.unwrap().message
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_is_shown_as_no_bound() {
+    fn the_largest_number_is_shown_as_unlimited() {
         let room = |bytes: &str| published(bytes, &CapacityRecord::default()).describe();
         assert_eq!((room("9223372036854775807"), room("5368709120")), ("unlimited".to_owned(), "5Gi".to_owned()));
     }

@@ -46,7 +46,7 @@ fn shown(wanted: &[WantedSegment]) -> Vec<String> {
 }
 
 #[test]
-fn who_is_asked_follows_from_where_volumes_can_be() {
+fn the_segments_follow_from_where_volumes_can_be() {
     let nodes = [node("a", "west"), node("b", "west"), node("c", "east")];
     for (data, expected) in [
         (
@@ -74,7 +74,7 @@ fn who_is_asked_follows_from_where_volumes_can_be() {
 }
 
 #[test]
-fn classes_that_cannot_be_asked_have_room_as_soon_as_the_scheduler_looks() {
+fn classes_without_a_report_have_capacity_as_soon_as_the_scheduler_checks() {
     let (asked, plain) = (class("asked", &[REPORTS, ("placement", "any")]), class("plain", &[]));
     let broken = Class { recipe: Err("no config".into()), ..class("broken", &[]) };
     let immediate = Class { binding: BindingMode::Immediate, ..class("immediate", &[REPORTS]) };
@@ -88,7 +88,7 @@ fn classes_that_cannot_be_asked_have_room_as_soon_as_the_scheduler_looks() {
 }
 
 #[test]
-fn nodes_that_no_run_can_get_to_are_not_asked_now() {
+fn nodes_that_take_no_run_get_no_capacity_run() {
     let tainted = |name: &str, node: Arc<Node>| {
         let taint = Taint { key: name.into(), effect: "NoSchedule".into(), ..Taint::default() };
         Arc::new(Node { taints: vec![taint], ..(*node).clone() })
@@ -107,7 +107,7 @@ fn nodes_that_no_run_can_get_to_are_not_asked_now() {
 }
 
 #[test]
-fn a_class_of_the_same_name_is_another() {
+fn a_class_with_the_same_name_is_another_class() {
     let one = class("c", &[REPORTS, ("placement", "any")]);
     let again = Class { uid: "another".into(), ..one.clone() };
     let id = |instance, class: &Class| wanted(instance, &[class], &[], false)[0].segment.id.clone();

@@ -30,7 +30,7 @@ fn claim(annotations: &[(&str, &str)]) -> Claim {
 }
 
 #[test]
-fn what_cannot_be_a_node_is_none() {
+fn an_impossible_node_name_is_no_node() {
     for node in ["", "a b", "$(id)", "../a", "a,b", "A"] {
         assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
     }
@@ -41,7 +41,7 @@ fn what_cannot_be_a_node_is_none() {
 }
 
 #[test]
-fn what_stands_in_a_stamp_is_bounded() {
+fn a_stamp_is_bounded() {
     let long = "x".repeat(100_000);
     let stamped = claim(&[(names::CLAIM_UUID, "u"), (names::PROVISION_TS, &long)]);
     assert_eq!(stamped.stamp.unwrap().ts, "");
@@ -54,9 +54,9 @@ fn what_stands_in_a_stamp_is_bounded() {
 }
 
 #[test]
-fn what_no_pod_can_carry_is_refused_before_an_attempt() {
+fn annotations_too_long_for_a_pod_are_refused_before_an_attempt() {
     let long = "x".repeat(limits::CLAIM);
-    assert_eq!(admit(&claim(&[("c", &long)]), &recipe(), false), Ok(()), "it is not passed on");
+    assert_eq!(admit(&claim(&[("c", &long)]), &recipe(), false), Ok(()), "the annotation is not passed on");
     for key in ["a", names::CREATED_BY, names::CREATED_BY_GROUPS] {
         let why = admit(&claim(&[(key, &long)]), &recipe(), false).unwrap_err();
         assert!(why.contains("shorten them to 32768"), "{key}: {why}");
@@ -66,7 +66,7 @@ fn what_no_pod_can_carry_is_refused_before_an_attempt() {
 }
 
 #[test]
-fn traces_are_removed_also_of_a_claim_that_became_too_long() {
+fn a_claim_that_became_too_long_still_gets_its_delete_run() {
     let identity = Identity {
         provisioner: "p".into(),
         plugin: "p".into(),
@@ -84,18 +84,18 @@ fn traces_are_removed_also_of_a_claim_that_became_too_long() {
 }
 
 #[test]
-fn a_claim_is_of_the_instance_that_stamped_it() {
+fn a_claim_belongs_to_the_instance_that_stamped_it() {
     let stamped = [(names::CLAIM_UUID, "u"), (names::ATTEMPT, "1")];
     let with = |instance: &'static str| {
         let more = [(names::LABEL_INSTANCE, instance)];
         claim(&stamped.into_iter().chain(more).collect::<Vec<_>>())
     };
     assert!(with("second").belongs_to_other_instance("first") && !with("first").belongs_to_other_instance("first"));
-    assert!(!claim(&stamped).belongs_to_other_instance("first"), "a stamp without an instance is anybody's");
+    assert!(!claim(&stamped).belongs_to_other_instance("first"), "a stamp without an instance belongs to any instance");
     assert!(
         !claim(&[(names::LABEL_INSTANCE, "second")]).belongs_to_other_instance("first"),
-        "nobody has begun anything for it"
+        "no attempt has begun for it"
     );
     let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
-    assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp came along with a copy");
+    assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp was copied");
 }

@@ -153,23 +153,23 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_first_then_the_one_of_long_ago() {
+    fn a_new_node_comes_first_then_the_one_tried_longest_ago() {
         let nodes = ["a", "b", "c"].map(plain);
         let first = chosen(&nodes, &[]).0.unwrap();
         let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != first).collect();
         let second = chosen(&nodes, &[&first]);
         assert!(others.contains(&second.0.as_deref().unwrap()) && second.1 && second.2, "{second:?}");
         assert_eq!(chosen(&nodes, &["b", "a", "c"]), (Some("b".into()), false, true));
-        assert_eq!(chosen(&nodes[..1], &["a"]), (None, false, true), "there is no other");
-        assert_eq!(chosen(&nodes[..2], &["b", "c"]), (Some("a".into()), true, false), "the last one is gone");
+        assert_eq!(chosen(&nodes[..1], &["a"]), (None, false, true), "there is no other node");
+        assert_eq!(chosen(&nodes[..2], &["b", "c"]), (Some("a".into()), true, false), "the last node is gone");
         assert_eq!(chosen(&[], &[]), (None, false, false));
         let many: Vec<String> = (0..limits::NODES).map(|n| format!("n{n}")).collect();
         let tried: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(chosen(&nodes, &tried).0, None, "no more can be noted");
+        assert_eq!(chosen(&nodes, &tried).0, None, "no more nodes can be noted");
     }
 
     #[test]
-    fn claims_are_spread() {
+    fn claims_are_spread_over_the_nodes() {
         let nodes = ["a", "b", "c"].map(plain);
         let of = |uid: usize| {
             let claim = Claim { uid: uid.to_string(), ..claim(&[]) };
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_the_scheduler_would_place_the_pod() {
+    fn only_nodes_where_the_scheduler_would_place_the_pod_are_chosen() {
         let may = |text: &str, keys: &[(&str, &str)]| accepts_run(&node(text), &recipe(keys));
         let zone = "metadata: {name: a, labels: {zone: west}}";
         assert!(may(zone, &[]) && may(zone, &[("node-selector", "zone=west")]));
@@ -198,7 +198,7 @@ mod tests {
         assert!(!within("{matchExpressions: [{key: zone, operator: DoesNotExist}]}"));
         assert!(within("{matchFields: [{key: metadata.name, operator: In, values: [a]}]}"));
         assert!(!within("{matchFields: [{key: metadata.name, operator: In, values: [b]}]}"));
-        assert!(!within("{}"), "it asks for nothing, and holds nowhere");
+        assert!(!within("{}"), "an empty term holds on no node");
         assert!(!may(zone, &[("pod-template", "spec: {nodeSelector: {zone: east}}")]));
     }
 

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_is_the_last() {
+    fn a_quota_is_granted_up_to_its_last_item() {
         let mut usage = ClassUsage::default();
         usage.add("a", 10);
         usage.add("b", 20);

@@ -35,13 +35,13 @@ fn on(kind: &'static str, path: &str) -> Volume {
     Volume { source_kind: Some(kind), path: Some(path.into()), ..volume() }
 }
 
-fn said(volume: &Volume, sources: &str) -> Vec<String> {
+fn mismatches_of(volume: &Volume, sources: &str) -> Vec<String> {
     mismatches(volume, &claim(), &recipe(sources), None)
 }
 
 #[track_caller]
 fn refused(volume: Volume, says: &str) {
-    let found = said(&volume, "");
+    let found = mismatches_of(&volume, "");
     assert!(found.len() == 1 && found[0].contains(says), "{found:?} does not say {says:?}");
 }
 
@@ -57,23 +57,23 @@ fn a_bound_claim_may_ask_for_more() {
     let grown = Claim { size: Ok(2 << 30), capacity: Some(1 << 30), ..claim() };
     let found = |claim: &Claim| mismatches(&volume(), claim, &recipe(""), None);
     let bound = Claim { volume_name: Some(volume().name), phase: "Bound".into(), ..grown.clone() };
-    assert_eq!(found(&bound), [""; 0], "it had what it asked for when it was bound");
-    assert!(found(&grown)[0].contains("asks for 2Gi"), "before it is bound, what it asks for now counts");
+    assert_eq!(found(&bound), [""; 0], "it got its request when it was bound");
+    assert!(found(&grown)[0].contains("asks for 2Gi"), "before the binding the present request counts");
     let unknown = Claim { capacity: None, ..bound };
-    assert!(found(&unknown)[0].contains("asks for 2Gi"), "what it had is not known");
+    assert!(found(&unknown)[0].contains("asks for 2Gi"), "its former request is not known");
 }
 
 #[test]
-fn a_right_volume_fits() {
-    assert_eq!(said(&volume(), ""), [""; 0]);
-    assert_eq!(said(&Volume { size: Ok(2 << 30), ..volume() }, ""), [""; 0], "larger is right");
+fn a_matching_volume_is_accepted() {
+    assert_eq!(mismatches_of(&volume(), ""), [""; 0]);
+    assert_eq!(mismatches_of(&Volume { size: Ok(2 << 30), ..volume() }, ""), [""; 0], "a larger volume matches");
     let modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"].map(str::to_owned).into();
-    assert_eq!(said(&Volume { access_modes: modes, ..volume() }, ""), [""; 0], "more modes are right");
-    assert_eq!(said(&Volume { claim_uuid: None, ..volume() }, ""), [""; 0], "the name is enough");
+    assert_eq!(mismatches_of(&Volume { access_modes: modes, ..volume() }, ""), [""; 0], "further modes match");
+    assert_eq!(mismatches_of(&Volume { claim_uuid: None, ..volume() }, ""), [""; 0], "the name is enough");
 }
 
 #[test]
-fn each_misfit_is_told() {
+fn each_mismatch_is_reported() {
     refused(Volume { name: "vol-1".into(), ..volume() }, &format!("its name is `vol-1`, not PV_NAME `pvc-{UID}`"));
     refused(Volume { class: "gold".into(), ..volume() }, "its class is `gold`, the claim's is `silver`");
     refused(Volume { class: String::new(), ..volume() }, "its class is ``");
@@ -86,7 +86,7 @@ fn each_misfit_is_told() {
 }
 
 #[test]
-fn all_misfits_are_told_at_once() {
+fn all_mismatches_are_reported_at_once() {
     let volume = Volume {
         name: "a".into(),
         class: "b".into(),
@@ -95,17 +95,17 @@ fn all_misfits_are_told_at_once() {
         source_kind: None,
         ..volume()
     };
-    assert_eq!(said(&volume, "").len(), 5, "{:?}", said(&volume, ""));
+    assert_eq!(mismatches_of(&volume, "").len(), 5, "{:?}", mismatches_of(&volume, ""));
 }
 
 #[test]
-fn a_claim_ref_may_be_absent_reserved_or_ours() {
+fn a_claim_ref_may_be_absent_a_placeholder_or_that_of_the_claim() {
     let with = |name: &str, uid: &str| {
         let reference = Reference { name: ObjectName::new("team", name), uid: uid.into() };
         Volume { claim_ref: Some(reference), ..volume() }
     };
-    assert_eq!(said(&with("data", UID), ""), [""; 0]);
-    assert_eq!(said(&with(UID, ""), ""), [""; 0], "a placeholder has no UID");
+    assert_eq!(mismatches_of(&with("data", UID), ""), [""; 0]);
+    assert_eq!(mismatches_of(&with(UID, ""), ""), [""; 0], "a placeholder has no UID");
     refused(with("theirs", "another"), "its claimRef names another claim, team/theirs with UID another");
 }
 
@@ -125,23 +125,27 @@ fn paths_on_nodes_need_a_rule() {
             ("srv/a", false),
             ("", false),
         ] {
-            assert_eq!(said(&on(kind, path), &format!("nfs, {kind}:/srv")).is_empty(), fits, "{kind} at {path:?}");
+            assert_eq!(
+                mismatches_of(&on(kind, path), &format!("nfs, {kind}:/srv")).is_empty(),
+                fits,
+                "{kind} at {path:?}"
+            );
         }
         let other = if kind == "local" { "hostPath:/srv" } else { "local:/srv" };
-        let found = said(&on(kind, "/srv/a"), other);
+        let found = mismatches_of(&on(kind, "/srv/a"), other);
         assert!(found.len() == 1 && found[0].contains(&format!("does not allow {kind} at `/srv/a`")), "{found:?}");
     }
 }
 
 #[test]
 fn only_listed_sources_are_allowed() {
-    assert_eq!(said(&volume(), "iscsi, nfs"), [""; 0]);
-    let found = said(&volume(), "iscsi, hostPath:/srv");
+    assert_eq!(mismatches_of(&volume(), "iscsi, nfs"), [""; 0]);
+    let found = mismatches_of(&volume(), "iscsi, hostPath:/srv");
     assert_eq!(found, ["`volume-sources` of the provisioner config does not allow nfs"]);
 }
 
 #[test]
-fn a_volume_must_be_in_reach_of_the_selected_node() {
+fn the_selected_node_must_reach_the_volume() {
     let labels = BTreeMap::from([("zone".to_owned(), "west".to_owned())]);
     let at = |zone_of_volume: &str, node: Option<(&str, &BTreeMap<String, String>)>| {
         mismatches(&Volume { affinity: Some(zone(zone_of_volume)), ..volume() }, &claim(), &recipe(""), node)
@@ -152,7 +156,7 @@ fn a_volume_must_be_in_reach_of_the_selected_node() {
     let finalizers = vec![flex_contract::names::VOLUME_FINALIZER.to_owned()];
     let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
     let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
-    assert_eq!(selected_since, [""; 0], "its adoption began when another node was selected, or none");
+    assert_eq!(selected_since, [""; 0], "its adoption began with another selected node, or with none");
 }
 
 #[test]
@@ -180,8 +184,8 @@ fn a_bound_claim_may_ask_for_other_attributes() {
 }
 
 #[test]
-fn what_is_told_of_a_volume_is_bounded() {
-    let found = said(&on("hostPath", &"/x".repeat(100_000)), "");
+fn the_message_about_a_volume_is_bounded() {
+    let found = mismatches_of(&on("hostPath", &"/x".repeat(100_000)), "");
     assert!(found.len() == 1 && found[0].len() <= crate::limits::MISMATCH, "{} bytes", found[0].len());
     let mut asks = claim();
     asks.access_modes = (0..1000).map(|n| format!("mode-{n}")).collect();
@@ -190,7 +194,7 @@ fn what_is_told_of_a_volume_is_bounded() {
 }
 
 #[test]
-fn a_volume_leaves_room_for_what_is_noted_on_it() {
+fn a_volume_leaves_space_for_the_orchestrator_s_annotations() {
     let with = |annotation: &str, source: &str| {
         let text = format!(
             "metadata: {{name: pvc-{UID}, annotations: {{a: '{annotation}', '{}': '{}'}}}}\nspec: {{storageClassName: silver, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce, ReadOnlyMany], csi: {{driver: d, volumeHandle: '{source}'}}}}\n",
@@ -200,9 +204,9 @@ fn a_volume_leaves_room_for_what_is_noted_on_it() {
         Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
     };
     let half = "x".repeat(crate::limits::VOLUME / 2);
-    assert_eq!(said(&with("", &half), "csi:d"), [""; 0], "a provenance is written over");
-    assert_eq!(said(&with(&half, ""), "csi:d"), [""; 0]);
-    let found = said(&with(&half, &half), "csi:d");
+    assert_eq!(mismatches_of(&with("", &half), "csi:d"), [""; 0], "the adoption overwrites a provenance");
+    assert_eq!(mismatches_of(&with(&half, ""), "csi:d"), [""; 0]);
+    let found = mismatches_of(&with(&half, &half), "csi:d");
     assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator writes"), "{found:?}");
 }
 
@@ -242,7 +246,7 @@ fn recipe_with(keys: &[(&str, &str)], replaces: &str, parameters: &[(&str, &str)
 }
 
 #[test]
-fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
+fn foreign_metadata_is_refused_unless_the_config_allows_it() {
     let secret = |namespace: &str| {
         let reference = json!({ "name": "s", "namespace": namespace });
         json!({ "spec": { "nfs": null, "iscsi": { "iqn": "i", "lun": 1, "targetPortal": "t", "secretRef": reference } } })
@@ -303,7 +307,7 @@ fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
 }
 
 #[test]
-fn what_usual_images_write_fits() {
+fn volumes_of_usual_images_match() {
     let reference = |namespace: &str| json!({ "name": "s", "namespace": namespace });
     let csi = |driver: &str, namespace: &str| {
         json!({ "spec": { "nfs": null,
@@ -313,12 +317,20 @@ fn what_usual_images_write_fits() {
     let fits = |written: serde_json::Value, recipe: Recipe| mismatches(&with(written), &claim(), &recipe, None);
     let any = [("volume-sources", "csi")];
     for namespace in ["storage", "team"] {
-        assert_eq!(fits(csi("d", namespace), recipe_with(&any, "", &[])), [""; 0], "of the config, of the claim");
+        assert_eq!(
+            fits(csi("d", namespace), recipe_with(&any, "", &[])),
+            [""; 0],
+            "the namespaces of the config and of the claim"
+        );
     }
-    let said = [(key, "vault"), ("csiNodeStageSecretNamespace", "old"), ("x-secret-namespace", "${pv.name}")];
+    let parameters = [(key, "vault"), ("csiNodeStageSecretNamespace", "old"), ("x-secret-namespace", "${pv.name}")];
     let pv = format!("pvc-{UID}");
     for namespace in ["vault", "old", &pv] {
-        assert_eq!(fits(csi("d", namespace), recipe_with(&any, "d", &said)), [""; 0], "{namespace}: the class says it");
+        assert_eq!(
+            fits(csi("d", namespace), recipe_with(&any, "d", &parameters)),
+            [""; 0],
+            "{namespace}: the class allows it"
+        );
     }
     // The class may use the driver that it replaces.
     assert_eq!(fits(csi("d", ""), recipe_with(&[], "d", &[])), [""; 0]);
@@ -350,7 +362,7 @@ fn what_usual_images_write_fits() {
 
 /// A run may make a link to `/` in its own directory.
 #[test]
-fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_else() {
+fn a_run_that_sees_only_its_directory_makes_its_volume_from_that_alone() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}, {name: n, mountPath: /n}]}], volumes: [{name: a, hostPath: {path: /srv/a/}}, {name: b, hostPath: {path: /b}}, {name: n, nfs: {server: s, path: /p}}]}";
     let recipe = |mounts: &str| {
         let data = [
@@ -374,12 +386,15 @@ fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_els
     ];
     assert_eq!(found(&on("local", &own), "/a"), [""; 0]);
     for path in &strange {
-        let said = found(&on("local", path), "/a");
-        assert!(said.len() == 1 && said[0].contains("is not the directory that its run was given"), "{path}: {said:?}");
+        let found_mismatches = found(&on("local", path), "/a");
+        assert!(
+            found_mismatches.len() == 1 && found_mismatches[0].contains("is not the directory that its run was given"),
+            "{path}: {found_mismatches:?}"
+        );
         assert_eq!(found(&on("local", path), ""), [""; 0], "without the key as before");
     }
     assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a, /b"), [""; 0]);
-    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run saw all");
+    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run has the whole directory");
     // Other kinds have no path on a node, and other storage has no directory of a volume.
     assert_eq!(found(&volume(), "/a"), [""; 0]);
     assert_eq!(found(&on("local", &strange[0]), "/n"), [""; 0]);

@@ -75,25 +75,25 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_only_missed_where_all_are_known() {
+    fn an_account_is_missing_only_where_all_accounts_are_known() {
         let named = |account: &str| Config {
             name: name("c"),
             data: [(SERVICE_ACCOUNT_NAME.name.to_owned(), account.to_owned())].into(),
             ..Config::default()
         };
         let mut accounts = Accounts::default();
-        assert_eq!(accounts.missing(&named("maker")), None, "nobody has looked yet");
-        assert!(!accounts.retain("admin", |_| true), "an empty list says that nothing may be read");
+        assert_eq!(accounts.missing(&named("maker")), None, "no account was listed yet");
+        assert!(!accounts.retain("admin", |_| true), "an empty list means that the right is missing");
         assert_eq!(accounts.missing(&named("maker")), None);
         assert!(accounts.add(Account(name("default"))) && accounts.retain("admin", |_| true));
-        let said = accounts.missing(&named(" maker\n")).unwrap().to_string();
+        let message = accounts.missing(&named(" maker\n")).unwrap().to_string();
         assert!(
-            said.starts_with("service-account-name: there is no ServiceAccount maker in the namespace admin"),
-            "{said}"
+            message.starts_with("service-account-name: there is no ServiceAccount maker in the namespace admin"),
+            "{message}"
         );
         assert!(
-            said.contains("create serviceaccount maker,") && said.contains("--serviceaccount=admin:maker"),
-            "{said}"
+            message.contains("create serviceaccount maker,") && message.contains("--serviceaccount=admin:maker"),
+            "{message}"
         );
         assert_eq!(
             accounts.missing(&Config { name: ObjectName::new("team", "c"), ..named("maker") }),
@@ -106,7 +106,7 @@ mod tests {
         assert!(accounts.add(Account(name("maker"))) && !accounts.add(Account(name("maker"))));
         assert_eq!(accounts.missing(&named("maker")), None);
         assert!(accounts.remove(&name("maker")) && accounts.missing(&named("maker")).is_some());
-        assert!(accounts.retain("admin", |_| false), "the right is gone, and with it what is known");
+        assert!(accounts.retain("admin", |_| false), "without the right no account is known");
         assert_eq!(accounts.missing(&named("maker")), None);
     }
 }

@@ -34,7 +34,7 @@ fn refused(key: &str, value: &str, says: &str) {
 }
 
 #[test]
-fn nothing_but_an_image_is_enough() {
+fn an_image_alone_is_enough() {
     let recipe = good(&[]);
     assert_eq!(recipe.image, "registry.example/team/provisioner:1.0");
     assert_eq!((recipe.placement, recipe.reclaim_policy.as_str()), (Placement::SelectedNode, "Delete"));
@@ -102,7 +102,7 @@ fn every_key_has_its_effect() {
 }
 
 #[test]
-fn bad_values_are_told_with_what_to_do() {
+fn bad_values_are_refused_with_a_remedy() {
     for (key, value, says) in [
         ("image", "has space", "not the name of an image"),
         ("image", "registry.example/a:", "not the name of an image"),
@@ -167,14 +167,14 @@ fn an_image_is_required() {
 }
 
 #[test]
-fn runs_are_counted_on_a_node_where_they_must_be_on_one() {
+fn runs_are_limited_on_a_node_only_where_they_must_be_on_a_node() {
     assert_eq!(good(&[("max-in-flight-per-node", "2")]).max_in_flight_per_node, Some(2));
     let anywhere = problems(&[("max-in-flight-per-node", "2"), ("placement", "any")]);
     assert!(anywhere.len() == 1 && anywhere[0].contains("set `placement: selected-node`"), "{anywhere:?}");
 }
 
 #[test]
-fn sizes_must_leave_something_between_them() {
+fn a_minimum_size_must_not_exceed_the_maximum() {
     assert!(good(&[("min-size", "1Gi"), ("max-size", "1Gi")]).max_size.is_some());
     assert_eq!(
         problems(&[("min-size", "2Gi"), ("max-size", "1Gi")]),
@@ -183,7 +183,7 @@ fn sizes_must_leave_something_between_them() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_in_order() {
+fn all_problems_are_reported_at_once_in_order() {
     let keys = ["timeout", "retries", "run-as-user", "reclaim-policy", "min-size", "volume-sources", "path", "pool"];
     let bad: Vec<_> = keys.iter().map(|key| (*key, "no such thing")).collect();
     let found = problems(&bad);
@@ -196,15 +196,15 @@ fn all_problems_are_told_at_once_in_order() {
 }
 
 #[test]
-fn capabilities_are_known_by_name() {
+fn only_known_capabilities_are_accepted() {
     assert!(capability::names().all(|capability| good(&[("capabilities", capability)]).can(capability)));
     refused("capabilities", "teleport", "`teleport` is not a capability; write some of clone, snapshot");
-    assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
+    assert_eq!(problems(&[("capabilities", "")]), [""; 0], "an empty value declares no capability");
     assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));
 }
 
 #[test]
-fn a_pool_names_sizes_with_their_marks() {
+fn a_pool_names_sizes_with_their_watermarks() {
     let some = good(&[("capabilities", "pool"), ("pool", "10Gi=5, 1Ti=2..8"), ("pool-max-bytes", "20Ti")]);
     let pool = some.pool.as_ref().unwrap();
     let marks = |low, high| Watermarks { low, high };
@@ -239,7 +239,7 @@ fn a_pool_names_sizes_with_their_marks() {
 }
 
 #[test]
-fn what_makes_no_difference_to_a_volume_does_not_change_its_kind() {
+fn keys_without_effect_on_a_volume_do_not_change_its_kind() {
     let kind = |keys: &[(&str, &str)]| good(keys).record.kind();
     let plain = kind(&[]);
     for same in [("timeout", "90s"), ("max-volumes", "9"), ("batch-size", "9"), ("reclaim-policy", "Retain")] {
@@ -284,7 +284,7 @@ fn two_parameters_of_one_variable_are_refused() {
 }
 
 #[test]
-fn names_with_a_meaning_are_refused_with_a_better_one() {
+fn parameters_with_reserved_names_are_refused_with_a_better_name() {
     for (name, variable) in [
         ("path", "PATH"),
         ("ld-preload", "LD_PRELOAD"),
@@ -306,7 +306,7 @@ fn names_with_a_meaning_are_refused_with_a_better_one() {
 }
 
 #[test]
-fn a_misspelt_key_is_no_parameter() {
+fn a_misspelt_key_is_not_taken_for_a_parameter() {
     for (written, meant) in [
         ("nodeSelector", "node-selector"),
         ("pod_template", "pod-template"),
@@ -320,7 +320,7 @@ fn a_misspelt_key_is_no_parameter() {
 }
 
 #[test]
-fn parameters_have_room_on_a_pod() {
+fn parameters_fit_on_a_pod() {
     let fits = "x".repeat(limits::VALUE);
     assert_eq!(problems(&[("text", &fits)]), [""; 0]);
     refused("text", &"x".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have at most 65536");
@@ -329,7 +329,7 @@ fn parameters_have_room_on_a_pod() {
 }
 
 #[test]
-fn a_config_has_room_on_its_volumes() {
+fn a_config_fits_on_its_volumes() {
     let third = "x".repeat(limits::VALUE);
     let found = problems(&[("a1", &third), ("a2", &third), ("a3", &third)]);
     assert!(found.len() == 1 && found[0].starts_with("is 196") && found[0].contains("fit on a volume"), "{found:?}");
@@ -347,7 +347,7 @@ fn too_many_keys_are_one_problem() {
 }
 
 #[test]
-fn what_is_told_of_a_config_is_bounded() {
+fn the_messages_about_a_config_are_bounded() {
     let found = problems(&[("image", &"@".repeat(60_000)), ("timeout", "\u{1b}[2J")]);
     assert!(found[0].len() < 1100 && found[0].starts_with("image: `@@"), "{}", found[0].len());
     assert!(found[1].contains("`\\u{1b}[2J`"), "{}", found[1]);
@@ -357,13 +357,13 @@ fn what_is_told_of_a_config_is_bounded() {
 }
 
 #[test]
-fn a_name_of_a_container_stands_once() {
+fn each_container_has_a_name_of_its_own() {
     refused("pod-template", "spec: {containers: [], initContainers: [{name: provisioner}]}", "init container");
     refused("pod-template", "spec: {containers: [{name: provisioner}, {name: provisioner}]}", "several containers");
 }
 
 #[test]
-fn an_entry_of_a_pod_template_has_a_name_of_its_own() {
+fn each_entry_of_a_pod_template_has_a_name_of_its_own() {
     let container = |rest: &str| format!("spec: {{containers: [{{name: provisioner, {rest}}}]}}");
     for (template, says) in [
         (container("env: [{name: \"\", value: a}]"), "an entry of `env` without `name`"),
@@ -416,7 +416,7 @@ fn a_misspelt_field_of_a_pod_template_is_named() {
 }
 
 #[test]
-fn every_form_of_a_good_pod_template_is_taken() {
+fn every_form_of_a_valid_pod_template_is_accepted() {
     let template = "\
 metadata:
   creationTimestamp: null
@@ -458,7 +458,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn runs_are_alone_with_their_volumes_only_where_that_holds() {
+fn runs_see_only_their_volumes_only_where_that_is_certain() {
     let template = |of_container: &str, of_pod: &str, mounts: &str| {
         format!(
             "spec: {{containers: [{{name: provisioner, {of_container} volumeMounts: [{{name: a, mountPath: /a}}{mounts}]}}], volumes: [{{name: a, hostPath: {{path: /srv/a}}}}, {{name: b, hostPath: {{path: /srv}}}}, {{name: c, hostPath: {{path: /srv/ab}}}}, {{name: d, hostPath: {{path: /srv/a/d}}}}] {of_pod}}}"

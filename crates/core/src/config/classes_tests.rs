@@ -106,7 +106,7 @@ fn a_label_alone_makes_a_class() {
 }
 
 #[test]
-fn with_an_object_its_fields_win() {
+fn the_fields_of_a_storage_class_object_win() {
     let silver = config("a", Some("silver"), &[("reclaim-policy", "Delete"), ("mount-options", "ro")]);
     let object = ClassObject {
         reclaim_policy: "Retain".into(),
@@ -150,7 +150,7 @@ fn a_pointer_wins_over_a_label() {
 }
 
 #[test]
-fn a_pointer_that_leads_nowhere_is_told() {
+fn a_pointer_to_a_missing_config_is_reported() {
     let elsewhere = Config { name: ObjectName::new("team", "mine"), ..config("mine", None, &[]) };
     for (pointer, says) in [
         ("team/mine", "points to team/mine, but configs are only read in admin, storage"),
@@ -180,12 +180,12 @@ fn a_class_of_another_provisioner_is_not_touched() {
     let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
     let table = table(&[&config("a", Some("gold"), &[])], &[&theirs]);
     assert!(matches!(table.lookup("gold"), ClassLookup::Foreign));
-    let said = problems(&table, "a");
+    let message = problems(&table, "a");
     assert!(
-        said.contains(
+        message.contains(
             "belongs to the provisioner ebs.example; for ours it must say `provisioner: flex-provisioner.io`"
         ),
-        "{said}"
+        "{message}"
     );
     assert!(verdict(&table, "a").classes.is_empty());
 }
@@ -195,8 +195,8 @@ fn the_order_of_the_objects_does_not_matter() {
     // A config that is refused for its label is also refused for the class that points to it.
     let both = config("both", Some("gold"), &[]);
     let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
-    let ours = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
-    let (first, second) = (table(&[&both], &[&theirs, &ours]), table(&[&both], &[&ours, &theirs]));
+    let own_class = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
+    let (first, second) = (table(&[&both], &[&theirs, &own_class]), table(&[&both], &[&own_class, &theirs]));
     assert_eq!(first.verdicts, second.verdicts);
     assert_eq!(why_not(&first, "silver"), why_not(&second, "silver"));
 }
@@ -209,8 +209,8 @@ fn of_two_configs_for_a_class_the_older_stays() {
         let table = table(&configs, &[]);
         assert_eq!(recipe(&table, "silver").parameters["who"], "older");
         assert_eq!(problems(&table, "z"), "");
-        let said = problems(&table, "a");
-        assert!(said.contains("the older ConfigMap admin/z serves class `silver` already"), "{said}");
+        let message = problems(&table, "a");
+        assert!(message.contains("the older ConfigMap admin/z serves class `silver` already"), "{message}");
     }
 }
 
@@ -224,7 +224,7 @@ fn of_two_configs_of_one_second_the_uid_decides() {
 }
 
 #[test]
-fn a_bad_edit_keeps_the_last_good_version() {
+fn a_bad_edit_leaves_the_last_good_version_in_use() {
     let before = config("a", Some("silver"), &[("zone", "west")]);
     let oldest = config("a", Some("silver"), &[("zone", "north")]);
     let revisions = BTreeMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
@@ -234,11 +234,11 @@ fn a_bad_edit_keeps_the_last_good_version() {
     assert!(class(&table, "silver").last_good && verdict(&table, "a").last_good);
     assert_eq!(verdict(&table, "a").classes, ["silver"]);
     assert!(problems(&table, "a").starts_with("retries: "), "{}", problems(&table, "a"));
-    assert!(table.revisions_to_write.is_empty(), "what is bad is not kept");
+    assert!(table.revisions_to_write.is_empty(), "a bad version is not recorded");
 }
 
 #[test]
-fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
+fn a_bad_pair_leaves_the_last_good_version_in_use_and_concerns_no_other_class() {
     let before = config("a", Some("silver"), &[]);
     let edited = config("a", Some("silver"), &[("my-zone", "east")]);
     let silver = object("silver", &[("my_zone", "west")]);
@@ -258,7 +258,7 @@ fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
 }
 
 #[test]
-fn a_class_is_not_served_by_its_label_right_after_its_object_went() {
+fn a_class_is_not_served_by_its_label_right_after_its_object_was_deleted() {
     let labelled = config("a", Some("silver"), &[]);
     let mut alone = table(&[&labelled], &[]);
     assert!(class(&alone, "silver").recipe.is_ok());
@@ -280,7 +280,7 @@ fn a_bad_config_without_a_good_version_serves_nothing() {
 }
 
 #[test]
-fn what_is_in_use_is_to_be_kept_once() {
+fn each_version_in_use_is_recorded_once() {
     let now = config("a", Some("silver"), &[("zone", "west")]);
     let before = config("a", Some("silver"), &[("zone", "east")]);
     let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
@@ -291,11 +291,11 @@ fn what_is_in_use_is_to_be_kept_once() {
     assert_eq!(unkept(vec![revision(&before, "silver", 7)]), [("west".to_owned(), 8)]);
     assert_eq!(unkept(vec![revision(&before, "silver", 7), revision(&now, "silver", 8)]), []);
     let back = vec![revision(&before, "silver", 9), revision(&now, "silver", 8)];
-    assert_eq!(unkept(back), [("west".to_owned(), 10)], "an edit that was taken back is the newest again");
+    assert_eq!(unkept(back), [("west".to_owned(), 10)], "a reverted edit is the newest version again");
 }
 
 #[test]
-fn the_service_token_is_never_kept() {
+fn the_service_token_is_never_recorded() {
     let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
     assert!(recipe(&table, "silver").service_token);
     assert!(!serde_json::json!(table.revisions_to_write[0].0).to_string().contains("hush"));
@@ -308,12 +308,12 @@ fn the_service_token_is_never_kept() {
 }
 
 #[test]
-fn keys_of_an_object_in_the_pure_form_print_the_object() {
+fn keys_that_need_a_storage_class_object_print_it() {
     for key in keys::STORAGE_CLASS_FIELDS {
         let table = table(&[&config("a", Some("silver"), &[(key, "x")])], &[]);
-        let said = problems(&table, "a");
-        assert!(said.starts_with(&format!("{key}: asks for what only a StorageClass object can do")), "{said}");
-        let (_, yaml) = said.split_once("create the object:\n").unwrap();
+        let message = problems(&table, "a");
+        assert!(message.starts_with(&format!("{key}: asks for what only a StorageClass object can do")), "{message}");
+        let (_, yaml) = message.split_once("create the object:\n").unwrap();
         let object: StorageClass = crate::config::values::yaml(yaml).unwrap();
         assert_eq!(object.metadata.name.as_deref(), Some("silver"));
         assert_eq!(ClassObject::from(&object).provisioner, names::DEFAULT_PROVISIONER);
@@ -330,16 +330,16 @@ fn a_config_for_another_plugin_is_left_alone() {
 }
 
 #[test]
-fn a_config_without_a_plugin_name_is_told() {
-    let mut nobody = config("a", Some("silver"), &[]);
-    nobody.data.remove("plugin-name");
-    let table = table(&[&nobody], &[]);
+fn a_config_without_a_plugin_name_is_reported() {
+    let mut unnamed = config("a", Some("silver"), &[]);
+    unnamed.data.remove("plugin-name");
+    let table = table(&[&unnamed], &[]);
     assert_eq!(problems(&table, "a"), "plugin-name: is missing; write `plugin-name: kubernetes.io/flex-provisioner`");
     assert!(class(&table, "silver").recipe.is_err());
 }
 
 #[test]
-fn what_a_class_may_not_say_is_told_on_its_claims() {
+fn forbidden_parameters_of_a_class_are_reported_on_its_claims() {
     let good = config("a", Some("silver"), &[("use-nfs-server", "10.10.2.4")]);
     for (key, value, says) in [
         ("image", "mine", "image: as a parameter of the StorageClass is not allowed"),
@@ -354,7 +354,7 @@ fn what_a_class_may_not_say_is_told_on_its_claims() {
         let why = why_not(&table, "silver");
         assert!(why.starts_with("the StorageClass does not fit the provisioner config admin/a: "), "{why}");
         assert!(why.contains(says), "{key}: {why}");
-        assert_eq!(problems(&table, "a"), "", "the config itself is good");
+        assert_eq!(problems(&table, "a"), "", "the config itself is valid");
     }
     let both = table(&[&good], &[&object("silver", &[("image", "mine"), ("args", "x")])]);
     let why = why_not(&both, "silver");
@@ -362,7 +362,7 @@ fn what_a_class_may_not_say_is_told_on_its_claims() {
 }
 
 #[test]
-fn a_config_map_and_a_class_are_read_as_the_api_gives_them() {
+fn a_config_map_and_a_class_are_read_as_the_api_returns_them() {
     let text = "metadata: {name: a, namespace: admin, uid: u, creationTimestamp: '2026-01-02T03:04:05Z', labels: {storage-class: silver}}\ndata: {image: x}\n";
     let map: ConfigMap = crate::config::values::yaml(text).unwrap();
     let config = Config::from(&map);
@@ -374,25 +374,25 @@ fn a_config_map_and_a_class_are_read_as_the_api_gives_them() {
 }
 
 #[test]
-fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
+fn a_class_and_a_config_that_disagree_about_expansion_get_a_warning() {
     let (able, unable) = (config("able", Some("a"), &[("capabilities", "expand")]), config("unable", Some("b"), &[]));
     let allowing = |name| ClassObject { allow_expansion: true, ..object(name, &[]) };
     let good = table(&[&able, &unable], &[&allowing("a"), &object("b", &[])]);
     assert!(good.verdicts.values().all(|verdict| verdict.warnings.is_empty()), "{:?}", good.verdicts);
     let warned = table(&[&able, &unable], &[&allowing("b")]);
-    let said = |name: &str| super::super::joined(&warned.verdicts[&ObjectName::new("admin", name)].warnings);
-    assert!(said("able").contains("create it:\napiVersion: storage.k8s.io/v1"), "{}", said("able"));
-    assert!(said("able").contains("name: a\n") && said("able").contains("allowVolumeExpansion: true"));
+    let message = |name: &str| super::super::joined(&warned.verdicts[&ObjectName::new("admin", name)].warnings);
+    assert!(message("able").contains("create it:\napiVersion: storage.k8s.io/v1"), "{}", message("able"));
+    assert!(message("able").contains("name: a\n") && message("able").contains("allowVolumeExpansion: true"));
     assert!(
-        said("unable").contains("capabilities: lacks `expand`, but the StorageClass b allows"),
+        message("unable").contains("capabilities: lacks `expand`, but the StorageClass b allows"),
         "{}",
-        said("unable")
+        message("unable")
     );
     assert!(recipe(&warned, "a").can("expand") && class(&warned, "b").recipe.is_ok(), "both work");
 }
 
 #[test]
-fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
+fn a_config_that_replaces_a_driver_s_provisioner_serves_its_classes() {
     let general = config("general", None, &[("replaces-provisioner", "csi.example.com")]);
     let named =
         config("named", Some("named"), &[("replaces-provisioner", "csi.example.com"), ("zone", "west"), ("type", "x")]);
@@ -421,8 +421,8 @@ fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
 }
 
 #[test]
-fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
-    let stands = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
+fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
+    let replacing = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
     let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
     let objects = [&objects[0], &objects[1]];
     let live =
@@ -435,17 +435,20 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         ),
         (ExternalProvisioner::Unknown(None), vec![]),
     ] {
-        let table =
-            beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
+        let table = beside(
+            &ExternalProvisioners::new([("csi.example.com".to_owned(), sidecar.into())]),
+            &[&replacing],
+            &objects,
+        );
         assert!(
             matches!(table.lookup("gold"), ClassLookup::Foreign)
                 && matches!(table.lookup("silver"), ClassLookup::Foreign)
         );
-        let said = verdict(&table, "stands");
+        let message = verdict(&table, "stands");
         let left = table.left_to_external_provisioner("gold").unwrap_or_default();
         assert!(left.is_empty() == says.is_empty() && says.iter().all(|texts| left.contains(texts)), "{left}");
-        assert!(said.problems.is_empty(), "{said:?}");
-        let warnings = crate::config::joined(&said.warnings);
+        assert!(message.problems.is_empty(), "{message:?}");
+        let warnings = crate::config::joined(&message.warnings);
         assert!(
             says.iter().all(|texts| warnings.contains(texts)) && warnings.is_empty() == says.is_empty(),
             "{warnings}"
@@ -456,7 +459,7 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         provisioner: ExternalProvisioner::Gone,
         elsewhere: Some(ObjectName::new("team", "csi-example-com")),
     };
-    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
+    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&replacing], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
     assert!(
         warned.contains("Lease team/csi-example-com") && warned.contains("replaces-provisioner-namespace: team"),
@@ -465,13 +468,13 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_external_provisioner("gold")), ("gold", None));
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = ExternalProvisioners::new([("other.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
-    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), ClassLookup::Foreign));
+    assert!(matches!(beside(&other, &[&replacing], &objects).lookup("gold"), ClassLookup::Foreign));
     let gone = ExternalProvisioners::new([("csi.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
-    assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
+    assert_eq!(recipe(&beside(&gone, &[&replacing], &objects), "gold").class, "gold");
 }
 
 #[test]
-fn one_config_stands_for_a_driver_and_none_for_ourselves() {
+fn only_one_config_replaces_a_driver_s_provisioner_and_none_replaces_this_one() {
     let later = |config: Config| Config { created: "2026-02-01T00:00:00Z".into(), ..config };
     let older = config("older", None, &[("replaces-provisioner", "csi.example.com")]);
     let newer = later(config("newer", None, &[("replaces-provisioner", "csi.example.com")]));
@@ -515,14 +518,14 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
 }
 
 #[test]
-fn slips_are_told_with_the_verdict_and_refuse_nothing() {
+fn slips_are_in_the_verdict_and_refuse_nothing() {
     let slips = vec![Problem::new("", "its label `storageclass` has no effect")];
     let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
     let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
     let table = table(&[&config], &[&class]);
     let verdict = &table.verdicts[&config.name];
     assert!(verdict.problems.is_empty() && verdict.classes == ["silver"], "{verdict:?}");
-    let said = crate::config::joined(&verdict.warnings);
+    let message = crate::config::joined(&verdict.warnings);
     for part in [
         "`storageclass`",
         "did you mean `timeout`?",
@@ -531,13 +534,13 @@ fn slips_are_told_with_the_verdict_and_refuse_nothing() {
         "export: has",
         "password: reads like a secret",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(said.contains("(a parameter of StorageClass `silver`)"), "{said}");
+    assert!(message.contains("(a parameter of StorageClass `silver`)"), "{message}");
 }
 
 #[test]
-fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
+fn a_misspelt_pointer_to_a_config_is_reported() {
     for name in ["provisionerConfig", "provisioner-configs", "provisoner-config"] {
         let class = object("silver", &[(name, "admin/a")]);
         let why = why_not(&table(&[&config("a", None, &[])], &[&class]), "silver");
@@ -549,7 +552,7 @@ fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
 }
 
 #[test]
-fn parameters_of_other_provisioners_are_no_slips_of_keys() {
+fn parameters_of_other_provisioners_are_no_misspelt_keys() {
     let config = config("a", None, &[("replaces-provisioner", "csi.example.com")]);
     let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
     let external_provisioners =

@@ -273,7 +273,7 @@ mod tests {
     const SEED: &str = "kind: ConfigMap\nmetadata:\n  name: custom-isci-provisioner\n  namespace: admin\n  labels:\n    storage-class: silver\n    type: provisioner-config\ndata:\n  plugin-name: kubernetes.io/flex-provisioner\n  image: custom/iscsi-provision\n  service-account-name: foo\n  service-token:23092390532lksf90kwelklfw\n  use-nfs-server:10.10.2.4\n  zone:west\n";
 
     #[test]
-    fn a_missing_space_is_found_at_its_line() {
+    fn a_missing_space_is_reported_with_its_line() {
         let (documents, unreadable) = read(SEED);
         assert!(documents.is_empty());
         assert_eq!(unreadable[0].line, 12);
@@ -282,7 +282,7 @@ mod tests {
             "{unreadable:?}"
         );
         let lines: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
-        assert_eq!(lines, [(12, "service-token"), (13, "use-nfs-server"), (14, "zone")], "all at once");
+        assert_eq!(lines, [(12, "service-token"), (13, "use-nfs-server"), (14, "zone")], "all errors at once");
         let last_only = SEED.replace("token:2", "token: 2").replace("server:1", "server: 1");
         let (_, unreadable) = read(&last_only);
         assert_eq!(unreadable[0].line, 14);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_know_their_lines_in_a_stream() {
+    fn keys_have_their_lines_in_a_stream() {
         let text = format!(
             "# first\n---\nkind: StorageClass\nmetadata: {{name: a}}\nprovisioner: x\n---\n{}",
             SEED.replace("token:2", "token: 2").replace("server:1", "server: 1").replace("zone:w", "zone: w")
@@ -310,7 +310,7 @@ mod tests {
 
     /// The test expects the behaviour of `kubectl` and the API server.
     #[test]
-    fn what_is_no_text_is_told_with_its_line_and_how_to_write_it() {
+    fn a_value_that_is_no_text_is_reported_with_its_line_and_its_right_form() {
         for value in [
             "5", "0777", "0o17", "0x1F", "0b11", "08", "1_000", "1e3", "1.5", ".5", "1.", "+5", "-5", "true", "True",
             "FALSE", "on", "Off", "yes", "NO", "y", "N",
@@ -318,8 +318,8 @@ mod tests {
             let (documents, unreadable) = read(&with(&format!("retries: {value}  # a comment")));
             let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
             assert_eq!(told, [(5, "retries")], "{value}");
-            let said = &unreadable[0].problem.message;
-            assert!(said.contains(&format!("write `retries: \"{value}\"`")), "{said}");
+            let message = &unreadable[0].problem.message;
+            assert!(message.contains(&format!("write `retries: \"{value}\"`")), "{message}");
             assert!(matches!(documents[..], [Document::Config(..)]), "the rest is checked nevertheless");
         }
         for value in [
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_parameters_are_texts_too() {
+    fn labels_and_parameters_must_be_texts_too() {
         let map = "kind: ConfigMap\nmetadata:\n  name: a\n  labels: {storage-class: 1}\n  annotations:\n    a: on\n";
         let class = "kind: StorageClass\nmetadata: {name: a}\nprovisioner: x\nparameters:\n  size: 5\n";
         let (documents, unreadable) = read(&format!("{map}---\n{class}"));

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_is_called_after_the_driver() {
+    fn the_lease_has_the_name_of_the_driver() {
         for (driver, name) in [
             ("ebs.csi.aws.com", "ebs-csi-aws-com"),
             ("example.com/old_name", "example-com-old-name"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_for_one_term_after_its_last_renewal_was_seen() {
+    fn a_lease_counts_for_one_term_after_its_last_observed_renewal() {
         let mut watched = LeaseWatch::default();
         assert_eq!(watched.check(&[], &all(), at(0)).provisioner, ExternalProvisioner::Gone);
         let held = lease("kube-system", "a", "1");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_lease_of_another_namespace_hides_none() {
+    fn a_stale_lease_of_another_namespace_hides_no_live_one() {
         let mut watched = LeaseWatch::default();
         let (stale, held) = (lease("old", "a", "1"), lease("new", "b", "1"));
         assert_eq!(watched.check(std::slice::from_ref(&stale), &all(), at(0)).provisioner, stale.state());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_once_goes_by_the_clock() {
+    fn a_single_check_goes_by_the_clock() {
         let held = lease("a", "x", "1");
         assert_eq!(check_once(std::slice::from_ref(&held), &all(), 1029).provisioner, held.state());
         assert_eq!(check_once(std::slice::from_ref(&held), &all(), 900).provisioner, held.state());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cluster_nobody_is_at_work_and_with_one_nobody_knows_at_first() {
+    fn without_a_cluster_no_provisioner_runs_and_with_one_it_is_unknown_at_first() {
         assert_eq!(ExternalProvisioners::none().of("d"), &ExternalProvisioner::Gone);
         assert_eq!(ExternalProvisioners::default().of("d"), &ExternalProvisioner::Unknown(None));
         let known = ExternalProvisioners::new([("d".to_owned(), ExternalProvisioner::Gone.into())]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_only_where_an_admin_says() {
+    fn a_lease_counts_only_in_a_namespace_that_an_admin_names() {
         let identity = Identity {
             provisioner: "p".into(),
             plugin: "p".into(),
@@ -374,14 +374,18 @@ mod tests {
         let namespaces = set(&["kube-system"]);
         let elsewhere = LeaseCheck { provisioner: ExternalProvisioner::Gone, elsewhere: Some(own.name.clone()) };
         let mut watched = LeaseWatch::default();
-        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops nobody");
+        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops no class");
         assert_eq!(check_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
         for both in [[own.clone(), theirs.clone()], [theirs.clone(), own.clone()]] {
             let found = LeaseCheck { provisioner: theirs.state(), elsewhere: Some(own.name.clone()) };
-            assert_eq!(watched.check(&both, &namespaces, at(1)), found, "and hides nobody");
+            assert_eq!(watched.check(&both, &namespaces, at(1)), found, "and hides no other Lease");
             assert_eq!(check_once(&both, &namespaces, 1000), found);
         }
-        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere, None, "it is not renewed");
+        assert_eq!(
+            watched.check(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere,
+            None,
+            "the Lease is not renewed"
+        );
         let long = lease("kube-system", &"x\n".repeat(1000), "1").state();
         let ExternalProvisioner::Live { holder, .. } = long else { panic!("{long:?}") };
         assert!(holder.len() <= HOLDER && !holder.contains('\n'), "{holder}");

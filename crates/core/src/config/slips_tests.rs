@@ -7,7 +7,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_key_that_was_nearly_written_is_asked_for() {
+fn a_misspelt_key_gets_a_suggestion() {
     for (written, meant) in [
         ("timout", "timeout"),
         ("timeouts", "timeout"),
@@ -24,15 +24,16 @@ fn a_key_that_was_nearly_written_is_asked_for() {
         ("pools", "pool"),
     ] {
         assert_eq!(near_key(written), Some(meant), "{written}");
-        let said = in_data(&map(&[(written, "x")]));
-        assert!(said.len() == 1 && said[0].message.contains(&format!("did you mean `{meant}`?")), "{said:?}");
+        let found = in_data(&map(&[(written, "x")]));
+        assert!(found.len() == 1 && found[0].message.contains(&format!("did you mean `{meant}`?")), "{found:?}");
     }
 }
 
 #[test]
-fn a_plugin_name_that_was_nearly_written_is_asked_for() {
-    let ours = names::DEFAULT_PLUGIN;
-    let said = |name: &str| near_plugin(&map(&[("plugin-name", name)]), ours).map(|problem| problem.to_string());
+fn a_misspelt_plugin_name_gets_a_suggestion() {
+    let own_plugin = names::DEFAULT_PLUGIN;
+    let output =
+        |name: &str| near_plugin(&map(&[("plugin-name", name)]), own_plugin).map(|problem| problem.to_string());
     for near in [
         "kubernetes.io/flex-provisoner",
         "kubernetes.io/flex_provisioner",
@@ -42,11 +43,14 @@ fn a_plugin_name_that_was_nearly_written_is_asked_for() {
         "flex-provisioner",
         "flex-provisoner",
     ] {
-        let message = said(near).unwrap_or_default();
-        assert!(message.contains(near) && message.ends_with(&format!("did you mean `{ours}`?")), "{near}: {message}");
+        let message = output(near).unwrap_or_default();
+        assert!(
+            message.contains(near) && message.ends_with(&format!("did you mean `{own_plugin}`?")),
+            "{near}: {message}"
+        );
     }
-    for other in [ours, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
-        assert_eq!(said(other), None, "{other}");
+    for other in [own_plugin, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
+        assert_eq!(output(other), None, "{other}");
     }
 }
 
@@ -67,19 +71,19 @@ fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
         (" a", "begins with white space"),
         ("a\nb ", "ends with white space"),
     ] {
-        let said = in_data(&map(&[("server", value)]));
-        assert!(said.len() == 1 && said[0].message.contains(says), "{value:?}: {said:?}");
-        assert_eq!(said[0].key, "server");
+        let found = in_data(&map(&[("server", value)]));
+        assert!(found.len() == 1 && found[0].message.contains(says), "{value:?}: {found:?}");
+        assert_eq!(found[0].key, "server");
     }
     for value in ["", "a", "a b", "a\nb\n", "  a\nb", "a\nb\n\n"] {
         assert_eq!(in_data(&map(&[("server", value)])), [], "{value:?}");
     }
     assert_eq!(in_data(&map(&[("timeout", " 5m\n"), ("image", "x\r")])), [], "the values of keys are trimmed");
-    assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the one that the image gets");
+    assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the value that the image gets");
 }
 
 #[test]
-fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
+fn a_secret_in_a_parameter_is_reported_and_a_reference_to_one_is_not() {
     for name in [
         "password",
         "passwd",
@@ -97,9 +101,9 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
         "luksPassphrase",
         "s3SecretKey",
     ] {
-        let said = in_data(&map(&[(name, "x")]));
-        assert!(said.len() == 1 && said[0].message.contains("`secret-env`"), "{name}: {said:?}");
-        assert_eq!((said[0].key.as_str(), secret(name, "")), (name, None));
+        let found = in_data(&map(&[(name, "x")]));
+        assert!(found.len() == 1 && found[0].message.contains("`secret-env`"), "{name}: {found:?}");
+        assert_eq!((found[0].key.as_str(), secret(name, "")), (name, None));
     }
     for name in [
         "secret-namespace",
@@ -126,10 +130,10 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
 }
 
 #[test]
-fn an_image_without_any_access_to_the_api_is_told() {
+fn an_image_without_any_access_to_the_api_is_reported() {
     for data in [&[("image", "x")][..], &[("service-account-name", " ")]] {
-        let said = without_account(&map(data)).unwrap();
-        assert!(said.key == "service-account-name" && said.message.starts_with("is missing"), "{said:?}");
+        let found = without_account(&map(data)).unwrap();
+        assert!(found.key == "service-account-name" && found.message.starts_with("is missing"), "{found:?}");
     }
     for key in ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"] {
         assert_eq!(without_account(&map(&[(key, "x")])), None, "{key}");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_term_must_hold_whole() {
+    fn all_requirements_of_one_term_must_hold() {
         let terms = serde_json::json!([
             { "matchLabelExpressions": [{ "key": "zone", "values": ["a", "b"] }, { "key": "disk", "values": ["ssd"] }] },
             { "matchLabelExpressions": [{ "key": "zone", "values": ["c"] }] },

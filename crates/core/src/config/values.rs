@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_words_and_maps() {
+    fn lists_words_and_maps_are_parsed() {
         assert_eq!(list("a, b\nc").unwrap(), ["a", "b", "c"]);
         assert_eq!(list("[a, 'b, c']").unwrap(), ["a", "b, c"]);
         assert_eq!(list("- on\n- no\n").unwrap(), ["on", "no"]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn times_are_parsed() {
         assert_eq!(duration("5m").unwrap(), Duration::from_secs(300));
         for text in ["", "5", "-5m", "0s", "500h", "soon"] {
             assert!(duration(text).is_err(), "{text}");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn sources() {
+    fn volume_sources_are_parsed() {
         assert!(source_rule("nfs").is_ok());
         assert_eq!(source_rule("local:/data/").unwrap().prefix.as_deref(), Some("/data"));
         assert_eq!(source_rule("csi:a.example").unwrap().driver.as_deref(), Some("a.example"));

@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn each_kind_has_a_name_of_its_own_and_is_documented() {
         let names: BTreeSet<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
-        assert_eq!(names.len(), FindingKind::ALL.len(), "a name stands there twice");
+        assert_eq!(names.len(), FindingKind::ALL.len(), "a name exists twice");
         for kind in FindingKind::ALL {
             let FindingSpec { name, doc, meaning, remedy, confirm_after, .. } = kind.spec();
             assert_eq!(serde_json::json!(kind), *name);

@@ -245,7 +245,7 @@ fn a_healthy_cluster_has_no_findings() {
 }
 
 #[test]
-fn what_is_young_is_under_way() {
+fn young_objects_are_in_progress() {
     Cluster::new().job("provision", |job| job.created = NOW - 10).clean();
     Cluster::new().pod(|pod| pod.created = NOW - 10).clean();
     Cluster::new().volume(|v| (v.created, v.adoption_mark) = (NOW - 10, None)).clean();
@@ -255,7 +255,7 @@ fn what_is_young_is_under_way() {
 }
 
 #[test]
-fn jobs_that_kubernetes_has_forgotten() {
+fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     // The Job was created 27 minutes ago with a deadline of 20 s. The Job controller made no pod, and did not end the
     // Job.
     let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
@@ -288,7 +288,7 @@ fn jobs_that_kubernetes_has_forgotten() {
 }
 
 #[test]
-fn jobs_that_nobody_needs() {
+fn jobs_without_a_purpose_are_orphans() {
     Cluster::new().job("provision", |_| ()).finds(FindingKind::JobWithoutOwner, UID, true);
     Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
         FindingKind::JobWithoutOwner,
@@ -327,7 +327,7 @@ fn jobs_that_nobody_needs() {
 }
 
 #[test]
-fn pods_without_their_job() {
+fn pods_without_their_job_are_orphans() {
     Cluster::new().pod(|_| ()).finds(FindingKind::PodWithoutJob, "a claim that is gone", true);
     Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(
         FindingKind::PodWithoutJob,
@@ -340,7 +340,7 @@ fn pods_without_their_job() {
 }
 
 #[test]
-fn volumes_that_nothing_will_delete() {
+fn volumes_that_nothing_will_delete_are_findings() {
     let retained = |v: &mut Volume| {
         gone(v);
         v.reclaim_policy = "Retain".into();
@@ -412,7 +412,7 @@ fn volumes_that_nothing_will_delete() {
 }
 
 #[test]
-fn deletions_that_do_not_get_on() {
+fn deletions_without_progress_are_findings() {
     let failed = |v: &mut Volume| {
         gone(v);
         v.last_failure = crate::run::failure::LastFailure::read(&failure("delete"));
@@ -423,7 +423,7 @@ fn deletions_that_do_not_get_on() {
 }
 
 #[test]
-fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
+fn a_volume_that_another_orchestrator_neglects_is_a_finding() {
     let leftovers =
         |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
     let found = |volume: &dyn Fn(&mut Volume)| {
@@ -453,7 +453,7 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
 }
 
 #[test]
-fn when_a_volume_began_to_leave() {
+fn the_age_of_a_deletion_follows_from_the_volume() {
     let leaving = |metadata: Value, status: Value| {
         let mut metadata = metadata;
         metadata["creationTimestamp"] = json!(at(NOW - 5000));
@@ -464,13 +464,17 @@ fn when_a_volume_began_to_leave() {
     let deleted = json!({ "deletionTimestamp": at(NOW - 50) });
     assert_eq!(leaving(json!({}), phase("Bound")), None);
     assert_eq!(leaving(json!({}), phase("Released")), Some(NOW - 70));
-    assert_eq!(leaving(json!({}), json!({ "phase": "Failed" })), Some(NOW - 5000), "it was so before that was noted");
+    assert_eq!(
+        leaving(json!({}), json!({ "phase": "Failed" })),
+        Some(NOW - 5000),
+        "the volume failed before the time was recorded"
+    );
     assert_eq!(leaving(deleted.clone(), phase("Bound")), Some(NOW - 50));
     assert_eq!(leaving(deleted, phase("Released")), Some(NOW - 70));
 }
 
 #[test]
-fn a_volume_on_a_node_that_is_gone() {
+fn a_volume_on_a_deleted_node_is_a_finding() {
     let on = |host: &str| {
         let text = format!(
             "nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [{host}]}}]}}]",
@@ -491,17 +495,17 @@ fn a_volume_on_a_node_that_is_gone() {
 }
 
 #[test]
-fn claims_that_do_not_get_on() {
+fn claims_without_progress_are_findings() {
     let with = |mut base: Value, more: Value| {
         merge(&mut base, more);
         base
     };
-    let ours = || stamped(&recipe().version());
+    let own = || stamped(&recipe().version());
     let unkept = || stamped("admin/c@0123456789abcdef");
     let class = |name: &str| json!({ "spec": { "storageClassName": name } });
     let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
-    Cluster::new().claim(with(ours(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
+    Cluster::new().claim(with(own(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
     Cluster::new().claim(with(unkept(), class("lost"))).finds(FindingKind::ClaimHeld, "does not exist", false);
     Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
         FindingKind::ClaimHeld,
@@ -509,13 +513,13 @@ fn claims_that_do_not_get_on() {
         false,
     );
     // The stored revision suffices to undo the attempt.
-    Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
-    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(
+    Cluster::new().claim(with(with(own(), class("lost")), deleting.clone())).clean();
+    Cluster::new().claim(with(with(own(), deleting), failed("delete"))).finds(
         FindingKind::ClaimUndeleted,
         "on fire",
         false,
     );
-    Cluster::new().claim(with(ours(), failed("provision"))).finds(
+    Cluster::new().claim(with(own(), failed("provision"))).finds(
         FindingKind::ClaimStuck,
         "attempt 3 failed: the array",
         false,
@@ -527,35 +531,35 @@ fn claims_that_do_not_get_on() {
         false,
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(ours(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
-    // These are claims of another orchestrator, and of nobody.
+    Cluster::new().claim(with(own(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
+    // These claims belong to another orchestrator, and to none.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();
 }
 
 #[test]
-fn revisions_that_nothing_refers_to() {
+fn revisions_without_a_reference_are_orphans() {
     let mut cluster = Cluster::new();
     cluster.0.unused = vec!["0123".into()];
     cluster.finds(FindingKind::RevisionUnused, "no class", true);
 }
 
 #[test]
-fn what_is_seen_once_is_no_finding_yet() {
+fn an_object_found_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();
     let mut sightings = FindingTracker::default();
-    let mut look = |findings, at| {
+    let mut track = |findings, at| {
         let observed = sightings.track(findings, secs(at), secs(60));
         observed.first().map(|sighting| (sighting.confirmed, sighting.new))
     };
-    assert_eq!(look(findings(), 0), Some((false, false)));
-    assert_eq!(look(findings(), 29), Some((false, false)));
-    assert_eq!(look(findings(), 31), Some((true, true)));
-    assert_eq!(look(findings(), 600), Some((true, false)));
-    assert_eq!(look(vec![], 700), None);
-    assert_eq!(look(findings(), 800), Some((false, false)), "it went and came back");
+    assert_eq!(track(findings(), 0), Some((false, false)));
+    assert_eq!(track(findings(), 29), Some((false, false)));
+    assert_eq!(track(findings(), 31), Some((true, true)));
+    assert_eq!(track(findings(), 600), Some((true, false)));
+    assert_eq!(track(vec![], 700), None);
+    assert_eq!(track(findings(), 800), Some((false, false)), "the finding disappeared and came back");
     let mut hasty = FindingTracker::default();
-    assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first look");
+    assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first check");
     assert!(hasty.track(findings(), secs(0), secs(0))[0].confirmed);
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn operators() {
+    fn each_operator_is_evaluated() {
         let labels = [("zone".to_owned(), "a".to_owned()), ("size".to_owned(), "7".to_owned())].into();
         for (key, operator, values, expected) in [
             ("zone", "In", &["a", "b"][..], true),

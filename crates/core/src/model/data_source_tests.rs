@@ -8,7 +8,7 @@ fn source(spec: serde_json::Value) -> Option<DataSource> {
 }
 
 #[test]
-fn data_sources_are_told_apart() {
+fn each_kind_of_data_source_is_distinguished() {
     let claim = |namespace: &str| Some(DataSource::Claim(ObjectName::new(namespace, "a")));
     let by_ref = |more: serde_json::Value| source(json!({ "dataSourceRef": more }));
     assert_eq!(source(json!({})), None);
@@ -27,7 +27,7 @@ fn data_sources_are_told_apart() {
 }
 
 #[test]
-fn finalizers_say_for_whom_a_claim_is_kept() {
+fn finalizers_name_the_dependents_of_a_claim() {
     let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u"), names::source_finalizer("s")] } });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
     let claim = Claim::from(&claim);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reference_to_a_secret_is_seen() {
+    fn every_kind_of_reference_to_a_secret_is_found() {
         let reference = json!({ "name": "s", "namespace": "kube-system" });
         for (source, fields) in [
             (
@@ -145,14 +145,18 @@ mod tests {
         let azure = json!({ "secretName": "s", "secretNamespace": "kube-system", "shareName": "s" });
         assert_eq!(of_json(json!({ "spec": { "azureFile": azure } })).secret_namespaces, ["kube-system"]);
         let iscsi = json!({ "iqn": "i", "lun": 1, "targetPortal": "t", "secretRef": { "name": "s" } });
-        assert_eq!(of_json(json!({ "spec": { "iscsi": iscsi } })).secret_namespaces, [""], "that of its claim");
+        assert_eq!(
+            of_json(json!({ "spec": { "iscsi": iscsi } })).secret_namespaces,
+            [""],
+            "the namespace of its claim"
+        );
         let key = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
         let noted = json!({ "metadata": { "annotations": { key: "kube-system" } }, "spec": {} });
         assert_eq!(of_json(noted).secret_namespaces, ["kube-system"]);
     }
 
     #[test]
-    fn what_others_act_on_is_seen() {
+    fn metadata_that_others_act_on_is_found() {
         let written = of_json(json!({
             "metadata": {
                 "labels": { "topology.kubernetes.io/zone": "z", "team": "a" },
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn foreign_metadata_is_bounded() {
         let many: Vec<_> = (0..10_000).map(|n| format!("{n}{}", "x".repeat(1000))).collect();
         let written = of_json(json!({ "spec": { "mountOptions": many } }));
         assert!(

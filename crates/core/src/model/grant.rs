@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_permits_what_it_names_and_nothing_else() {
+    fn a_grant_permits_the_named_objects_and_nothing_else() {
         let claim = |namespace: &str, name: &str| DataSource::Claim(ObjectName::new(namespace, name));
         let grant = |to: serde_json::Value| {
             let from = json!([{ "group": "", "kind": "PersistentVolumeClaim", "namespace": "team" }]);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_writes_later_takes_no_source_from_what_was_begun() {
+    fn a_later_edit_takes_no_source_from_a_begun_claim() {
         let applied = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "copy", "namespace": "team" },
             "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" } },
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_the_manifest_names_and_the_claim_does_not_have_was_dropped() {
+    fn a_source_in_the_manifest_that_the_claim_lacks_was_dropped() {
         let own = || json!({ "name": "copy", "namespace": "team" });
         let source = json!({ "kind": "PersistentVolumeClaim", "name": "original" });
         let elsewhere = json!({ "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" });

@@ -73,10 +73,10 @@ mod tests {
     }
 
     #[test]
-    fn of_labels_and_annotations_those_are_kept_that_a_config_names() {
+    fn only_labels_and_annotations_named_by_a_config_are_kept() {
         let whole = claim(json!({ "labels": { "a": "1", "b": "2" }, "annotations": { "c": "3", "d": "4",
             names::CREATED_BY: "tom", names::CREATED_BY_GROUPS: "g,h" } }));
-        assert!(whole.has_metadata_of(&keys(&["a", "z"])), "of what comes from the API nothing is missing");
+        assert!(whole.has_metadata_of(&keys(&["a", "z"])), "an object from the API is complete");
         let kept = whole.clone().kept(keys(&["a", "d", "z"]));
         assert_eq!(kept.metadata.keys().collect::<Vec<_>>(), ["a", "d"]);
         assert_eq!((kept.created_by.as_str(), kept.created_by_groups.len()), ("tom", 2));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_not_kept_and_that_is_known() {
+    fn long_values_are_dropped_and_marked_as_missing() {
         let long = "x".repeat(limits::CLAIM_METADATA + 1);
         for (key, of) in [("a", keys(&["a"])), (names::CREATED_BY, vec![]), (names::CREATED_BY_GROUPS, vec![])] {
             let kept = claim(json!({ "annotations": { key: long } })).kept(of.clone());
@@ -96,7 +96,7 @@ mod tests {
             assert!(!kept.has_metadata_of(&of), "{key}");
         }
         let not_named = claim(json!({ "annotations": { "b": long } })).kept(keys(&["a"]));
-        assert!(not_named.has_metadata_of(&keys(&["a"])), "what no config names is as if it were not there");
+        assert!(not_named.has_metadata_of(&keys(&["a"])), "metadata that no config names does not count");
     }
 
     /// Estimates the heap memory of a claim, in bytes.
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_too_heavy_is_not_built_and_is_refused() {
+    fn an_oversized_claim_is_trimmed_and_refused() {
         let many = |count: usize, from: &str| -> BTreeMap<String, String> {
             (0..count).map(|n| (format!("{from}{n:06}"), String::new())).collect()
         };
@@ -128,22 +128,25 @@ mod tests {
             assert!(!claim.has_metadata_of(&[]));
         }
         let usual = claim(json!({ "annotations": { "a": "x".repeat(200_000) } }));
-        assert_eq!(admit(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");
+        assert_eq!(admit(&usual, &recipe, false), Ok(()), "an annotation of the largest allowed size is served");
     }
 
     #[test]
-    fn of_very_many_finalizers_ours_are_kept() {
+    fn of_very_many_finalizers_the_orchestrator_s_are_kept() {
         let mut all: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
         all.push(names::CLAIM_FINALIZER.into());
         let heavy = claim(json!({ "finalizers": all }));
         assert!(heavy.has_finalizer() && !heavy.finalizers_whole);
-        assert!(heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER), "others are there");
+        assert!(
+            heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER),
+            "other finalizers are kept"
+        );
         let usual = claim(json!({ "finalizers": ["a", names::CLAIM_FINALIZER] }));
         assert!(usual.finalizers_whole && usual.finalizers.len() == 2);
     }
 
     #[test]
-    fn names_that_nothing_can_have_are_cut() {
+    fn impossibly_long_names_are_cut() {
         let long = "x".repeat(200_000);
         let mut long_one = json!({ "metadata": { "uid": "u", "annotations": {
             names::CLAIM_UUID: long, names::CONFIG: long, names::BATCH: long, names::STORAGE_PROVISIONER: long,

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_report_stands_where_it_was_written_and_nowhere_else() {
+    fn each_report_is_read_back_and_is_no_other() {
         for written in reports() {
             for asked in reports() {
                 assert_eq!(asked.is_written(&claim(&written)), written == asked, "{asked:?} on {written:?}");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_s_names() {
+    fn the_fields_have_the_names_of_kubernetes() {
         let state = |report: &StatusUpdate| report.status("t")["modifyVolumeStatus"]["status"].clone();
         let states: Vec<_> = reports().iter().take(5).map(state).collect();
         assert_eq!(json!(states), json!(["Pending", "InProgress", "InProgress", "Infeasible", null]));

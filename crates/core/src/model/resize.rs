@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_report_stands_where_it_was_written_and_nowhere_else() {
+    fn each_report_is_read_back_and_is_no_other() {
         for written in reports() {
             for asked in reports() {
                 // A finished resize asks no kubelet any more.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_s_names() {
+    fn the_fields_have_the_names_of_kubernetes() {
         let states: Vec<_> =
             reports().iter().map(|report| report.status("t")["allocatedResourceStatuses"]["storage"].clone()).collect();
         let expected = json!([

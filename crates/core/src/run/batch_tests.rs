@@ -64,7 +64,7 @@ fn failure(state: RunState) -> (Failure, String) {
 }
 
 #[test]
-fn the_image_gets_a_list_and_what_all_have_in_common() {
+fn the_image_gets_a_list_and_the_common_properties() {
     let recipe = recipe(&[("image", "x"), ("cost", "5$")]);
     let (job, count) = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(Some("a")));
     assert_eq!((count, job.metadata.name.as_deref()), (3, Some(BATCH)));
@@ -89,7 +89,7 @@ fn the_image_gets_a_list_and_what_all_have_in_common() {
 }
 
 #[test]
-fn its_name_is_no_run_s_and_fits_where_names_and_labels_must() {
+fn the_name_of_a_batch_is_a_valid_label_and_no_name_of_a_run() {
     for of in [Operation::Provision, Operation::Delete] {
         let name = name(of, &id(1), "2026-01-01T00:00:00.000001Z");
         assert!(operation(&name) == Some(of) && name.len() <= 57, "{name}");
@@ -103,7 +103,7 @@ fn its_name_is_no_run_s_and_fits_where_names_and_labels_must() {
 }
 
 #[test]
-fn volumes_are_deleted_in_one_run_and_see_it_as_their_own() {
+fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     let recipe = recipe(&[("image", "x")]);
     let mut members = asking(&recipe, 2);
     for (member, request) in &mut members {
@@ -113,21 +113,25 @@ fn volumes_are_deleted_in_one_run_and_see_it_as_their_own() {
     let batch = "delete-batch-0123456789abcdef";
     let (job, count) = job(&recipe, batch, &members, &run_target(None));
     assert_eq!((count, job.metadata.name.as_deref()), (2, Some(batch)));
-    let told = pod_of(&job).metadata.unwrap().annotations.unwrap();
-    assert!(told[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))), "{}", told[names::BATCH]);
+    let pod_annotations = pod_of(&job).metadata.unwrap().annotations.unwrap();
+    assert!(
+        pod_annotations[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))),
+        "{}",
+        pod_annotations[names::BATCH]
+    );
     let kept = Job::from(&job);
     assert_eq!(kept.run_labels.operation, "delete");
     let shown = kept.as_seen_by(1, &[], false).unwrap();
     assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
     let other = members[1].0.job_name("delete-batch-1123456789abcdef");
     let alone = job::name(Operation::Delete, &id(1), 1, "uid");
-    assert!(shown.name.name != other && shown.name.name != alone, "what one of them did is not taken for another's");
-    let lists = told.values().filter_map(|text| batch::read(text).ok()).flatten();
+    assert!(shown.name.name != other && shown.name.name != alone, "the result of one member is not that of another");
+    let lists = pod_annotations.values().filter_map(|text| batch::read(text).ok()).flatten();
     assert!(lists.map(|line| line["OPERATION"].clone()).eq(["delete", "delete"]));
 }
 
 #[test]
-fn who_has_no_room_is_left_out() {
+fn members_beyond_the_size_limit_are_left_out() {
     let recipe = recipe(&[("image", "x"), ("claim-metadata", "note")]);
     let mut members = asking(&recipe, 40);
     for (_, request) in &mut members {
@@ -146,12 +150,12 @@ fn who_has_no_room_is_left_out() {
 }
 
 #[test]
-fn only_jobs_that_are_called_so_are_batches() {
+fn only_jobs_with_the_name_of_a_batch_are_batches() {
     let recipe = recipe(&[("image", "x")]);
     let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 2), &run_target(None));
     assert_eq!(Job::from(&job).members.len(), 2);
     job.metadata.name = Some(format!("provision-{}-1", id(0)));
-    assert!(Job::from(&job).members.is_empty(), "a template of the admin can bear the annotation");
+    assert!(Job::from(&job).members.is_empty(), "an admin's template can have the annotation");
     let template = job.spec.clone().unwrap().template;
     let mut pod = core::Pod { metadata: template.metadata.unwrap(), ..core::Pod::default() };
     assert!(Pod::from(&pod).members.is_empty());
@@ -160,7 +164,7 @@ fn only_jobs_that_are_called_so_are_batches() {
 }
 
 #[test]
-fn a_member_sees_a_run_of_its_own() {
+fn each_member_has_a_view_of_its_own_run() {
     let (job, pod) = batch();
     let shown = job.as_seen_by(1, &[], false).unwrap();
     assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
@@ -175,7 +179,7 @@ fn a_member_sees_a_run_of_its_own() {
 }
 
 #[test]
-fn each_ends_as_the_image_said_of_it() {
+fn each_member_ends_as_the_image_reported() {
     let (job, pod) = batch();
     let pod = ended(&pod, 0, "flex-batch 1\n2 75 the array is off\n");
     let complete = Job { complete: true, is_over: true, ..job.clone() };
@@ -189,7 +193,7 @@ fn each_ends_as_the_image_said_of_it() {
 }
 
 #[test]
-fn without_a_line_a_member_ends_as_the_pod() {
+fn a_member_without_a_line_ends_like_the_pod() {
     let (job, pod) = batch();
     let failed = |reason: &str| {
         let ended = JobEnd { reason: reason.into(), message: "m".into(), at: 10 };
@@ -209,16 +213,16 @@ fn without_a_line_a_member_ends_as_the_pod() {
 }
 
 #[test]
-fn whose_outcome_is_not_seen_yet_goes_on() {
+fn a_member_without_an_observed_outcome_is_running() {
     let (job, pod) = batch();
     let complete = Job { complete: true, is_over: true, ..job };
-    assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod tells, and has not ended");
+    assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod has the outcome, and has not ended");
     let shown = complete.as_seen_by(0, &[], false).unwrap();
-    assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "nobody can tell any more");
+    assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "no pod has the outcome any more");
 }
 
 #[test]
-fn what_a_member_was_asked_can_be_read_again() {
+fn the_request_of_a_member_can_be_read_again() {
     let recipe = recipe(&[("image", "x")]);
     let mut members = asking(&recipe, 3);
     members[1].1.size_bytes = 7;
@@ -236,7 +240,7 @@ fn what_a_member_was_asked_can_be_read_again() {
 }
 
 #[test]
-fn a_batch_sees_the_storage_of_its_members_alone() {
+fn a_batch_sees_only_the_storage_of_its_members() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, hostPath: {path: /a}}]}";
     let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
     let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));

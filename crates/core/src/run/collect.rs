@@ -71,20 +71,20 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_when_nothing_is_under_way() {
+    fn an_entry_does_not_wait_when_no_run_is_in_progress() {
         assert_eq!(decided(0, 1, false, 0), Step::Create);
-        assert_eq!(decided(0, 1, true, 0), Step::Wait(WINDOW), "others may come while a run goes on");
+        assert_eq!(decided(0, 1, true, 0), Step::Wait(WINDOW), "others may join during a run");
         assert_eq!(decided(0, 1, true, 49), Step::Wait(Duration::from_millis(1)));
         assert_eq!(decided(0, 1, true, 50), Step::Create);
     }
 
     #[test]
-    fn those_whose_stamps_are_on_their_way_are_waited_for() {
+    fn a_batch_waits_for_members_with_unconfirmed_stamps() {
         for others in [false, true] {
             assert_eq!(decided(1, 3, others, 50), Step::Wait(STAMP_TIMEOUT));
             assert_eq!(decided(1, 3, others, 4049), Step::Wait(Duration::from_millis(1)));
-            assert_eq!(decided(1, 3, others, 4050), Step::Create, "not for ever");
-            assert_eq!(decided(1, 0, others, 4050), Step::Forget, "none has come");
+            assert_eq!(decided(1, 3, others, 4050), Step::Create, "not forever");
+            assert_eq!(decided(1, 0, others, 4050), Step::Forget, "no member has joined");
         }
         assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + STAMP_TIMEOUT));
         assert_eq!(decided(0, 0, false, 0), Step::Forget);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_left_there_is_an_end_of_waiting() {
+    fn every_wait_ends() {
         for (awaited, entries, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
             let mut o = Observed { awaited, entries, full, others, passed: Duration::ZERO, window: WINDOW };
             while let Step::Wait(remaining) = decide(&o) {

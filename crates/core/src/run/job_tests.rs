@@ -62,7 +62,7 @@ pub(in crate::run) fn run_target(node: Option<&str>) -> RunTarget {
 }
 
 #[test]
-fn the_seed_s_example_as_a_job() {
+fn the_first_example_makes_this_job() {
     let recipe = recipe(&[
         ("image", "custom/iscsi-provision"),
         ("service-account-name", "foo"),
@@ -82,7 +82,7 @@ fn text_of_users_is_never_expanded() {
 }
 
 #[test]
-fn a_template_adds_and_the_contract_stays() {
+fn a_template_adds_to_the_contract_and_changes_nothing() {
     let template = "spec:\n  dnsPolicy: ClusterFirst\n  hostNetwork: true\n  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}\n  volumes: [{name: data, hostPath: {path: /data}}]\n  initContainers: [{name: side, image: s, restartPolicy: Always}]\n  containers:\n  - name: provisioner\n    securityContext: {privileged: true}\n    env: [{name: SIZE, value: forged}, {name: EXTRA, value: \"1\"}]\n    volumeMounts: [{name: data, mountPath: /data}]\n";
     let recipe = recipe(&[("image", "i"), ("run-as-user", "0"), ("pod-template", template)]);
     let job = job(&recipe, &request(&recipe), &run_target(Some("node-1")));
@@ -130,7 +130,7 @@ fn a_template_without_any_node_does_not_take_the_selected_one_away() {
 }
 
 #[test]
-fn the_terms_of_a_class_hold_beside_those_of_the_template() {
+fn the_terms_of_a_class_are_added_to_those_of_the_template() {
     let zones = serde_json::json!([
         { "matchLabelExpressions": [{ "key": "zone", "values": ["a"] }] },
         { "matchLabelExpressions": [{ "key": "zone", "values": ["b"] }] },
@@ -157,7 +157,7 @@ fn the_terms_of_a_class_hold_beside_those_of_the_template() {
 
 /// A shell that traces its commands prints secrets to its log. The end of the log would become an event.
 #[test]
-fn the_log_of_a_run_with_secrets_is_no_last_words() {
+fn the_log_of_a_run_with_secrets_is_no_termination_message() {
     let policy = |data: &[(&str, &str)], token: bool| {
         let mut recipe = recipe(data);
         recipe.service_token = token;
@@ -200,7 +200,7 @@ fn the_log_of_a_run_with_secrets_is_no_last_words() {
 }
 
 #[test]
-fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
+fn objects_deleted_with_a_config_are_left_out_of_a_delete_run() {
     let recipe =
         recipe(&[("image", "i"), ("service-account-name", "foo"), ("image-pull-secrets", "pull"), ("secret-env", "s")]);
     let mut request = request(&recipe);
@@ -215,7 +215,7 @@ fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
 }
 
 #[test]
-fn a_run_has_no_more_than_it_needs() {
+fn a_run_has_only_the_rights_that_it_needs() {
     for user in ["0", "1000"] {
         let recipe = recipe(&[("image", "i"), ("service-account-name", "foo"), ("run-as-user", user)]);
         let spec = job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap();
@@ -255,7 +255,7 @@ fn with_any_user_the_pod_names_none_and_forbids_root() {
 }
 
 #[test]
-fn a_template_may_ask_for_more() {
+fn a_template_may_add_rights() {
     let template = "spec:\n  automountServiceAccountToken: true\n  volumes: [{name: big, emptyDir: {sizeLimit: 9Gi}}]\n  containers:\n  - name: provisioner\n    resources: {limits: {memory: 1Gi}}\n    volumeMounts: [{name: big, mountPath: /tmp}]\n    securityContext: {readOnlyRootFilesystem: false, capabilities: {drop: [ALL], add: [CHOWN]}}\n";
     let with = |keys: &[(&str, &str)]| {
         let recipe =

@@ -44,7 +44,7 @@ mod tests {
     use crate::object::ObjectName;
 
     #[test]
-    fn it_names_no_volume_and_runs_where_it_is_asked_to() {
+    fn a_list_run_names_no_volume_and_runs_on_the_requested_node() {
         let data = [("image", "x"), ("zone", "west"), ("capabilities", "list")];
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let record = EffectiveConfig {
@@ -74,6 +74,6 @@ mod tests {
         assert_eq!((read.claim, read.run_labels.operation.as_str(), read.run_labels.id.as_str()), (None, "list", ""));
         let name = |job: Job| job.metadata.name.unwrap();
         assert_ne!(name(made(Some("a"), "1")), name(made(Some("b"), "1")));
-        assert_ne!(name(made(Some("a"), "1")), name(made(Some("a"), "2")), "each time anew");
+        assert_ne!(name(made(Some("a"), "1")), name(made(Some("a"), "2")), "a new name each time");
     }
 }

@@ -179,7 +179,7 @@ mod tests {
         let mut request = RunRequest { operation, ..request(&recipe) };
         change(&mut request);
         let observed = mounts(&job(&recipe, &request, &run_target(None)));
-        assert_eq!(observed[observed.len() - 2..], ["/b = b/", "/c = c/"], "the others are as they were");
+        assert_eq!(observed[observed.len() - 2..], ["/b = b/", "/c = c/"], "the other mounts are unchanged");
         observed[..observed.len() - 2].to_vec()
     }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_sees_what_it_works_on_and_no_more() {
+    fn each_operation_sees_only_the_storage_that_it_works_on() {
         use Operation::{Capacity, Delete, DeleteSnapshot, Expand, List, Modify, Provision, Snapshot};
         let none = |_: &mut RunRequest| {};
         let own = format!("/a/{ID} = a/{ID}");
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
     }
 
-    /// Somebody may have written a handle, and a backup may have restored an id.
+    /// A user may have written a handle, and a backup may have restored an id.
     #[test]
-    fn what_is_no_id_of_ours_becomes_no_path() {
+    fn only_a_volume_id_becomes_a_path() {
         for id in ["", ".", "..", "../etc", "x/y", "anything"] {
             let change = |request: &mut RunRequest| request.claim_uuid = id.into();
             for operation in [Operation::Provision, Operation::Delete, Operation::Expand, Operation::Modify] {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_has_what_the_run_sees_and_the_run_knows_them() {
+    fn each_path_has_the_mounts_of_the_run_and_the_run_gets_their_names() {
         let env = |recipe: &Recipe| {
             let job = job(recipe, &request(recipe), &RunTarget::default());
             let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
@@ -272,7 +272,7 @@ mod tests {
                 assert_eq!(on_node.type_.as_deref(), Some("Directory"));
                 let mounts = spec.containers[0].volume_mounts.as_ref().unwrap();
                 let mount =
-                    mounts.iter().find(|mount| mount.name == name).expect("the kubelet looks at mounted volumes alone");
+                    mounts.iter().find(|mount| mount.name == name).expect("the kubelet checks only mounted volumes");
                 assert_eq!(mount.read_only, Some(true));
                 on_node.path
             })
@@ -283,7 +283,7 @@ mod tests {
     /// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim would start on it, and lose
     /// sight of the loss.
     #[test]
-    fn a_directory_that_was_lost_is_not_made_again() {
+    fn a_lost_directory_is_not_created_again() {
         use Operation::{Delete, DeleteSnapshot, Expand, Modify, Provision, Snapshot};
         let one = with_mounts("/a");
         let source = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
@@ -307,7 +307,7 @@ mod tests {
         };
         assert_eq!(existing(&one, deleted), [""; 0]);
 
-        // With several directories the volume says in which one it is, and a snapshot says nothing.
+        // With several directories the volume names its directory, and a snapshot does not.
         let template = TEMPLATE.replace("nfs: {server: s, path: /x}", "hostPath: {path: /b}");
         let two = recipe(&[("image", "i"), ("pod-template", &template), ("storage-mounts", "/a, /b")]);
         let expand = |path: String| {
@@ -316,7 +316,7 @@ mod tests {
             }
         };
         assert_eq!(existing(&two, expand(format!("/b/{ID}"))), [format!("/b/{ID}")]);
-        assert_eq!(existing(&two, expand(format!("/elsewhere/{ID}"))), [""; 0], "the image says so");
+        assert_eq!(existing(&two, expand(format!("/elsewhere/{ID}"))), [""; 0], "the image reports that");
         assert_eq!(existing(&two, is_of_snapshot(OTHER)), [""; 0]);
     }
 }

@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_run_made_is_deleted_when_it_is_over() {
-        assert_eq!(decided(false, &[], NOW).step, Step::Nothing, "it may still make it");
+    fn the_storage_of_a_late_run_is_deleted_after_its_end() {
+        assert_eq!(decided(false, &[], NOW).step, Step::Nothing, "the run may still make storage");
         assert_eq!(decided(true, &[], NOW).step, Step::StartDelete { attempt: 1 });
         for waits in [RunState::Running, RunState::Absent, failed(false)] {
             assert_eq!(decided(true, &[(1, waits)], NOW).step, Step::Nothing);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_run_that_failed_is_repeated_at_the_pace_of_the_class() {
+    fn a_failed_delete_run_is_retried_by_the_backoff_of_the_class() {
         let first = decided(true, &[(1, failed(true))], NOW);
         assert_eq!((first.step, first.requeue_at), (Step::Nothing, Some(NOW + 10)));
         assert_eq!(decided(true, &[(1, failed(true))], NOW + 10).step, Step::StartDelete { attempt: 2 });
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_cleared() {
+    fn jobs_without_information_are_cleared() {
         let (recipe, job) = (recipe(), Job::default());
         let provisions = [&job];
         let left = Observed {
@@ -142,7 +142,7 @@ mod tests {
             recipe: Some(&recipe),
             deletes: &[],
         };
-        assert_eq!(decide(&left, NOW).step, Step::Clear, "a volume is deleted as a volume");
+        assert_eq!(decide(&left, NOW).step, Step::Clear, "the volume's own reconciliation deletes it");
         assert_eq!(decide(&Observed { volume: false, ..left.clone() }, NOW).step, Step::Nothing, "its pod runs");
         assert_eq!(decide(&Observed { volume: false, recipe: None, ..left.clone() }, NOW).step, Step::Clear);
         assert_eq!(decide(&Observed { volume: false, provisions: &[], ..left }, NOW).step, Step::Clear);

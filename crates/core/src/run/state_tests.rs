@@ -24,16 +24,16 @@ fn failed(state: RunState) -> (String, Failure, bool) {
 }
 
 #[test]
-fn nothing_there() {
+fn a_run_without_a_job_is_absent_unless_it_has_a_pod() {
     assert_eq!(state(None, &[], &[]), RunState::Absent);
     assert_eq!(state(None, &[&pod("Running")], &[]), RunState::Running);
     assert_eq!(state(Some(&job()), &[], &[]), RunState::Running);
 }
 
 #[test]
-fn what_pods_of_a_job_before_did_is_not_what_this_one_s_do() {
+fn pods_of_an_earlier_job_do_not_count() {
     let stopped = Pod { job_uid: "before".into(), terminated: Some(ended(137, "")), ..pod("Failed") };
-    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::Running, "its own pod is not seen yet");
+    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::Running, "its own pod is not observed yet");
     let alive = Pod { job_uid: "before".into(), ..pod("Running") };
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
     assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::Running, "two are never alive unnoticed");
@@ -43,21 +43,21 @@ fn what_pods_of_a_job_before_did_is_not_what_this_one_s_do() {
 }
 
 #[test]
-fn the_image_s_own_end_counts_before_the_phase() {
+fn the_end_of_the_image_counts_before_the_phase_of_the_pod() {
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&done], &[]), RunState::Succeeded);
     let failed_early = Pod { terminated: Some(ended(75, "server  is\nbusy")), ..pod("Running") };
-    let (said, kind, settled) = failed(state(Some(&job()), &[&failed_early], &[]));
-    assert_eq!(said, "ExitCode: exit code 75: try again later: server is busy");
-    assert_eq!((kind, settled), (Failure::Retry, false));
+    let (message, kind, pods_ended) = failed(state(Some(&job()), &[&failed_early], &[]));
+    assert_eq!(message, "ExitCode: exit code 75: try again later: server is busy");
+    assert_eq!((kind, pods_ended), (Failure::Retry, false));
 }
 
 #[test]
-fn an_image_that_failed_before_the_deadline_is_what_is_told() {
+fn a_failure_before_the_deadline_is_reported_as_the_cause() {
     let deadline = |at| JobEnd { reason: "DeadlineExceeded".into(), message: "m".into(), at };
     let pod = Pod { terminated: Some(ended(75, "the array is busy")), started: true, ..pod("Failed") };
     let late = Job { is_over: true, failed: Some(deadline(160)), ..job() };
-    assert!(failed(state(Some(&late), &[&pod], &[])).0.contains("exit code 75"), "a container beside it went on");
+    assert!(failed(state(Some(&late), &[&pod], &[])).0.contains("exit code 75"), "a container beside it continued");
     let killed = Job { is_over: true, failed: Some(deadline(110)), ..job() };
     assert!(failed(state(Some(&killed), &[&pod], &[])).0.contains("did not end within `timeout`"));
     let never = Pod {
@@ -68,70 +68,70 @@ fn an_image_that_failed_before_the_deadline_is_what_is_told() {
 }
 
 #[test]
-fn that_nothing_ran_is_only_said_where_it_is_proven() {
+fn a_run_counts_as_never_started_only_with_proof() {
     let never = Pod { never_started: true, ..pod("Failed") };
     assert!(never_started(Some(&job()), &[&never]));
     assert!(!never_started(Some(&job()), &[&never, &pod("Failed")]));
-    assert!(!never_started(Some(&job()), &[]), "its pod may not be seen yet");
+    assert!(!never_started(Some(&job()), &[]), "its pod may not be observed yet");
     assert!(never_started(Some(&Job { is_over: true, ..job() }), &[]));
     assert!(!never_started(Some(&Job { is_over: true, had_pods: true, ..job() }), &[]));
     assert!(!never_started(None, &[]));
 }
 
 #[test]
-fn exit_codes_are_what_the_image_asks_for() {
+fn exit_codes_decide_about_retries() {
     for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoCapacity), (78, Failure::Never)]
     {
         let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
-        let (_, kind, settled) = failed(state(Some(&job()), &[&pod], &[]));
-        assert_eq!((kind, settled), (expected, true), "code {code}");
+        let (_, kind, pods_ended) = failed(state(Some(&job()), &[&pod], &[]));
+        assert_eq!((kind, pods_ended), (expected, true), "code {code}");
     }
 }
 
 #[test]
-fn a_sidecar_s_end_is_not_the_image_s() {
+fn the_end_of_a_sidecar_is_not_the_end_of_the_image() {
     let sidecar = ContainerEnd { container: "side".into(), ..ended(137, "") };
     let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
     let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
-    let (said, kind, _) = failed(state(Some(&job()), &[&dead], &[]));
-    assert!(said.contains("container side"), "{said}");
+    let (message, kind, _) = failed(state(Some(&job()), &[&dead], &[]));
+    assert!(message.contains("container side"), "{message}");
     assert_eq!(kind, Failure::Retry);
 }
 
 #[test]
-fn a_deadline_says_what_kept_the_pod() {
+fn a_deadline_names_what_kept_the_pod_from_starting() {
     let late =
         Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
-    let (said, _, settled) = failed(state(
+    let (message, _, pods_ended) = failed(state(
         Some(&late),
         &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
         &[],
     ));
-    assert!(said.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{said}");
-    assert!(!settled, "its pod may still start");
-    let (said, kind, _) = failed(state(
+    assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
+    assert!(!pods_ended, "its pod may still start");
+    let (message, kind, _) = failed(state(
         Some(&late),
         &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
         &[],
     ));
-    assert!(said.contains("waiting for server"), "{said}");
+    assert!(message.contains("waiting for server"), "{message}");
     assert_eq!(kind, Failure::Retry);
 }
 
 #[test]
-fn the_name_that_a_pod_would_have_had_is_not_told() {
+fn the_name_of_a_pod_that_was_never_created_is_not_in_the_message() {
     let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
-    let told = |message: &str| {
+    let shown = |message: &str| {
         let refused =
             WarningEvent { object_uid: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
         let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
         cause.message
     };
-    let first = told(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
-    assert_eq!(first, told(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
+    let first = shown(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
+    assert_eq!(first, shown(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
     assert!(first.ends_with(r#"pods "provision-1" is forbidden: exceeded quota"#), "{first}");
-    let account = told(
+    let account = shown(
         r#"pods "provision-1-" is forbidden: error looking up service account admin/foo: serviceaccount "foo" not found"#,
     );
     assert!(
@@ -139,7 +139,7 @@ fn the_name_that_a_pod_would_have_had_is_not_told() {
         "{account}"
     );
     for other in ["provision-1-controller is away", "no room for provision-1-", "none of provision-1"] {
-        assert!(told(other).ends_with(other), "{other}");
+        assert!(shown(other).ends_with(other), "{other}");
     }
 }
 
@@ -163,7 +163,7 @@ fn a_user_that_is_a_word_gets_the_key_for_its_number() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_starting_is_told() {
+fn the_reason_why_a_pod_does_not_start_is_reported() {
     let pull = Pod { stuck: Some(("ErrImagePull".into(), "not found".into())), ..pod("Pending") };
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };
     assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
@@ -198,7 +198,7 @@ fn the_end_of_a_log_is_its_termination_message() {
 }
 
 #[test]
-fn the_words_of_others_are_bounded_and_printable() {
+fn messages_of_others_are_bounded_and_printable() {
     let cause = Cause::new("R".repeat(1000), format!("\u{1b}[2J{}", "m".repeat(10_000)));
     assert!(cause.reason.len() <= limits::REASON && cause.message.len() <= limits::MESSAGE);
     assert!(cause.message.starts_with("\\u{1b}[2Jmm") && cause.message.ends_with("m…"), "{}", cause.message);

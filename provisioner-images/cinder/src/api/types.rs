@@ -124,7 +124,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_free_is_without_the_reserve() {
+    fn free_capacity_excludes_the_reserve() {
         for (free, reserved, expected) in [
             (json!(100.7), 0, Some(100)),
             (json!(100), 10, Some(80)),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_or_end_at_a_comment() {
+    fn a_value_is_quoted_or_ends_at_a_comment() {
         for (written, expected) in [
             ("Passw0rd!", "Passw0rd!"),
             ("a#b;c", "a#b;c"),

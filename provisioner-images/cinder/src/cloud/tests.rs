@@ -19,7 +19,7 @@ fn of_yaml(text: &str, chosen: Option<&str>) -> Result<Cloud, String> {
 }
 
 #[test]
-fn the_old_provisioner_s_keystone_file_and_variables_mean_the_same() {
+fn the_keystone_file_and_variables_of_the_old_provisioner_mean_the_same() {
     let by_file = of_file(
         "[Global]\nauth-url=http://keystone-host:5000/v2.0\nusername=admin\npassword=Passw0rd!\nregion=RegionOne\n\
          tenant-id=637b7373213d439d8119285244481456\n",
@@ -55,7 +55,7 @@ fn the_old_provisioner_s_keystone_file_and_variables_mean_the_same() {
 }
 
 #[test]
-fn the_old_provisioner_s_cinder_without_keystone() {
+fn the_old_provisioner_s_cinder_without_keystone_is_found() {
     let by_file =
         of_file("[Global]\ncinder-endpoint=http://cinder-host:8776/v2\nusername=admin\ntenant-name=demo\n").unwrap();
     let by_env = of_env(&[
@@ -74,7 +74,7 @@ fn the_old_provisioner_s_cinder_without_keystone() {
 }
 
 #[test]
-fn domains_and_application_credentials() {
+fn domains_and_application_credentials_are_read() {
     let conf = "[Global]\nauth-url=https://k:5000/v3\nusername=u\npassword=p\ntenant-name=t\ndomain-name=both\n\
                 user-domain-id=u-d\nca-file=/etc/flex-secrets/c/ca.pem\nos-endpoint-type=internalURL\n";
     let cloud = of_file(conf).unwrap();
@@ -92,7 +92,7 @@ fn domains_and_application_credentials() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_file_key_and_remedy_and_all_at_once() {
+fn all_missing_values_are_reported_at_once_with_file_key_and_remedy() {
     let problems = of_file("[Global]\nauth-url = keystone\nusername=u\n").unwrap_err();
     for says in [
         "[Global] of cloud.conf: auth-url is wrong: `keystone` is no address",
@@ -124,7 +124,7 @@ fn what_is_missing_is_told_with_file_key_and_remedy_and_all_at_once() {
 }
 
 #[test]
-fn nothing_that_is_printed_has_a_password_in_it() {
+fn no_printed_text_contains_a_password() {
     let secret = "hunter-two";
     let clouds = [
         of_file(&format!("[Global]\nauth-url=http://k/v3\nusername=u\npassword={secret}\ntenant-id=t\n")),
@@ -139,7 +139,7 @@ fn nothing_that_is_printed_has_a_password_in_it() {
 }
 
 #[test]
-fn a_file_is_found_where_secrets_are_and_two_are_too_many() {
+fn a_file_is_found_among_the_secrets_and_two_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let secrets = directory.path().display().to_string();
     let read = |more: Option<String>| {

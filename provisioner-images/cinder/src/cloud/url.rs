@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_version_is_written_the_third_is_spoken() {
+    fn every_url_leads_to_the_third_version_of_the_api() {
         for (written, expected) in [
             ("http://keystone-host:5000/v2.0", "http://keystone-host:5000/v3"),
             ("http://keystone-host:5000", "http://keystone-host:5000/v3"),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn one_port_or_several() {
+    fn one_port_or_several_become_a_source() {
         for (data, expected) in [
             (
                 json!({ "target_wwn": ["500A0981891B8DC5", "50:0a:09:81:99:1b:8d:c5"], "target_lun": 7 }),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_source_is_refused() {
+    fn data_without_a_source_are_refused() {
         for (data, code) in [
             (json!({}), 75),
             (json!({ "target_wwn": [], "target_lun": 1 }), 75),

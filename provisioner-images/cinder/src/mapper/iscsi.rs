@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn chap_and_portals() {
+    fn chap_and_portals_become_a_source() {
         let mapped = map(json!({
             "target_portal": "10.0.0.1:3260", "target_iqn": "iqn.t", "target_lun": 1,
             "target_portals": ["10.0.0.1:3260", "10.0.0.2:3260", "10.0.0.3:3260", "10.0.0.4:3260"],
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_may_ask_for_a_login_of_its_own() {
+    fn discovery_may_need_a_login_of_its_own() {
         let mut data = json!({
             "target_portal": "a", "target_iqn": "i", "target_lun": 0, "auth_method": "CHAP", "auth_username": "u",
             "auth_password": "p", "discovery_auth_method": "CHAP", "discovery_auth_username": "d", "discovery_auth_password": "q",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_source_is_refused() {
+    fn data_without_a_source_are_refused() {
         for (data, code, says) in [
             (json!({}), 75, "target_portal"),
             (json!({ "target_portal": "a", "target_iqn": "i", "target_lun": "x" }), 75, "target_lun"),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_kind_is_refused_with_the_way_to_add_it() {
+    fn an_unknown_kind_is_refused_with_a_way_to_add_it() {
         let Err(failure) = mapper("nvmeof") else { panic!() };
         assert_eq!(failure.code, 78);
         for says in ["`nvmeof`", "iscsi, rbd, fibre_channel", "src/mapper", "another `type`"] {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_ceph_csi_driver() {
+    fn the_ceph_csi_driver_gets_its_source() {
         let mapped = map(data(), &parameters(RbdForm::Csi)).unwrap();
         let secret = json!({ "name": "flex-cinder-1", "namespace": "flex" });
         assert_eq!(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_kubelet_of_old() {
+    fn an_old_kubelet_gets_an_in_tree_source() {
         let mapped = map(data(), &parameters(RbdForm::InTree)).unwrap();
         assert_eq!(
             serde_json::to_value(mapped.source.rbd.unwrap()).unwrap(),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cinder_does_not_tell_is_in_the_admin_s_secret() {
+    fn a_key_that_cinder_does_not_return_is_in_the_admin_s_secret() {
         let mut data = data();
         data["keyring"] = Value::Null;
         let failure = map(data.clone(), &parameters(RbdForm::Csi)).unwrap_err();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_source_is_refused() {
+    fn data_without_a_source_are_refused() {
         let without = |key: &str| {
             let mut data = data();
             data[key] = Value::Null;

@@ -1,4 +1,4 @@
-//! Tests of copies and snapshots.
+//! Tests of clones and snapshots.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
-fn a_copy_is_made_where_the_class_says_that_the_storage_can() {
+fn a_clone_is_made_where_the_class_allows_it() {
     let project = cinder().project("copies");
-    let original = Run::new(&project, ONE);
-    original.provision().well();
+    let source_run = Run::new(&project, ONE);
+    source_run.provision().well();
     let copy = Run::new(&project, TWO).with("CLONE_OF", ONE).with("CLONE_OF_SIZE_BYTES", "1073741824");
     copy.provision().failed(78, "smartclone");
-    assert_eq!(project.volumes().len(), 1, "and no empty volume in its place");
+    assert_eq!(project.volumes().len(), 1, "and no empty volume instead");
     let copy = copy.with("SMARTCLONE", "true");
     copy.provision().well();
     let source = project.volume_of(ONE);
     assert_eq!(project.volume_of(TWO)["source_volid"], source["id"]);
-    assert_eq!(source["status"], "attaching", "the original is reserved again");
+    assert_eq!(source["status"], "attaching", "the source is reserved again");
     copy.delete().well();
 
     // Larger is possible, smaller is not.
@@ -28,30 +28,30 @@ fn a_copy_is_made_where_the_class_says_that_the_storage_can() {
     let large = Run::new(&project, "c0ffee00-0000-4000-8000-000000000003").with("SIZE_BYTES", "2147483648");
     large.provision().well();
     copy.clone().with("CLONE_OF", &large.0["CLAIM_UUID"]).provision().failed(65, "has 2Gi");
-    // What is not there, or is somebody else's.
+    // Sources that do not exist, or belong to another claim.
     copy.clone().with("CLONE_OF", "c0ffee00-0000-4000-8000-00000000ffff").provision().failed(65, "no volume of the id");
     copy.clone().with("CLONE_OF", "../../x").provision().failed(65, "no volume of the id");
-    for run in [&large, &original] {
+    for run in [&large, &source_run] {
         run.delete().well();
     }
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
 #[test]
-fn an_original_is_reserved_again_whatever_becomes_of_its_copy() {
+fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     let project = cinder().project("lent");
-    let original = Run::new(&project, ONE).with("TYPE", "slow");
-    original.provision().well();
+    let source = Run::new(&project, ONE).with("TYPE", "slow");
+    source.provision().well();
     let copy = Run::new(&project, TWO).with("TYPE", "slow").with("SMARTCLONE", "true").with("CLONE_OF", ONE);
     let reserved = |when: &str| assert_eq!(project.volume_of(ONE)["status"], "attaching", "{when}");
-    // The quota allows no copy, nor a snapshot.
+    // The quota allows neither a clone nor a snapshot.
     project.set_quota(1, 1);
     copy.provision().failed(75, "quota");
     reserved("after a refused copy");
-    original.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
+    source.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
     reserved("after a refused snapshot");
     project.set_quota(-1, -1);
-    // It is stopped while Cinder copies, and its claim is deleted then: no other run sees to the original.
+    // The run is stopped while Cinder copies, and its claim is then deleted: no other run cares for the source.
     let mut process = copy.begin("provision");
     let began = Instant::now();
     while project.volumes().len() < 2 || project.volume_of(ONE)["status"] != "attaching" {
@@ -62,7 +62,7 @@ fn an_original_is_reserved_again_whatever_becomes_of_its_copy() {
     process.wait().unwrap();
     copy.delete().well();
     reserved("after a copy that was given up");
-    original.delete().well();
+    source.delete().well();
     assert_eq!((project.volumes(), project.snapshots()), (Vec::new(), Vec::new()));
 }
 
@@ -81,7 +81,7 @@ fn a_snapshot_is_made_restored_and_deleted() {
         assert_eq!(all[0]["name"], format!("flex-snapshot-{id}"));
     }
     assert_eq!(project.volume_of(ONE)["status"], "attaching", "the volume is reserved again");
-    // It is restored, by its id here or by Cinder's.
+    // The snapshot is restored by its volume id or by Cinder's id.
     let cinders = project.snapshots()[0]["id"].as_str().unwrap().to_owned();
     for id in [id, cinders.as_str()] {
         let restored = Run::new(&project, TWO).with("SNAPSHOT_ID", id);

@@ -23,7 +23,7 @@ pub fn conf(keystone: &Keystone, more: &str) -> String {
 }
 
 #[test]
-fn every_way_to_say_who_we_are_leads_to_cinder() {
+fn every_kind_of_login_leads_to_cinder() {
     let (keystone, cinder) = servers();
     let (id, secret) = keystone.application_credential();
     let by_file = Run::without_cloud(ONE);
@@ -49,12 +49,12 @@ fn every_way_to_say_who_we_are_leads_to_cinder() {
         assert!(!ended.log.contains(Keystone::PASSWORD) && !ended.log.contains(&secret), "{}", ended.log);
         run.delete().well();
     }
-    // Tests of this project run one after the other where they count.
+    // Tests that count the objects of this project run one after the other.
     let _ = cinder;
 }
 
 #[test]
-fn who_may_not_is_told_so_with_where_it_stands() {
+fn a_refused_login_is_reported_with_the_place_of_its_credentials() {
     let (keystone, _) = servers();
     let with = |text: &str| {
         let run = Run::without_cloud(ONE);
@@ -75,34 +75,34 @@ fn who_may_not_is_told_so_with_where_it_stands() {
         assert!(ended.termination_message.contains("cloud.conf"), "{ended:?}");
         assert!(!ended.log.contains("wrong-one") && !ended.log.contains(Keystone::PASSWORD), "{ended:?}");
     }
-    // A Cinder with a Keystone, as if it had none.
+    // A Cinder with a Keystone, configured as if it had none.
     let run = Run::at(keystone.cinder_port(), "demo", ONE);
     assert_eq!(run.provision().code, 77);
 }
 
 #[test]
-fn a_token_that_is_no_longer_good_is_renewed() {
+fn a_revoked_token_is_renewed() {
     let (keystone, cinder) = servers();
     let proxy = Proxy::start(keystone.cinder_port());
     let run = Run::without_cloud("c0ffee00-0000-4000-8000-000000000009").with("TYPE", "iscsi");
     let endpoint = format!("cinder-endpoint=http://127.0.0.1:{}/v3\n", proxy.port());
     run.secret_file("cloud/cloud.conf", &conf(keystone, &endpoint));
-    // Its first call is held back until the token is no longer good.
-    proxy.hold(Some(1));
+    // Its first call is held back until the token is revoked.
+    proxy.hold_answer(Some(1));
     let mut process = run.begin("provision");
     let held = loop {
-        match proxy.is_held(Duration::from_millis(50)) {
+        match proxy.held_answer(Duration::from_millis(50)) {
             Some(held) => break held,
             None => assert!(process.try_wait().unwrap().is_none(), "{}", run.termination_message()),
         }
     };
     keystone.revoke(proxy.calls()[0].token.as_deref().unwrap());
-    proxy.hold(None);
+    proxy.hold_answer(None);
     drop(held);
     let status = process.wait().unwrap();
     assert!(status.success(), "{}", run.termination_message());
     let refused = proxy.calls().into_iter().filter(|call| call.status == Some(401)).count();
-    assert!(refused >= 1, "the token was no longer good");
+    assert!(refused >= 1, "the token was revoked");
     run.delete().well();
     let leftovers = cinder.project("").volumes();
     let mine = |one: &Value| one["metadata"]["flex-provisioner.claim-uuid"] == run.0["CLAIM_UUID"].as_str();

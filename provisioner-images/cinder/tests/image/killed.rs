@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::run::{ONE, Printed, Run, TWO, cinder};
 
-/// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
+/// Begins a run and kills it when Cinder has answered the call of this number. Returns false if the run ended before.
 fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
-    proxy.hold(Some(number));
-    let killed = killed_when(run.begin(operation), || proxy.is_held(Duration::from_millis(20)));
-    proxy.hold(None);
+    proxy.hold_answer(Some(number));
+    let killed = killed_when(run.begin(operation), || proxy.held_answer(Duration::from_millis(20)));
+    proxy.hold_answer(None);
     killed
 }
 
-/// Kills an operation after each of its calls in turn, the first before each time being `before`, and looks at what the next
-/// whole run makes of it. How many calls there are, the operation itself says by ending.
+/// Kills an operation after each of its calls in turn, with `before` run before each time, and checks the result of the
+/// next complete run. The number of calls follows from the operation's end.
 fn after_each_call(operation: &str, proxy: &Proxy, run: &Run, before: impl Fn(), after: impl Fn(usize)) -> usize {
     for number in 1.. {
         before();
@@ -57,7 +57,7 @@ fn provision_and_delete_can_die_after_any_call() {
         assert_eq!(project.volumes(), Vec::<Value>::new(), "call {number}");
     });
     println!("killed after {provisions} calls of a provision run and {deletes} of a delete run");
-    // Three that change something, and a look before each that does not follow on another look.
+    // Three calls that change something, and a read before each that does not follow another read.
     assert!(provisions >= 6 && deletes >= 5, "{provisions} {deletes}");
 }
 
@@ -98,8 +98,8 @@ fn snapshots_can_die_after_any_call() {
 fn copies_and_expansions_can_die_after_any_call() {
     let project = cinder().project("killed-copies");
     let proxy = Proxy::start(cinder().port());
-    let original = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
-    let spec = original.provision().well().spec();
+    let source_run = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
+    let spec = source_run.provision().well().spec();
     let copy = Run::at(proxy.port(), &project.id, TWO).with("SMARTCLONE", "true").with("CLONE_OF", ONE);
     let copies = after_each_call(
         "provision",
@@ -108,7 +108,7 @@ fn copies_and_expansions_can_die_after_any_call() {
         || {},
         |number| {
             assert_eq!(project.volumes().len(), 2, "call {number}");
-            assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the original is reserved again");
+            assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the source is reserved again");
             copy.delete().well();
         },
     );
@@ -117,7 +117,8 @@ fn copies_and_expansions_can_die_after_any_call() {
     let mut calls = 0;
     for number in 1.. {
         size.set(size.get() + 1);
-        let grow = original.clone().with("VOLUME_SOURCE", &source).with("SIZE_BYTES", &(size.get() << 30).to_string());
+        let grow =
+            source_run.clone().with("VOLUME_SOURCE", &source).with("SIZE_BYTES", &(size.get() << 30).to_string());
         let killed = killed_at(&proxy, &grow, "expand", number);
         grow.run("expand").well();
         let volume = project.volume_of(ONE);
@@ -129,6 +130,6 @@ fn copies_and_expansions_can_die_after_any_call() {
     }
     println!("killed after {copies} calls of a run for a copy and {calls} of an expand run");
     assert!(copies >= 8 && calls >= 6, "{copies} {calls}");
-    original.delete().well();
+    source_run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
-fn a_volume_grows_where_the_node_can_follow() {
+fn a_volume_is_expanded_where_the_node_can_follow() {
     let project = cinder().project("expand");
     let proxy = Proxy::start(cinder().port());
     let run = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
@@ -20,16 +20,16 @@ fn a_volume_grows_where_the_node_can_follow() {
     let volume = project.volume_of(ONE);
     assert_eq!((&volume["size"], &volume["status"]), (&json!(3), &json!("attaching")));
     assert_eq!(proxy.changes(), ["os-unreserve", "os-extend", "os-reserve", "os-initialize_connection"]);
-    // A repeated run, and one for less, change nothing.
+    // A repeated run, and a run to a smaller size, change nothing.
     proxy.forget();
     for size in ["2147483649", "1073741824"] {
         larger.clone().with("SIZE_BYTES", size).run("expand").well();
     }
     assert_eq!(proxy.changes(), ["os-initialize_connection", "os-initialize_connection"]);
-    // Nobody would make the file system larger.
+    // Nothing would resize the file system.
     let filesystem = larger.clone().with("VOLUME_MODE", "Filesystem").with("SIZE_BYTES", "8589934592");
     filesystem.run("expand").failed(65, "the kubelet does not make file systems on iscsi volumes larger");
-    // What the quota does not allow leaves the volume as it was.
+    // An expansion beyond the quota leaves the volume as it was.
     project.set_quota(-1, 5);
     larger.clone().with("SIZE_BYTES", "8589934592").run("expand").failed(75, "quota");
     project.set_quota(-1, -1);
@@ -41,7 +41,7 @@ fn a_volume_grows_where_the_node_can_follow() {
 }
 
 #[test]
-fn a_list_has_the_volumes_and_what_deletions_left() {
+fn a_list_has_the_volumes_and_the_leftovers_of_deletions() {
     let project = cinder().project("list");
     let (one, two) = (Run::new(&project, ONE), Run::new(&project, TWO));
     let list = || {
@@ -62,11 +62,11 @@ fn a_list_has_the_volumes_and_what_deletions_left() {
     for run in [&one, &two] {
         run.delete().well();
     }
-    assert_eq!(project.volumes().len(), 1, "somebody's volume stays");
+    assert_eq!(project.volumes().len(), 1, "a foreign volume stays");
 }
 
 #[test]
-fn the_room_is_that_of_the_pools_within_the_quota() {
+fn the_capacity_is_that_of_the_pools_within_the_quota() {
     let project = cinder().project("capacity");
     let run = Run::new(&project, ONE).with("TYPE", "fc");
     let capacity = || {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
-fn iscsi_with_chap_and_two_portals() {
+fn an_iscsi_volume_has_chap_and_two_portals() {
     let project = cinder().project("iscsi");
     let run = Run::new(&project, ONE).with("FS_TYPE", "xfs").with("SIZE_BYTES", "1073741825");
     let ended = run.provision().well();
@@ -31,9 +31,9 @@ fn iscsi_with_chap_and_two_portals() {
         (&json!("kubernetes.io/iscsi-chap"), &json!("flex-cinder-secrets"))
     );
     let password = secret["stringData"]["node.session.auth.password"].as_str().unwrap();
-    assert!(!password.is_empty() && !ended.log.contains(password), "the log has no password in it");
+    assert!(!password.is_empty() && !ended.log.contains(password), "the log contains no password");
 
-    // Again: the same volume, the same credentials.
+    // A repeated run returns the same volume and the same credentials.
     let again = run.provision().well();
     assert_eq!((again.spec(), again.secret()), (spec.clone(), secret));
     let deleted = run.clone().with("VOLUME_SOURCE", &json!({ "iscsi": spec["iscsi"] }).to_string()).delete().well();
@@ -43,7 +43,7 @@ fn iscsi_with_chap_and_two_portals() {
 }
 
 #[test]
-fn ceph_by_its_csi_driver_and_by_the_kubelet_of_old() {
+fn a_ceph_volume_is_for_its_csi_driver_or_for_an_old_kubelet() {
     let project = cinder().project("rbd");
     let run = Run::new(&project, ONE).with("TYPE", "rbd").with("CEPH_CLUSTER", "the-cluster").with("FS_TYPE", "ext4");
     let ended = run.provision().well();
@@ -74,7 +74,7 @@ fn ceph_by_its_csi_driver_and_by_the_kubelet_of_old() {
 }
 
 #[test]
-fn fibre_channel_knows_the_nodes_by_the_config() {
+fn fibre_channel_gets_the_nodes_from_the_config() {
     let project = cinder().project("fc");
     let run = Run::new(&project, ONE).with("TYPE", "fc");
     run.provision().failed(78, "wwpns");
@@ -88,7 +88,7 @@ fn fibre_channel_knows_the_nodes_by_the_config() {
 }
 
 #[test]
-fn what_the_config_says_stands_in_cinder() {
+fn the_settings_of_the_config_arrive_in_cinder() {
     let project = cinder().project("parameters");
     let run = Run::new(&project, ONE)
         .with("METADATA", r#"{"team": "storage", "flex-provisioner.claim-uuid": "forged"}"#)
@@ -111,7 +111,7 @@ fn what_the_config_says_stands_in_cinder() {
     assert_eq!(ended.spec()["iscsi"].get("fsType"), None, "a block volume has no file system");
     run.delete().well();
 
-    // The zone of the selected node, and the volume's nodes are those of the zone.
+    // The zone is that of the selected node, and the volume's nodes are those of the zone.
     let run = Run::new(&project, TWO).with("ZONE_FROM_TOPOLOGY", "true");
     run.provision().failed(78, "WaitForFirstConsumer");
     let run = run.with("TOPOLOGY", r#"{"topology.kubernetes.io/zone": "nova"}"#);

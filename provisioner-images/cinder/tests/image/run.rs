@@ -17,11 +17,11 @@ pub fn cinder() -> &'static Cinder {
     CINDER.get_or_init(|| Cinder::start(Options::default()))
 }
 
-/// What a run that went well printed.
+/// The printed objects of a successful run.
 pub trait Printed {
-    /// The spec of the PersistentVolume, which comes last.
+    /// Returns the spec of the PersistentVolume, which is printed last.
     fn spec(&self) -> Value;
-    /// The Secret.
+    /// Returns the Secret.
     fn secret(&self) -> Value;
 }
 
@@ -48,7 +48,7 @@ impl Printed for Ended {
 pub struct Run(pub BTreeMap<String, String>, Arc<Stage>);
 
 impl Run {
-    /// A run for a volume of a gibibyte in a project of the Cinder without Keystone.
+    /// Makes a run for a volume of a gibibyte in a project of the Cinder without Keystone.
     pub fn new(project: &Project<'_>, id: &str) -> Self {
         Self::at(cinder().port(), &project.id, id)
     }
@@ -61,7 +61,7 @@ impl Run {
             .with("OS_TENANT_NAME", project)
     }
 
-    /// The same, with nothing that says where Cinder is.
+    /// The same, without the address of a Cinder.
     pub fn without_cloud(id: &str) -> Self {
         let stage = Stage::new(env!("CARGO_BIN_EXE_cinder-provisioner"));
         let secrets = stage.path("secrets").display().to_string();
@@ -70,33 +70,33 @@ impl Run {
             .with("TYPE", "iscsi")
     }
 
-    /// The same with another variable.
+    /// Sets another variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.0.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// A file of a Secret.
+    /// Writes a file of a Secret.
     pub fn secret_file(&self, name: &str, text: &str) -> PathBuf {
         self.1.write(&format!("secrets/{name}"), text, 0o644)
     }
 
-    /// A run of an operation.
+    /// Runs an operation.
     pub fn run(&self, operation: &str) -> Ended {
         self.1.end(&mut self.command(operation))
     }
 
-    /// A provision run.
+    /// Runs a provision run.
     pub fn provision(&self) -> Ended {
         self.run("provision")
     }
 
-    /// A delete run, for a volume that has no PersistentVolume.
+    /// Runs a delete run for a volume without a PersistentVolume.
     pub fn delete(&self) -> Ended {
         self.run("delete")
     }
 
-    /// A run of an operation for many volumes, each of which would have such a run of its own.
+    /// Runs an operation for many volumes, in place of a run for each.
     pub fn batch(operation: &str, members: &[Run]) -> Ended {
         let own: Vec<_> = members.iter().map(|member| member.clone().with("OPERATION", operation).0).collect();
         let (env, lines) = image_run::batch(&own);
@@ -104,24 +104,25 @@ impl Run {
         stage.end(stage.batch(&env, &lines).arg("--dry-run"))
     }
 
-    /// A run for no volume.
+    /// Runs an operation without a volume.
     pub fn for_no_volume(&self, operation: &str) -> Ended {
         let mut run = self.clone();
         image_run::for_no_volume(&mut run.0);
         run.run(operation)
     }
 
-    /// A run that goes on by itself.
+    /// Starts a run without waiting for its end.
     pub fn begin(&self, operation: &str) -> Child {
         self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// What the last run left as its last words.
+    /// Returns the termination message of the last run.
     pub fn termination_message(&self) -> String {
         self.1.termination_message()
     }
 
-    /// What the orchestrator would name as parameters: all but the contract's own and what comes from Secrets.
+    /// Returns the names that the orchestrator would pass as parameters: all but the contract's own and those from
+    /// Secrets.
     fn parameters(&self) -> String {
         let of_secret = |name: &str| ["PASSWORD", "USERNAME", "TOKEN", "SECRET"].iter().any(|word| name.contains(word));
         let names = self.0.keys().map(|name| name.to_string());

@@ -19,7 +19,7 @@ fn a_cinder_with_a_private_authority_is_trusted_by_its_file_alone() {
     assert_eq!(project.volume_of(ONE)["status"], "attaching");
     good.delete().well();
 
-    // With what is wrong it is told at once, with the file, the key and what to do.
+    // The failure is reported at once, with the file, the key and the remedy.
     let missing = file("cloud/ca.pem", &own.pem()).replace("ca.pem", "missing.pem");
     for (ca, says) in [
         ("".to_owned(), vec!["has no OS_CACERT", "public authorities", "`secret-volume`", "UnknownIssuer"]),
@@ -45,7 +45,7 @@ fn a_cinder_with_a_private_authority_is_trusted_by_its_file_alone() {
     let elsewhere = Tls::start(&own, "cinder.example", cinder().port());
     let ended = good.clone().with("OS_CINDER_ENDPOINT", &format!("https://127.0.0.1:{}", elsewhere.port())).provision();
     ended.failed(77, "one that the server's certificate is for");
-    // No TLS where it is expected.
+    // A server without TLS where TLS is expected.
     let plain = good.with("OS_CINDER_ENDPOINT", &format!("https://127.0.0.1:{}", cinder().port())).provision();
     plain.failed(75, "http://");
     assert_eq!(project.volumes(), Vec::<Value>::new());

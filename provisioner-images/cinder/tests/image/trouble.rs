@@ -1,4 +1,4 @@
-//! Tests of failures, with the last words and the exit code of each run.
+//! Tests of failures, with the termination message and the exit code of each run.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::run::{ONE, Run, TWO, cinder};
 
 #[test]
-fn requests_that_cannot_be() {
+fn impossible_requests_are_refused() {
     let project = cinder().project("refusals");
     for (name, value, code, says) in [
         ("TYPE", "platinum", 78, "platinum"),
@@ -31,7 +31,7 @@ fn requests_that_cannot_be() {
 }
 
 #[test]
-fn what_the_quota_does_not_allow_waits_for_it() {
+fn a_volume_beyond_the_quota_waits() {
     let project = cinder().project("quota");
     project.set_quota(1, 10);
     let (one, two) = (Run::new(&project, ONE), Run::new(&project, TWO));
@@ -45,27 +45,27 @@ fn what_the_quota_does_not_allow_waits_for_it() {
 }
 
 #[test]
-fn a_volume_that_cinder_cannot_make_is_told_and_taken_away() {
+fn a_volume_that_cinder_cannot_make_is_reported_and_deleted() {
     let project = cinder().project("no-room");
     let run = Run::new(&project, ONE).with("SIZE_BYTES", &(5000_u64 << 30).to_string());
     run.provision().failed(75, "Could not find any available weighted backend");
     assert_eq!(project.volumes(), Vec::<Value>::new());
-    // With the zone of a selected node, another node may do.
+    // With the zone of a selected node, another node may be able to.
     let zoned = run.with("ZONE_FROM_TOPOLOGY", "true").with("TOPOLOGY", r#"{"topology.kubernetes.io/zone": "nova"}"#);
     zoned.provision().failed(69, "weighted backend");
-    // In the driver.
+    // The driver fails.
     let fails = Run::new(&project, "this-fails");
     fails.provision().failed(75, "Cinder could not make the volume");
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
 #[test]
-fn whatever_state_it_finds_it_copes_or_says_who_can() {
+fn a_run_handles_every_state_of_a_volume_or_names_who_can() {
     let project = cinder().project("states");
     let run = Run::new(&project, ONE);
     run.provision().well();
     let status = |status: &str| project.set_status(&project.volume_of(ONE), status);
-    // What an earlier run left is made anew, or gone on with.
+    // A volume of an earlier run is made again, or continued.
     for (state, same) in [("available", true), ("error", false), ("error_deleting", false)] {
         let before = project.volume_of(ONE)["id"].clone();
         status(state);
@@ -75,7 +75,7 @@ fn whatever_state_it_finds_it_copes_or_says_who_can() {
     status("error_backing-up");
     run.provision().failed(75, "an admin must look at it");
     run.delete().failed(75, "an admin must look at it");
-    // Where somebody else has it, it stays.
+    // A volume that another client uses stays.
     status("available");
     let to_a_server = json!({ "host_name": "somewhere", "mountpoint": "/dev/vdb" });
     let attached = project.act(&project.volume_of(ONE), "os-attach", to_a_server);
@@ -84,7 +84,7 @@ fn whatever_state_it_finds_it_copes_or_says_who_can() {
     run.provision().failed(75, "somebody attached it");
     run.delete().failed(75, "somebody attached it");
     assert_eq!(project.act(&project.volume_of(ONE), "os-detach", json!({})).status, 202);
-    // Deleted in all others.
+    // In all other states the volume is deleted.
     for state in ["available", "error", "error_deleting", "error_extending", "attaching"] {
         status("available");
         run.provision().well();
@@ -93,12 +93,12 @@ fn whatever_state_it_finds_it_copes_or_says_who_can() {
         assert_eq!(project.volumes(), Vec::<Value>::new(), "{state}");
         run.provision().well();
     }
-    // Cinder cannot delete it.
+    // Cinder cannot delete this volume.
     let stays = Run::new(&project, "this-stays");
     stays.provision().well();
     stays.delete().failed(75, "could not delete volume");
     assert_eq!(project.volume_of("this-stays")["status"], "error_deleting");
-    // A name without metadata is not enough.
+    // A name without metadata does not count.
     let volume = project.volume_of(ONE);
     let path = format!("/volumes/{}/metadata/flex-provisioner.claim-uuid", volume["id"].as_str().unwrap());
     assert_eq!(project.ask("DELETE", &path, None).status, 200);
@@ -107,7 +107,7 @@ fn whatever_state_it_finds_it_copes_or_says_who_can() {
 }
 
 #[test]
-fn a_second_volume_of_a_lost_answer_goes() {
+fn a_second_volume_of_a_lost_answer_is_deleted() {
     let project = cinder().project("twice");
     let run = Run::new(&project, ONE);
     run.provision().well();
@@ -117,14 +117,14 @@ fn a_second_volume_of_a_lost_answer_goes() {
     } });
     assert_eq!(project.ask("POST", "/volumes", Some(&twin)).status, 202);
     run.provision().well();
-    assert_eq!(project.volume_of(ONE)["id"], first["id"], "the one that nodes may know");
+    assert_eq!(project.volume_of(ONE)["id"], first["id"], "the volume that nodes may know");
     assert_eq!(project.ask("POST", "/volumes", Some(&twin)).status, 202);
     run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
 #[test]
-fn trouble_that_passes_is_waited_for() {
+fn a_run_waits_for_passing_trouble() {
     let project = cinder().project("passing");
     let proxy = Proxy::start(cinder().port());
     let run = Run::at(proxy.port(), &project.id, ONE);
@@ -138,14 +138,14 @@ fn trouble_that_passes_is_waited_for() {
     proxy.refuse("os-terminate_connection", &[500]);
     run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());
-    // No patience is endless.
+    // The wait has a limit.
     let began = Instant::now();
     run.with("OS_CINDER_ENDPOINT", "http://127.0.0.1:1/v3").provision().failed(75, "cannot be reached");
     assert!(began.elapsed() < Duration::from_secs(120));
 }
 
 #[test]
-fn what_is_asked_to_stop_says_what_it_waits_for() {
+fn a_run_that_is_stopped_says_what_it_waited_for() {
     let project = cinder().project("slow");
     let run = Run::new(&project, ONE).with("TYPE", "slow");
     let mut process = run.begin("provision");
@@ -158,25 +158,25 @@ fn what_is_asked_to_stop_says_what_it_waits_for() {
     assert_eq!(process.wait().unwrap().code(), Some(75));
     let texts = run.termination_message();
     assert!(texts.contains("is still `creating`") || texts.contains("did not answer"), "{texts}");
-    // A volume that is being made is not deleted before it is made: Cinder would forget it, and the backend would not.
+    // A volume in creation is not deleted before it is made: Cinder would forget it, and the backend would not.
     run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
 #[test]
-fn what_answers_may_be_no_cinder() {
+fn an_answer_that_is_not_from_a_cinder_is_refused() {
     let project = cinder().project("wrong");
     let run = Run::new(&project, ONE);
-    // A project that cannot be, and a path where nothing is.
+    // An impossible project, and an unknown path.
     let ended =
         run.clone().with("OS_CINDER_ENDPOINT", &format!("http://127.0.0.1:{}/cinder", cinder().port())).provision();
     ended.failed(78, "check the endpoint");
-    // What stands before it forgets half of the questions: nothing is asked for ever.
+    // A proxy before it loses half of the requests: no request is repeated forever.
     let proxy = Proxy::start(cinder().port());
     let volume = json!({ "id": "a", "status": "available", "size": 1, "metadata": {} });
     proxy.answer("GET detail", json!({ "volumes": [volume], "volumes_links": [{ "rel": "next", "href": "x" }] }));
     Run::at(proxy.port(), &project.id, ONE).provision().failed(78, "the same page again and again");
-    // Numbers that are none, and forms that nobody knows.
+    // Invalid numbers, and unknown forms.
     let volume = json!({ "id": "a", "status": "attaching", "size": u64::MAX, "metadata": { "flex-provisioner.claim-uuid": ONE } });
     proxy.answer("GET detail", json!({ "volumes": [volume] }));
     let ended = Run::at(proxy.port(), &project.id, ONE).provision();

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 const MODULE: &str = "github.com/container-storage-interface/spec@v1.12.0";
 const SHA256: &str = "5b81236a3809f3ff0b877ff9b82215d0b74a8e291d7f3ec6ee1a44f537c0f86a";
 
-/// Gets the module with Go, which checks it against its public log of hashes. Returns the path.
+/// Downloads the module with Go, which checks it against its public log of hashes. Returns the path.
 fn proto() -> PathBuf {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = format!("{}:/usr/local/go/bin", env::var("PATH").unwrap_or_default());
@@ -23,14 +23,14 @@ fn proto() -> PathBuf {
         .env("PATH", path)
         .env("GOFLAGS", "-mod=mod")
         .output()
-        .expect("Go is there, as for the cluster of the tests");
-    let said: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&output.stdout)
+        .expect("Go is installed, as for the cluster of the tests");
+    let module: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    let directory = said.get("Dir").and_then(serde_json::Value::as_str);
-    Path::new(directory.unwrap_or_else(|| panic!("no {MODULE}: {said:?}"))).join("csi.proto")
+    let directory = module.get("Dir").and_then(serde_json::Value::as_str);
+    Path::new(directory.unwrap_or_else(|| panic!("no {MODULE}: {module:?}"))).join("csi.proto")
 }
 
-/// The one file, by the name that it is imported by.
+/// The only file, by the name by which it is imported.
 struct One(String);
 
 impl FileResolver for One {
@@ -43,10 +43,10 @@ impl FileResolver for One {
 }
 
 #[test]
-fn the_code_is_what_the_specification_says() {
+fn the_generated_code_agrees_with_the_specification() {
     let source = fs::read_to_string(proto()).unwrap();
     let hash: String = Sha256::digest(&source).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hash, SHA256, "another csi.proto than the code is from");
+    assert_eq!(hash, SHA256, "the code is from another csi.proto");
 
     let mut resolver = ChainFileResolver::new();
     resolver.add(One(source));

@@ -11,10 +11,10 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// All objects by their paths.
+/// The objects by their paths.
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// The server; it ends when it is dropped.
+/// The server, which ends when it is dropped.
 pub struct Api {
     objects: Objects,
     port: u16,
@@ -30,7 +30,7 @@ impl Drop for Api {
 }
 
 impl Api {
-    /// One with nothing in it.
+    /// Starts a server without objects.
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let objects = Objects::default();
@@ -41,7 +41,7 @@ impl Api {
         Api { objects, port, runtime: Some(runtime) }
     }
 
-    /// How it is reached.
+    /// Returns a kubeconfig for the server.
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -52,18 +52,18 @@ impl Api {
         .to_string()
     }
 
-    /// Puts an object there.
+    /// Stores an object.
     pub fn put(&self, path: &str, object: Value) {
         self.objects.lock().unwrap().insert(path.to_owned(), object);
     }
 
-    /// Puts a Secret there; its values in base64.
+    /// Stores a Secret with values in base64.
     pub fn put_secret(&self, namespace: &str, name: &str, data: Value) {
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         self.put(&path, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data }));
     }
 
-    /// Puts a node there, with what a driver said of its place.
+    /// Stores a node, with the topology that a driver reported.
     pub fn put_node(&self, name: &str, labels: Value, driver: &str, keys: Value) {
         let metadata = json!({ "name": name, "labels": labels });
         self.put(&format!("/api/v1/nodes/{name}"), json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata }));
@@ -74,23 +74,23 @@ impl Api {
         );
     }
 
-    /// The object at a path.
+    /// Returns the object at a path.
     pub fn get(&self, path: &str) -> Option<Value> {
         self.objects.lock().unwrap().get(path).cloned()
     }
 
-    /// The PersistentVolume of an id.
+    /// Returns the PersistentVolume of an id.
     pub fn volume(&self, id: &str) -> Option<Value> {
         self.get(&format!("/api/v1/persistentvolumes/pvc-{id}"))
     }
 
-    /// The names of all PersistentVolumes, in their order.
+    /// Returns the names of all PersistentVolumes, in their order.
     pub fn volumes(&self) -> Vec<String> {
         let objects = self.objects.lock().unwrap();
         objects.keys().filter_map(|path| path.strip_prefix("/api/v1/persistentvolumes/")).map(str::to_owned).collect()
     }
 
-    /// Takes the PersistentVolume of an id away.
+    /// Removes the PersistentVolume of an id.
     pub fn remove_volume(&self, id: &str) {
         self.objects.lock().unwrap().remove(&format!("/api/v1/persistentvolumes/pvc-{id}"));
     }
@@ -120,7 +120,7 @@ async fn answer(State(objects): State<Objects>, method: Method, uri: Uri, body: 
         return json_of(StatusCode::CREATED, &object);
     }
     match objects.get(path) {
-        // What nobody was granted.
+        // The request lacks a right.
         Some(Value::Null) => failed(StatusCode::FORBIDDEN, "Forbidden", "cannot get it"),
         Some(object) => json_of(StatusCode::OK, object),
         None if path.ends_with('s') => {

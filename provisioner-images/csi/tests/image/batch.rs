@@ -8,28 +8,28 @@ use tonic::Code;
 
 use crate::run::{Run, Stage, killed_at};
 
-/// The id of a member, by its number from 1.
+/// Returns the id of a member, by its number from 1.
 fn id(number: usize) -> String {
     format!("c0ffee00-0000-4000-8000-{number:012}")
 }
 
-/// The driver's name of its volume.
+/// Returns the driver's name of its volume.
 fn volume(number: usize) -> String {
     format!("pvc-{}", id(number))
 }
 
-/// The runs of so many claims, as each would have it by itself.
+/// Returns the single runs of this many claims.
 fn members(stage: &Stage, count: usize) -> Vec<Run<'_>> {
     (1..=count).map(|number| stage.run(&id(number)).with("PVC_NAME", &format!("data-{number}"))).collect()
 }
 
-/// The deletions of those whose PersistentVolume is there.
+/// Returns the delete runs of members with a PersistentVolume.
 fn of_volumes<'a>(stage: &'a Stage, members: &[Run<'a>]) -> Vec<Run<'a>> {
     let made = (1..).zip(members).filter(|(number, _)| stage.api.volume(&id(*number)).is_some());
     made.map(|(_, member)| member.clone().of_volume()).collect()
 }
 
-/// What the orchestrator does when the volumes are deleted.
+/// Removes the PersistentVolumes, as the orchestrator does after their deletion.
 fn forget_volumes(stage: &Stage, count: usize) {
     (1..=count).for_each(|number| stage.api.remove_volume(&id(number)));
 }
@@ -43,7 +43,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// One call that fails in each way, and what becomes of it.
+/// Returns the failures of one call: each script, and its outcome.
 fn troubles() -> Vec<Vec<Act>> {
     let fail = |code: Code| vec![Act::Fail(code)];
     vec![
@@ -53,13 +53,13 @@ fn troubles() -> Vec<Vec<Act>> {
         fail(Code::PermissionDenied),
         fail(Code::Unimplemented),
         fail(Code::ResourceExhausted),
-        // These pass.
+        // These failures pass.
         vec![Act::Fail(Code::Aborted), Act::Lose(Code::Unavailable)],
     ]
 }
 
 #[test]
-fn each_claim_fails_or_not_as_in_a_run_of_its_own() {
+fn each_claim_succeeds_or_fails_as_in_a_single_run() {
     let stage = Stage::new(Options::default());
     let troubles = troubles();
     let members = members(&stage, troubles.len());
@@ -84,7 +84,7 @@ fn each_claim_fails_or_not_as_in_a_run_of_its_own() {
     assert_eq!(stage.driver.volumes().into_keys().collect::<Vec<_>>(), [volume(1), volume(7)]);
     stage.nothing_is_orphaned();
 
-    // And so do those that are deleted.
+    // The same holds for deletions.
     assert_eq!(stage.batch("provision", &members).run().outcomes(), [].into());
     stage.nothing_is_orphaned();
     act("DeleteVolume", &|number| stage.made(&id(number)).volume.volume_id);
@@ -94,7 +94,7 @@ fn each_claim_fails_or_not_as_in_a_run_of_its_own() {
     let codes: Vec<_> = failed.iter().map(|(number, (code, _))| (*number, *code)).collect();
     assert_eq!(codes, [(2, 65), (3, 75), (4, 77), (5, 78), (6, 75)]);
     assert_eq!(stage.driver.volumes().len(), failed.len());
-    // What was made by now in some, and never begun in others, goes as well.
+    // Volumes that some attempts made by now, and others never began, are deleted as well.
     forget_volumes(&stage, members.len());
     assert_eq!(stage.batch("delete", &members).run().outcomes(), [].into());
     assert_eq!(stage.driver.volumes().len(), 0);
@@ -133,7 +133,7 @@ fn each_claim_has_its_own_secret() {
 }
 
 #[test]
-fn one_connection_serves_all_and_no_more_are_at_work_than_may_be() {
+fn one_connection_serves_all_claims_within_the_limit() {
     const CLAIMS: usize = 30;
     let stage = Stage::new(Options::default());
     stage.run(&id(0)).provision().well();
@@ -153,7 +153,7 @@ fn one_connection_serves_all_and_no_more_are_at_work_than_may_be() {
         assert_eq!(stage.batch("provision", &members).run().outcomes(), [].into());
         assert_eq!(stage.driver.connections() - before, connections, "as a run for one claim");
         assert_eq!(stage.driver.most_at_once(), most, "{threads:?}");
-        assert_eq!(stage.driver.calls().len(), calls - 1 + CLAIMS, "what it is, is asked once");
+        assert_eq!(stage.driver.calls().len(), calls - 1 + CLAIMS, "the driver is identified once");
         assert_eq!(stage.driver.volumes().len(), 1 + CLAIMS);
         stage.nothing_is_orphaned();
         assert_eq!(stage.batch("delete", &of_volumes(&stage, &members)).run().outcomes(), [].into());
@@ -165,7 +165,7 @@ fn one_connection_serves_all_and_no_more_are_at_work_than_may_be() {
 }
 
 #[test]
-fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
+fn a_hanging_claim_delays_no_other_and_is_reported_at_the_end_of_the_run() {
     let stage = Stage::new(Options::default());
     let members: Vec<_> = members(&stage, 5)
         .into_iter()
@@ -176,16 +176,16 @@ fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
     let batch = stage.batch("provision", &members);
     let mut begun = batch.begin();
     until("the others are made", || [2, 4, 5].iter().all(|number| stage.api.volume(&id(*number)).is_some()));
-    assert!(begun.try_wait().unwrap().is_none(), "the first is not given up yet");
+    assert!(begun.try_wait().unwrap().is_none(), "the first still runs");
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert_eq!(begun.wait().unwrap().code(), Some(0), "of all it is told how they ended");
+    assert_eq!(begun.wait().unwrap().code(), Some(0), "the outcomes of all are reported");
     let message = batch.termination_message();
     let failed = flex_contract::batch::read_outcomes(&message).unwrap();
     let codes: Vec<_> = failed.iter().map(|failed| (failed.member, failed.code)).collect();
     assert_eq!(codes, [(3, 65), (1, 75)]);
     assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
-    // The driver has made it, and its next attempt finds it.
+    // The driver has made the volume, and its next attempt finds it.
     stage.driver.forget_acts();
     members[0].provision().well();
     assert_eq!(stage.driver.volumes().len(), 4);
@@ -193,7 +193,7 @@ fn one_that_hangs_holds_up_no_other_and_the_end_of_the_run_tells_of_it() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_the_failure_of_one_alone() {
+fn an_impossible_request_fails_alone() {
     let stage = Stage::new(Options::default());
     let members = members(&stage, 6);
     let mut batch = stage.batch("provision", &members);
@@ -217,7 +217,7 @@ fn what_cannot_be_asked_for_is_the_failure_of_one_alone() {
     assert_eq!(stage.driver.volumes().into_keys().collect::<Vec<_>>(), [volume(1), volume(6)]);
     stage.nothing_is_orphaned();
 
-    // Where none can be read, no driver is needed to say so.
+    // If no member can be read, the run reports that without a driver.
     stage.driver.calls();
     batch.lines.iter_mut().for_each(|line| change(line, "SIZE_BYTES", "much"));
     assert_eq!(batch.run().outcomes().into_keys().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
@@ -225,7 +225,7 @@ fn what_cannot_be_asked_for_is_the_failure_of_one_alone() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_begun_has_failed_for_all() {
+fn a_batch_that_cannot_begin_fails_for_all() {
     let stage = Stage::new(Options::default());
     let runs: Vec<_> = members(&stage, 3)
         .into_iter()
@@ -250,14 +250,14 @@ fn a_batch_that_cannot_be_begun_has_failed_for_all() {
 #[test]
 fn a_batch_can_die_after_any_call() {
     let stage = Stage::new(Options::default());
-    // One at work, so that no call of another is on its way when the run dies.
+    // One member at work, so that no other call is in progress when the run dies.
     let members: Vec<_> =
         members(&stage, 4).into_iter().map(|member| member.parameter("csi-worker-threads", "1")).collect();
     let provision = stage.batch("provision", &members);
     let mut killed = (0, 0);
     while killed_at(&stage.driver, || provision.begin(), killed.0 + 1) {
         killed.0 += 1;
-        // Some are begun again by themselves, the others are deleted half-way.
+        // Some members are begun again by single runs, the others are deleted half-way.
         members[..2].iter().for_each(|member| drop(member.provision().well()));
         for (number, member) in (1..).zip(&members).skip(2) {
             let there = stage.api.volume(&id(number)).is_some();

@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::run::{ONE, SIZE, Stage, TWO};
 
 #[test]
-fn a_volume_grows_with_the_secret_that_stands_on_it() {
+fn a_volume_is_expanded_with_the_secret_that_it_names() {
     let stage = Stage::new(Options::default());
     stage.api.put_secret("vault", "grow", json!({ "a": "Yg==" }));
     let run = stage
@@ -17,7 +17,7 @@ fn a_volume_grows_with_the_secret_that_stands_on_it() {
         .parameter("csi.storage.k8s.io/controller-expand-secret-namespace", "vault");
     run.provision().well();
     stage.driver.secrets();
-    // The class names none by now.
+    // The class names no secret any more.
     let grow = stage.run(ONE).of_volume().with("SIZE_BYTES", "3221225472").with("OLD_SIZE_BYTES", &SIZE.to_string());
     grow.run("expand").well();
     grow.run("expand").well();
@@ -28,14 +28,14 @@ fn a_volume_grows_with_the_secret_that_stands_on_it() {
         [(Code::OutOfRange, 65), (Code::FailedPrecondition, 75), (Code::InvalidArgument, 65), (Code::NotFound, 75)]
     {
         stage.driver.acts("ControllerExpandVolume", [Act::Fail(code)]);
-        grow.run("expand").failed(exit, "as it was told");
+        grow.run("expand").failed(exit, "as scripted");
     }
     stage.driver.acts("ControllerExpandVolume", [Act::Lose(Code::Aborted)]);
     grow.run("expand").well();
 }
 
 #[test]
-fn a_driver_whose_nodes_alone_make_volumes_larger() {
+fn a_driver_that_expands_only_on_nodes_gets_no_call() {
     let stage = Stage::new(Options::default().without(Type::ExpandVolume));
     stage.run(ONE).provision().well();
     stage.run(ONE).of_volume().run("expand").well();
@@ -45,9 +45,9 @@ fn a_driver_whose_nodes_alone_make_volumes_larger() {
 }
 
 #[test]
-fn attributes_are_given_at_birth_and_later() {
+fn attributes_are_set_at_creation_and_later() {
     let stage = Stage::new(Options::default());
-    // The parameters of a run hold those of the VolumeAttributesClass; the driver gets them apart.
+    // The parameters of a run contain those of the VolumeAttributesClass; the driver gets them apart.
     let run = stage.run(ONE).parameter("type", "x").parameter("iops", "100").with("ATTRIBUTES", r#"{"iops":"100"}"#);
     run.provision().well();
     let made = stage.made(ONE).request;
@@ -61,7 +61,7 @@ fn attributes_are_given_at_birth_and_later() {
 }
 
 #[test]
-fn how_much_room_there_is() {
+fn the_driver_reports_its_capacity() {
     let stage = Stage::new(Options::default());
     let ask = stage.run(ONE).for_no_volume();
     assert_eq!(ask.run("capacity").well().termination_message, "flex-capacity 1 107374182400\n");
@@ -82,13 +82,13 @@ fn how_much_room_there_is() {
 }
 
 #[test]
-fn the_list_tells_whose_each_volume_is() {
+fn a_list_names_the_claim_of_each_volume() {
     let stage = Stage::new(Options::default());
     stage.run(ONE).provision().well();
     stage.run(TWO).provision().well();
     let third = "c0ffee00-0000-4000-8000-000000000003";
     stage.run(third).provision().well();
-    // One lost its PersistentVolume, another is somebody else's.
+    // One volume lost its PersistentVolume, another belongs to another client.
     stage.api.remove_volume(ONE);
     let mut other = stage.pv(TWO);
     other["metadata"]["annotations"] = json!({});

@@ -8,32 +8,32 @@ use tonic::Code;
 use crate::run::{ONE, Stage};
 
 #[test]
-fn a_volume_that_no_persistent_volume_tells_of_is_found_by_its_name() {
+fn a_volume_without_a_persistent_volume_is_found_by_its_name() {
     let stage = Stage::new(Options::default());
     let run = stage.run(ONE).parameter("type", "x");
-    // Nothing was made: what is made to find out goes again.
+    // The driver has no volume: the volume that the search made is deleted again.
     run.run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0);
     stage.driver.acts("CreateVolume", [Act::Lose(Code::Internal)]);
     run.provision().failed(75, "INTERNAL");
-    assert_eq!(stage.driver.volumes().len(), 1, "it was made, and that was not told");
+    assert_eq!(stage.driver.volumes().len(), 1, "the volume was made, and its answer was lost");
     run.run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0);
 
-    // The driver refuses it now as it did then: there is nothing.
+    // The driver refuses it again: there is no volume.
     for code in [Code::InvalidArgument, Code::OutOfRange, Code::ResourceExhausted] {
         stage.driver.acts("CreateVolume", [Act::Fail(code)]);
         run.run("delete").well();
     }
-    // What cannot be known is not taken for nothing.
+    // An unknown state does not count as no volume.
     for (code, exit) in [(Code::Internal, 75), (Code::NotFound, 75), (Code::PermissionDenied, 77)] {
         stage.driver.acts("CreateVolume", [Act::Fail(code)]);
-        run.run("delete").failed(exit, "as it was told");
+        run.run("delete").failed(exit, "as scripted");
     }
     run.clone().with("SIZE_BYTES", "5").provision().well();
     stage.api.remove_volume(ONE);
     run.run("delete").failed(75, &format!("has a volume called pvc-{ONE} and does not tell which it is"));
-    assert_eq!(stage.driver.volumes().len(), 1, "nothing is deleted by guessing");
+    assert_eq!(stage.driver.volumes().len(), 1, "no volume is deleted by guessing");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_driver_that_makes_no_volumes_has_none_to_delete() {
 }
 
 #[test]
-fn what_is_gone_is_well_and_what_is_in_use_stays() {
+fn a_missing_volume_is_a_success_and_a_used_one_stays() {
     let calls = [Options::default().calls, vec![Type::PublishUnpublishVolume]].concat();
     let stage = Stage::new(Options { calls, ..Options::default() });
     stage.run(ONE).provision().well();
@@ -84,7 +84,7 @@ fn a_volume_of_another_driver_is_not_touched() {
 }
 
 #[test]
-fn a_secret_that_is_gone_does_not_keep_a_volume() {
+fn a_volume_is_deleted_without_its_missing_secret() {
     let stage = Stage::new(Options::default());
     let run = stage
         .run(ONE)

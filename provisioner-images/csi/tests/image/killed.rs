@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::run::{ONE, Run, Stage, TWO, killed_at};
 
-/// Kills an operation after each of its calls in turn, `before` being done before each time, and looks at what the next whole
-/// run makes of it. How many calls there are, the operation itself says by ending.
+/// Kills an operation after each of its calls in turn, with `before` run before each time, and checks the result of the
+/// next complete run. The number of calls follows from the operation's end.
 fn after_each_call<'a>(stage: &Stage, operation: &str, before: impl Fn() -> Run<'a>, after: impl Fn(usize)) -> usize {
     for number in 1.. {
         let run = &before();
@@ -34,7 +34,7 @@ fn provision_and_delete_can_die_after_any_call() {
         gone(number);
     };
     let provisions = after_each_call(&stage, "provision", || run.clone(), made);
-    // A claim that is deleted after the death: no run follows that would tell of the volume.
+    // A claim that is deleted after the death: no later run knows the volume.
     for number in 1..=provisions {
         assert!(killed_at(&stage.driver, || run.begin("provision"), number), "call {number}");
         assert!(stage.api.volume(ONE).is_none());
@@ -57,10 +57,10 @@ fn provision_and_delete_can_die_after_any_call() {
 }
 
 #[test]
-fn copies_snapshots_and_changes_can_die_after_any_call() {
+fn clones_snapshots_and_changes_can_die_after_any_call() {
     let stage = Stage::new(Options::default());
-    let original = stage.run(ONE);
-    original.provision().well();
+    let source_run = stage.run(ONE);
+    source_run.provision().well();
     let source = json!({ "csi": stage.pv(ONE)["spec"]["csi"] }).to_string();
     let copy = stage.run(TWO).with("CLONE_OF", ONE).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
     let copied = |number: usize| {
@@ -69,7 +69,7 @@ fn copies_snapshots_and_changes_can_die_after_any_call() {
         stage.api.remove_volume(TWO);
     };
     let copies = after_each_call(&stage, "provision", || copy.clone(), copied);
-    let of_volume = original.of_volume();
+    let of_volume = source_run.of_volume();
     let snapshot = of_volume.clone().with("SNAPSHOT_ID", TWO).with("SNAPSHOT_OF", ONE);
     let gone = |number: usize| assert_eq!(stage.driver.snapshots().len(), 0, "call {number}");
     let made = |number: usize| {

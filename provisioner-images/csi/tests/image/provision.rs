@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::run::{ONE, SIZE, Stage, TWO};
 
 #[test]
-fn a_volume_is_made_once_and_its_persistent_volume_says_how_to_use_it() {
+fn a_volume_is_made_once_with_a_complete_persistent_volume() {
     let stage = Stage::new(Options::default());
     let run = stage.run(ONE).parameter("type", "pd-ssd").with("FS_TYPE", "ext4").with("MOUNT_OPTIONS", "noatime");
     run.provision().well();
@@ -44,9 +44,9 @@ fn a_volume_is_made_once_and_its_persistent_volume_says_how_to_use_it() {
     assert_eq!(stage.driver.volumes().len(), 0);
 }
 
-/// The second example of the seed, word for word, from the class to the volume and its end.
+/// The second example of the first README, word for word, from the class to the deletion of the volume.
 #[test]
-fn the_seed_s_example_works() {
+fn the_example_of_the_first_readme_works() {
     let stage = Stage::new(Options::default());
     stage.api.put_secret("pd-ssd-credentials", "fast-storage-provision-key", json!({ "key": "c2VjcmV0" }));
     let run = stage
@@ -78,7 +78,7 @@ fn the_seed_s_example_works() {
 }
 
 #[test]
-fn secrets_that_are_not_there_or_not_granted() {
+fn missing_and_forbidden_secrets_are_reported() {
     let stage = Stage::new(Options::default());
     let run = stage
         .run(ONE)
@@ -90,11 +90,11 @@ fn secrets_that_are_not_there_or_not_granted() {
     stage.api.put_secret("vault", "key", json!({ "raw": "//79" }));
     run.provision().failed(78, "has a key raw that is no text");
     run.clone().parameter("csiProvisionerSecretName", "key").provision().failed(78, "are needed together");
-    assert_eq!(stage.driver.volumes().len(), 0, "nothing was made");
+    assert_eq!(stage.driver.volumes().len(), 0, "no volume was made");
 }
 
 #[test]
-fn what_a_class_may_set() {
+fn the_parameters_of_a_class_reach_the_driver() {
     let stage = Stage::new(Options {
         calls: [Options::default().calls, vec![Type::SingleNodeMultiWriter]].concat(),
         ..Options::default()
@@ -120,7 +120,7 @@ fn what_a_class_may_set() {
     assert_eq!((&csi["readOnly"], &csi["fsType"]), (&json!(true), &json!("xfs")));
     run.clone().with("SIZE_BYTES", "3221225472").provision().failed(65, "csi-limit");
 
-    // Neither of two writers on one node, nor a file system on a block volume.
+    // Neither two writers on one node, nor a file system on a block volume.
     let two = stage
         .run(TWO)
         .with("ACCESS_MODES", "ReadWriteOnce,ReadWriteOncePod")
@@ -135,22 +135,22 @@ fn what_a_class_may_set() {
 }
 
 #[test]
-fn copies_and_restored_snapshots() {
+fn clones_and_restored_snapshots_are_made() {
     let stage = Stage::new(Options::default());
-    let original = stage.run(ONE);
-    original.provision().well();
+    let source_run = stage.run(ONE);
+    source_run.provision().well();
     let source = json!({ "csi": stage.pv(ONE)["spec"]["csi"] }).to_string();
     let copy = stage.run(TWO).with("CLONE_OF", ONE).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
     copy.provision().well();
     let origin = |id: &str| stage.made(id).request.volume_content_source.unwrap().r#type.unwrap();
     assert!(matches!(origin(TWO), Origin::Volume(it) if it.volume_id == "vol-1"));
-    // What an attempt made without telling of it is found by the same words, and goes.
+    // The volume of an attempt without a report is found by the same request, and deleted.
     stage.api.remove_volume(TWO);
     copy.run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 1);
 
     const DAY: &str = "5a9c0000-0000-4000-8000-000000000003";
-    let snapshot = original.clone().of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
+    let snapshot = source_run.clone().of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
     snapshot.run("snapshot").well();
     snapshot.run("snapshot").well();
     let snapshots = stage.driver.snapshots();
@@ -160,7 +160,7 @@ fn copies_and_restored_snapshots() {
     let id = snapshots[&format!("snapshot-{DAY}")].snapshot_id.clone();
     assert!(matches!(origin(TWO), Origin::Snapshot(it) if it.snapshot_id == id));
     restored.of_volume().run("delete").well();
-    // One that somebody made otherwise is named by the driver's own id.
+    // A snapshot that was made otherwise has the driver's own id.
     let by_hand = stage.run(TWO).with("SNAPSHOT_ID", &id);
     stage.api.remove_volume(TWO);
     by_hand.provision().well();
@@ -169,7 +169,7 @@ fn copies_and_restored_snapshots() {
     snapshot.run("delete-snapshot").well();
     snapshot.run("delete-snapshot").well();
     assert_eq!(stage.driver.snapshots().len(), 0);
-    original.of_volume().run("delete").well();
+    source_run.of_volume().run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0);
 }
 
@@ -188,7 +188,7 @@ fn a_wrong_volume_is_deleted_again() {
     stage.driver.acts("DeleteVolume", vec![Act::Fail(Code::Internal); 5]);
     run.provision().failed(75, "could not be deleted again: the CSI driver answers DeleteVolume with INTERNAL");
     assert_eq!(stage.driver.volumes().len(), 1);
-    // It is found by its name, and goes with the claim.
+    // The volume is found by its name, and deleted with the claim.
     run.run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0);
 
@@ -200,9 +200,9 @@ fn a_wrong_volume_is_deleted_again() {
     stage.driver.acts("CreateVolume", [Act::Twist(|volume| volume.volume_id.clear())]);
     copy.provision().failed(75, "without a volume");
     copy.run("delete").well();
-    assert_eq!(stage.driver.volumes().len(), 1, "the original");
-    assert!(stage.api.volume(ONE).is_none(), "no PersistentVolume was made of any of them");
-    // Of zero it is said that the size is not known.
+    assert_eq!(stage.driver.volumes().len(), 1, "the source");
+    assert!(stage.api.volume(ONE).is_none(), "none of them got a PersistentVolume");
+    // A size of zero means that the size is not known.
     stage.driver.acts("CreateVolume", [Act::Twist(|volume| volume.capacity_bytes = 0)]);
     copy.provision().well();
     assert_eq!(stage.pv(ONE)["spec"]["capacity"]["storage"], "1Gi");
@@ -226,10 +226,10 @@ fn each_code_has_its_exit_code_and_leaves_no_volume() {
         (Code::DataLoss, 75),
     ] {
         stage.driver.acts("CreateVolume", [Act::Fail(code)]);
-        run.provision().failed(exit, "as it was told to CreateVolume");
+        run.provision().failed(exit, "as scripted for CreateVolume");
         assert_eq!(stage.driver.volumes().len(), 0, "{code:?}");
     }
-    // What may be under way is asked for again by the same run, and made once.
+    // A call that may be in progress is repeated by the same run, and makes one volume.
     stage.driver.calls();
     let in_progress = [Code::Aborted, Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
     stage.driver.acts("CreateVolume", in_progress.map(Act::Lose));
@@ -241,7 +241,7 @@ fn each_code_has_its_exit_code_and_leaves_no_volume() {
 }
 
 #[test]
-fn what_the_driver_cannot_do_is_told_before_anything_is_made() {
+fn a_missing_capability_of_the_driver_is_reported_before_anything_is_made() {
     let source = json!({ "csi": { "driver": "csi.test", "volumeHandle": "vol-9" } }).to_string();
     for (without, operation, variables, says) in [
         (Type::CreateDeleteVolume, "provision", vec![], "CREATE_DELETE_VOLUME"),

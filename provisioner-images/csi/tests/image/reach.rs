@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::run::{ONE, Stage};
 
 #[test]
-fn a_driver_that_is_not_there_yet_is_waited_for() {
+fn a_run_waits_for_a_driver_that_starts_later() {
     let stage = Stage::new(Options::default());
     let later = stage.path("later.sock");
     let endpoint = format!("unix://{}", later.display());
@@ -22,7 +22,7 @@ fn a_driver_that_is_not_there_yet_is_waited_for() {
         .provision()
         .failed(75, "within 1 s: there is no such socket; does the driver run");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    // A socket that nobody listens at.
+    // A socket on which no process listens.
     drop(std::os::unix::net::UnixListener::bind(&later).unwrap());
     fs::set_permissions(&later, fs::Permissions::from_mode(0o777)).unwrap();
     run.clone().parameter("csi-connect-timeout", "1s").provision().failed(75, "Connection refused");
@@ -35,7 +35,7 @@ fn a_driver_that_is_not_there_yet_is_waited_for() {
 }
 
 #[test]
-fn a_driver_that_does_not_become_ready_and_one_that_is_another() {
+fn an_unready_driver_and_another_driver_are_reported() {
     let stage = Stage::new(Options::default());
     let run = stage.run(ONE).parameter("csi-connect-timeout", "1s");
     stage.driver.acts("Probe", vec![Act::NotReady; 100]);
@@ -55,7 +55,7 @@ fn a_driver_that_does_not_become_ready_and_one_that_is_another() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_asked_for_again() {
+fn a_call_that_takes_too_long_is_repeated() {
     let stage = Stage::new(Options::default());
     stage.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(600))]);
     stage.run(ONE).parameter("csi-timeout", "1s").provision().well();
@@ -63,7 +63,7 @@ fn a_call_that_takes_too_long_is_asked_for_again() {
 }
 
 #[test]
-fn a_driver_that_is_started_anew_while_it_works_is_found_again() {
+fn a_driver_that_restarts_during_its_work_is_found_again() {
     let stage = Stage::new(Options::default());
     let socket = stage.path("other.sock");
     let run = stage.run(ONE).parameter("csi-endpoint", &format!("unix://{}", socket.display()));
@@ -81,7 +81,7 @@ fn a_driver_that_is_started_anew_while_it_works_is_found_again() {
 }
 
 #[test]
-fn a_run_that_is_told_to_stop_says_what_it_waited_for() {
+fn a_run_that_is_stopped_says_what_it_waited_for() {
     let stage = Stage::new(Options::default());
     stage.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(600))]);
     stage.driver.calls();
@@ -94,13 +94,13 @@ fn a_run_that_is_told_to_stop_says_what_it_waited_for() {
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(75));
-    let said = run.termination_message();
-    assert!(said.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{said}");
+    let message = run.termination_message();
+    assert!(message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
     run.provision().well();
     assert_eq!(stage.driver.volumes().len(), 1);
 }
 
-/// An authority, and a certificate of it for 127.0.0.1.
+/// Makes an authority, and a certificate of it for 127.0.0.1.
 fn certificates(use_for: ExtendedKeyUsagePurpose) -> Tls {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -115,7 +115,7 @@ fn certificates(use_for: ExtendedKeyUsagePurpose) -> Tls {
 }
 
 #[test]
-fn over_tcp_both_sides_must_be_known() {
+fn over_tcp_both_sides_need_certificates() {
     let stage = Stage::new(Options::default());
     let (server, client) =
         (certificates(ExtendedKeyUsagePurpose::ServerAuth), certificates(ExtendedKeyUsagePurpose::ClientAuth));

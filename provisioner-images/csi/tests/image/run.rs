@@ -15,7 +15,7 @@ use crate::api::Api;
 /// The size of all claims here, in bytes.
 pub const SIZE: i64 = 1 << 30;
 
-/// A driver, a Kubernetes, and a place for the program's files.
+/// A driver, a Kubernetes, and a directory for the program's files.
 pub struct Stage {
     /// The driver.
     pub driver: Driver,
@@ -25,7 +25,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// With a driver of that kind.
+    /// Makes a stage with this kind of driver.
     pub fn new(options: Options) -> Self {
         let stage = image_run::Stage::new(env!("CARGO_BIN_EXE_csi-provisioner"));
         let driver = Driver::start(options, &stage.path("csi.sock"));
@@ -34,12 +34,12 @@ impl Stage {
         Stage { driver, api, stage }
     }
 
-    /// A file there.
+    /// Returns the path of a file there.
     pub fn path(&self, name: &str) -> PathBuf {
         self.stage.path(name)
     }
 
-    /// A run for a claim.
+    /// Makes a run for a claim.
     pub fn run(&self, id: &str) -> Run<'_> {
         Run { stage: self, env: image_run::claim(id, "csi"), parameters: BTreeMap::new() }
             .with("KUBECONFIG", self.path("kubeconfig").to_str().unwrap())
@@ -47,28 +47,28 @@ impl Stage {
             .parameter("csi-connect-timeout", "5s")
     }
 
-    /// A run for many claims, each of which would have such a run of its own.
+    /// Makes a run for many claims, in place of a run for each.
     pub fn batch(&self, operation: &str, members: &[Run<'_>]) -> Batch<'_> {
         let own: Vec<_> = members.iter().map(|member| member.whole(operation)).collect();
         let (env, lines) = image_run::batch(&own);
         Batch { stage: self, env, lines }
     }
 
-    /// Each volume of the driver has a PersistentVolume, and each of those a volume.
+    /// Checks that each volume of the driver has a PersistentVolume, and each of those a volume.
     #[track_caller]
     pub fn nothing_is_orphaned(&self) {
         let volumes: Vec<String> = self.driver.volumes().into_keys().collect();
         assert_eq!(volumes, self.api.volumes());
     }
 
-    /// The driver's volume of an id.
+    /// Returns the driver's volume of an id.
     #[track_caller]
     pub fn made(&self, id: &str) -> scripted_csi::Made {
         let volumes = self.driver.volumes();
         volumes.get(&format!("pvc-{id}")).unwrap_or_else(|| panic!("no volume of {id}: {volumes:?}")).clone()
     }
 
-    /// The PersistentVolume of an id.
+    /// Returns the PersistentVolume of an id.
     #[track_caller]
     pub fn pv(&self, id: &str) -> Value {
         self.api.volume(id).unwrap_or_else(|| panic!("no PersistentVolume of {id}"))
@@ -84,46 +84,46 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The same with another variable.
+    /// Sets another variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// The same with another parameter.
+    /// Sets another parameter.
     pub fn parameter(mut self, name: &str, value: &str) -> Self {
         self.parameters.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// The same for no volume.
+    /// Removes the variables of the volume.
     pub fn for_no_volume(mut self) -> Self {
         for_no_volume(&mut self.env);
         self
     }
 
-    /// A run of an operation about the volume as its PersistentVolume says.
+    /// Adds the variables of the volume from its PersistentVolume.
     pub fn of_volume(self) -> Self {
         let pv = self.stage.pv(&self.env["CLAIM_UUID"].clone());
         self.with("VOLUME_SOURCE", &serde_json::json!({ "csi": pv["spec"]["csi"] }).to_string())
     }
 
-    /// A whole run of an operation.
+    /// Runs an operation to its end.
     pub fn run(&self, operation: &str) -> Ended {
         self.stage.stage.end(&mut self.command(operation))
     }
 
-    /// A provision run.
+    /// Runs a provision run.
     pub fn provision(&self) -> Ended {
         self.run("provision")
     }
 
-    /// A run that goes on by itself.
+    /// Starts a run without waiting for its end.
     pub fn begin(&self, operation: &str) -> Child {
         self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// What the last run of the stage left as its last words.
+    /// Returns the termination message of the stage's last run.
     pub fn termination_message(&self) -> String {
         self.stage.stage.termination_message()
     }
@@ -153,17 +153,17 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// A whole run.
+    /// Runs the batch to its end.
     pub fn run(&self) -> Ended {
         self.stage.stage.end(&mut self.command())
     }
 
-    /// A run that goes on by itself.
+    /// Starts the batch without waiting for its end.
     pub fn begin(&self) -> Child {
         self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// What the last run of the stage left as its last words.
+    /// Returns the termination message of the stage's last run.
     pub fn termination_message(&self) -> String {
         self.stage.stage.termination_message()
     }
@@ -173,10 +173,11 @@ impl Batch<'_> {
     }
 }
 
-/// Begins a run and kills it when the driver has done the call of this number; false if it ended before.
+/// Begins a run and kills it when the driver has finished the call of this number. Returns false if the run ended
+/// before.
 pub fn killed_at(driver: &Driver, begin: impl FnOnce() -> Child, number: usize) -> bool {
-    driver.hold(Some(number));
-    let killed = killed_when(begin(), || driver.is_held(Duration::from_millis(20)).then_some(()));
-    driver.hold(None);
+    driver.hold_answer(Some(number));
+    let killed = killed_when(begin(), || driver.holds_answer(Duration::from_millis(20)).then_some(()));
+    driver.hold_answer(None);
     killed
 }

@@ -37,7 +37,7 @@ fn a_volume_is_made_where_its_pod_runs() {
 }
 
 #[test]
-fn a_volume_in_the_wrong_place_goes_and_another_node_is_tried() {
+fn a_volume_in_the_wrong_topology_is_deleted_and_another_node_is_tried() {
     let stage = stage();
     let run = stage.run(ONE).with("NODE_NAME", "n2");
     stage.driver.is_at(&[&[("zone", "a")]]);
@@ -51,7 +51,7 @@ fn a_volume_in_the_wrong_place_goes_and_another_node_is_tried() {
 }
 
 #[test]
-fn where_there_is_no_room_another_node_is_tried() {
+fn without_capacity_another_node_is_tried() {
     let stage = stage();
     stage.driver.is_at(&[&[("zone", "a")]]);
     stage.driver.acts("CreateVolume", [Act::Fail(Code::ResourceExhausted), Act::Fail(Code::ResourceExhausted)]);
@@ -59,7 +59,7 @@ fn where_there_is_no_room_another_node_is_tried() {
     stage.run(ONE).provision().failed(75, "RESOURCE_EXHAUSTED");
     stage.run(ONE).with("NODE_NAME", "n3").provision().failed(69, "does not run there");
     stage.run(ONE).with("NODE_NAME", "n9").provision().failed(69, "is gone");
-    // Places of the class need no look at the nodes.
+    // The topologies of the class need no list of nodes.
     let nodes = "/apis/storage.k8s.io/v1/csinodes";
     stage.api.put(nodes, Value::Null);
     stage.run(ONE).provision().failed(77, "ClusterRole flex-csi");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_comes_with_the_command_that_grants_it() {
+    fn a_missing_right_is_reported_with_the_command_that_grants_it() {
         let message = "persistentvolumes is forbidden: User \"system:serviceaccount:team:maker\" cannot create \
                        resource \"persistentvolumes\" in API group \"\" at the cluster scope";
         let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_that_all_pods_share_is_granted_nothing() {
+    fn no_command_grants_rights_to_the_default_account() {
         let message = "persistentvolumes is forbidden: User \"system:serviceaccount:team:default\" cannot create \
                        resource \"persistentvolumes\" in API group \"\" at the cluster scope";
         let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
@@ -154,18 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_token_is_told_what_its_config_lacks() {
+    fn a_pod_without_a_token_reports_what_its_config_lacks() {
         let none = without_token("", "no file").message;
         assert!(none.contains("the provisioner config has no `service-account-name`"), "{none}");
         let named = without_token("maker", "no file").message;
         assert!(named.contains("ServiceAccount maker") && named.contains("no file"), "{named}");
-        for said in [none, named] {
-            assert!(!said.contains("automount"), "the token is mounted whatever that says: {said}");
+        for message in [none, named] {
+            assert!(!message.contains("automount"), "the token is mounted whatever that says: {message}");
         }
     }
 
     #[test]
-    fn a_refusal_by_admission_blames_no_right() {
+    fn a_refusal_by_admission_is_not_reported_as_a_missing_right() {
         let message = "persistentvolumes \"pvc-1\" is forbidden: ValidatingAdmissionPolicy 'sizes' denied request";
         let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
             panic!("not final")

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_being_deleted_is_waited_for() {
+    fn a_terminating_volume_is_waited_for() {
         let ours = volume("c1", "hostPath: {path: /a}");
         let mut found = ours.clone();
         found.metadata.deletion_timestamp = serde_saphyr::from_str("2026-01-01T00:00:00Z").unwrap();

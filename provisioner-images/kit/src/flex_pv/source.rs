@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_may_hold_commas() {
+    fn a_handle_may_contain_commas() {
         let source = csi("csi.example,a,b").unwrap().csi.unwrap();
         assert_eq!((source.driver.as_str(), source.volume_handle.as_str()), ("csi.example", "a,b"));
     }
 
     #[test]
-    fn what_is_no_source_is_refused_with_its_form() {
+    fn an_invalid_source_is_refused_with_the_right_form() {
         type Form = fn(&str) -> Result<PersistentVolumeSpec, String>;
         let table: [(Form, &str, &[&str]); 5] = [
             (nfs, "SERVER:/PATH", &["", "nas", "nas:", "nas:a", ":/a", "fd00::1:/a", "[fd00::1:/a", "a b:/x"]),

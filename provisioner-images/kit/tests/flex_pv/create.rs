@@ -33,11 +33,11 @@ fn one_request_creates_the_volume() {
     assert_eq!(api.posted()["spec"]["nfs"], json!({"server": "nas", "path": "/a"}));
     let reserved = &api.posted()["spec"]["claimRef"];
     assert_eq!(reserved["name"], "c0ffee00-0000-4000-8000-000000000001", "a placeholder, not the claim");
-    assert_eq!(reserved["uid"], json!(null), "or the PV controller would bind it unchecked");
+    assert_eq!(reserved["uid"], json!(null), "otherwise the PV controller would bind it unchecked");
 }
 
 #[test]
-fn a_second_run_finds_the_first_one_s_volume() {
+fn a_second_run_finds_the_volume_of_the_first() {
     let uuid = "c0ffee00-0000-4000-8000-000000000001";
     for (claim, path, code, says) in [
         (uuid, "/a", 0, ""),
@@ -53,7 +53,7 @@ fn a_second_run_finds_the_first_one_s_volume() {
 }
 
 #[test]
-fn a_volume_that_vanishes_in_between_is_created() {
+fn a_volume_that_disappears_in_between_is_created() {
     let api = Api::start(vec![error(409, "AlreadyExists", "a"), error(404, "NotFound", "b"), Reply::Echo]);
     assert_eq!(create(&api).code, 0);
     assert_eq!(api.asked(), [POST, GET, POST]);
@@ -89,8 +89,8 @@ fn a_refusal_is_final() {
 }
 
 #[test]
-fn an_api_that_stays_away_is_left_to_the_next_attempt() {
-    // No program gets this port by chance, as it would one that was free a moment ago.
+fn an_unreachable_api_is_left_to_the_next_attempt() {
+    // No program gets this port by chance, as might happen with a port that was free a moment ago.
     let closed = ([127, 0, 0, 1], 1).into();
     let folder = kubeconfig_folder(closed);
     let kubeconfig = path_text(folder.path().join("config"));
@@ -102,7 +102,7 @@ fn an_api_that_stays_away_is_left_to_the_next_attempt() {
 }
 
 #[test]
-fn without_pod_or_kubeconfig_it_says_so() {
+fn a_missing_cluster_is_reported() {
     let ended = flex_pv(&["create", "--nfs", "nas:/a"], &[("KUBECONFIG", "/nonexistent")], "");
     assert_eq!(ended.code, 64, "{ended:?}");
     assert!(ended.termination_message.contains("--dry-run"), "{ended:?}");

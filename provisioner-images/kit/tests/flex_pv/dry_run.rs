@@ -1,4 +1,4 @@
-//! Tests of the volume that each form of arguments makes, and of arguments that make none.
+//! Tests of the volume that each form of arguments makes, and of invalid arguments.
 
 use super::tool::{flex_pv, golden};
 
@@ -63,7 +63,7 @@ fn bad_input_is_refused_with_the_reason() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let args = ["create", "--dry-run", "--host-path", "/a", "--fs-type", "xfs", "--read-only", "--size", "1"];
     let ended = flex_pv(&args, &[("NODE_NAME", ""), ("POD_NODE", "")], "");
     assert_eq!(ended.code, 64);
@@ -73,7 +73,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn an_environment_that_is_none_is_named() {
+fn an_invalid_environment_is_reported_by_name() {
     let ended = flex_pv(&["create", "--dry-run", "--nfs", "a:/b"], &[("CLAIM_UUID", ""), ("PV_NAME", "")], "");
     assert_eq!(ended.code, 64);
     assert!(ended.termination_message.contains("CLAIM_UUID, PV_NAME"), "{}", ended.termination_message);
@@ -86,7 +86,7 @@ fn retained_volumes_have_no_finalizer() {
 }
 
 #[test]
-fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
+fn the_volume_of_a_clone_is_created_only_by_an_image_that_has_copied() {
     let create = |extra: &[(&str, &str)], more: &[&str]| {
         flex_pv(&[&["create", "--dry-run", "--nfs", "a:/b"], more].concat(), extra, "")
     };
@@ -100,7 +100,7 @@ fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
         let ended = create(&of, &["--copied"]);
         assert!(ended.code == 0 && ended.out.contains("nfs:"), "{name}: {ended:?}");
     }
-    assert_eq!(create(&[], &["--copied"]).code, 0, "where none was asked for it says nothing");
+    assert_eq!(create(&[], &["--copied"]).code, 0, "without a data source the option has no effect");
     let snapshot = ("SNAPSHOT_ID", "c0ffee00-0000-4000-8000-00000000000f");
     for operation in ["delete", "expand", "modify", "list", "capacity", "snapshot", "delete-snapshot"] {
         for more in [&[][..], &["--copied"]] {

@@ -10,13 +10,13 @@ use flex_contract::request::RunRequest;
 
 use super::tool::{ENVIRONMENT, Ended, flex_pv};
 
-/// A folder with the list of a batch, in which its scripts may leave files.
+/// A directory with the list of a batch, in which its scripts may leave files.
 struct Batch {
     folder: tempfile::TempDir,
 }
 
 impl Batch {
-    /// Of so many claims, which are called `data-1` and so on.
+    /// Makes a batch of this many claims, which are named `data-1` and so on.
     fn of(count: usize) -> Self {
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -39,7 +39,7 @@ impl Batch {
         self.folder.path().join("batch")
     }
 
-    /// What the run has of its environment beside that of the test, and the folder as HOME.
+    /// Returns the variables of the run beside those of the test, with the directory as HOME.
     fn environment(&self) -> [(&'static str, String); 7] {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let none = String::new;
@@ -68,7 +68,7 @@ impl Batch {
     }
 }
 
-/// In the order of the list: members end in any.
+/// Sorts the outcomes by the list: members may end in any order.
 fn outcomes(message: &str) -> Vec<(usize, i32, String)> {
     let failed = read_outcomes(message).unwrap_or_else(|| panic!("no outcomes: {message:?}"));
     let mut failed: Vec<_> =
@@ -98,7 +98,7 @@ this one" ;;
         esac
         "#,
     );
-    assert_eq!(ended.code, 0, "its members' outcomes are told: {ended:?}");
+    assert_eq!(ended.code, 0, "the members' outcomes are reported: {ended:?}");
     let expected = [
         failed(2, 65, "not this one"),
         failed(3, 75, "looking around the array is off"),
@@ -116,12 +116,12 @@ this one" ;;
 
 /// A shell that traces its commands prints them with the values of their variables.
 #[test]
-fn what_a_member_traces_is_told_without_its_secrets() {
+fn the_trace_of_a_member_is_reported_without_its_secrets() {
     let batch = Batch::of(3);
     let environment = batch.environment();
     let mut environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     environment.push(("ARRAY_PASSWORD", "hunter22"));
-    // Of the third, the end of the output begins in the midst of it.
+    // The end of the third member's output begins in the middle of the secret.
     let script = r#"set -x
         [ "$PVC_NAME" != data-2 ] || exec "$FLEX_PV" fail never "no login as $ARRAY_PASSWORD"
         [ "$PVC_NAME" != data-3 ] || { printf '%s' "$ARRAY_PASSWORD"; printf '%0595d' 0; exit 75; } 2>/dev/null
@@ -137,15 +137,15 @@ fn what_a_member_traces_is_told_without_its_secrets() {
 }
 
 #[test]
-fn a_batch_that_goes_well_says_nothing() {
+fn a_successful_batch_has_no_message() {
     let ended = Batch::of(3).run(&["--jobs", "1"], "exit 0");
     assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
 }
 
 #[test]
-fn no_more_run_at_one_time_than_asked_and_no_fewer() {
+fn exactly_the_requested_number_runs_at_one_time() {
     let batch = Batch::of(9);
-    // Each waits until three have begun, which with fewer at one time never comes.
+    // Each script waits until three have begun, which never happens with fewer at one time.
     let ended = batch.run(
         &["--jobs", "3", "--timeout", "30"],
         r#"
@@ -160,7 +160,7 @@ fn no_more_run_at_one_time_than_asked_and_no_fewer() {
 }
 
 #[test]
-fn one_that_hangs_is_stopped_with_all_that_it_started() {
+fn a_hanging_member_is_stopped_with_its_child_processes() {
     let batch = Batch::of(3);
     let begun = Instant::now();
     let ended = batch.run(
@@ -172,24 +172,24 @@ fn one_that_hangs_is_stopped_with_all_that_it_started() {
     assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, texts)]);
     assert!(begun.elapsed() < Duration::from_secs(40));
     let leftovers = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
-    // Of one that has ended and that nobody has asked for its end, this is empty.
+    // For an ended process that was not waited for, this is empty.
     let runs = std::fs::read(format!("/proc/{}/cmdline", leftovers.trim())).unwrap_or_default();
     assert!(runs.is_empty(), "{}", String::from_utf8_lossy(&runs));
 }
 
 #[test]
-fn what_holds_the_output_open_delays_nobody() {
+fn a_process_that_keeps_the_output_open_delays_no_member() {
     let (batch, begun) = (Batch::of(2), Instant::now());
     let ended = batch.run(&["--jobs", "1"], "sleep 60 & echo $! >>\"$HOME/left\"; exit 0");
     assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(30));
-    for left in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
-        assert!(Command::new("kill").arg(left).status().unwrap().success(), "it runs on");
+    for process in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
+        assert!(Command::new("kill").arg(process).status().unwrap().success(), "the process still runs");
     }
 }
 
 #[test]
-fn the_end_of_the_run_is_passed_on_and_what_is_known_is_told() {
+fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
     let batch = Batch::of(4);
     let log = batch.folder.path().join("log");
     let script = r#"
@@ -208,19 +208,19 @@ fn the_end_of_the_run_is_passed_on_and_what_is_known_is_told() {
         .unwrap();
     let begun = Instant::now();
     while batch.files("begun-") < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "two of them begin");
+        assert!(begun.elapsed() < Duration::from_secs(30), "two members begin");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
-    assert_eq!(run.wait().unwrap().code(), Some(143), "nothing is known of the others");
+    assert_eq!(run.wait().unwrap().code(), Some(143), "the other outcomes are not known");
     let message = std::fs::read_to_string(log).unwrap();
     let expected = [failed(1, 65, "too large"), failed(2, 75, "asked to stop"), failed(3, 75, "asked to stop")];
-    assert_eq!(outcomes(&message), expected, "the fourth never began");
+    assert_eq!(outcomes(&message), expected, "the fourth member never began");
     assert_eq!(batch.files("begun-"), 2);
 }
 
 #[test]
-fn for_a_single_claim_it_becomes_the_program() {
+fn for_a_single_claim_the_tool_becomes_the_program() {
     let flex_pv_path = env!("CARGO_BIN_EXE_flex-pv");
     let ended = flex_pv(&["each", "--jobs", "8", "--", flex_pv_path, "fail", "no-room", "full"], &[], "");
     assert_eq!((ended.code, ended.termination_message.as_str()), (69, "full"), "{ended:?}");
@@ -230,7 +230,7 @@ fn for_a_single_claim_it_becomes_the_program() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_begun_says_why() {
+fn a_batch_that_cannot_begin_reports_the_reason() {
     let batch = Batch::of(2);
     let environment = batch.environment();
     let with = |name: &'static str, value: &'static str| -> Vec<(&str, &str)> {
@@ -257,7 +257,7 @@ fn a_batch_that_cannot_be_begun_says_why() {
 }
 
 #[test]
-fn a_program_that_knows_of_no_batches_makes_nothing() {
+fn a_program_without_batches_makes_no_volume() {
     let batch = Batch::of(2);
     let environment = batch.environment();
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();

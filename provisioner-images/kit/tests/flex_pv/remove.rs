@@ -13,7 +13,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn several_paths_go_and_what_is_not_there_is_a_success() {
+fn several_paths_are_removed_and_a_missing_one_is_a_success() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     fs::create_dir_all(one.join("a/b")).unwrap();
@@ -23,7 +23,7 @@ fn several_paths_go_and_what_is_not_there_is_a_success() {
         assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
-    // A directory that is not mounted is not an empty one.
+    // A directory that is not mounted does not count as empty.
     let ended = flex_pv(&["remove", "/nonexistent/volume"], &[], "");
     assert!(ended.code == 75 && ended.termination_message.contains("/nonexistent"), "{ended:?}");
     for arguments in [&["remove"][..], &["remove", "/"], &["rename", "/tmp/a"], &["rename", "/", "/tmp/a"]] {
@@ -34,7 +34,7 @@ fn several_paths_go_and_what_is_not_there_is_a_success() {
 }
 
 #[test]
-fn one_that_is_killed_half_way_is_gone_on_with() {
+fn a_removal_killed_half_way_is_continued() {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
     for n in 0..200 {
@@ -60,13 +60,13 @@ fn one_that_is_killed_half_way_is_gone_on_with() {
         }
         kills += usize::from(volume.exists());
     }
-    assert!(kills > 0, "it was killed while it removed");
+    assert!(kills > 0, "the run was killed during the removal");
     assert!(!volume.exists());
 }
 
-/// In a view of the file systems that ends with the command: one of memory, and a part of the same one.
+/// Runs in a mount namespace that ends with the command: with a file system in memory, and a part of the same one.
 #[test]
-fn what_is_mounted_is_not_entered() {
+fn a_mounted_file_system_is_not_entered() {
     let folder = tempfile::tempdir().unwrap();
     let (volume, victim) = (folder.path().join("volume"), folder.path().join("victim"));
     fs::create_dir_all(&victim).unwrap();

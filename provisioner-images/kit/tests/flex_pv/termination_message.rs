@@ -1,4 +1,4 @@
-//! Tests of `flex-pv fail`, and of the place of its message.
+//! Tests of `flex-pv fail`, and of the file of its message.
 
 use super::tool::flex_pv;
 
@@ -13,7 +13,7 @@ fn each_kind_has_its_exit_code() {
 }
 
 #[test]
-fn a_kind_or_message_that_is_none_is_a_usage_error() {
+fn an_invalid_kind_or_message_is_a_usage_error() {
     for args in [&["fail"][..], &["fail", "never"], &["fail", "sometimes", "x"], &["fai", "never", "x"], &[]] {
         let ended = flex_pv(args, &[], "");
         assert_eq!(ended.code, 64, "{args:?}");
@@ -22,7 +22,7 @@ fn a_kind_or_message_that_is_none_is_a_usage_error() {
 }
 
 #[test]
-fn long_words_are_cut_to_what_the_kubelet_keeps() {
+fn long_messages_are_cut_to_the_kubelet_s_limit() {
     let ended = flex_pv(&["fail", "never", &"ä".repeat(4000)], &[], "");
     assert_eq!(ended.termination_message.len(), 4096);
 }
@@ -35,16 +35,16 @@ fn secrets_of_the_run_are_not_repeated() {
     let folder = folder.path().to_str().unwrap();
     let secret = [("ARRAY_PASSWORD", "hunter22"), ("FLEX_SECRETS_DIRECTORY", folder)];
     let ended = flex_pv(&["fail", "retry", "login hunter22 the-array-s-key data team"], &secret, "");
-    for said in [ended.termination_message.as_str(), ended.err.trim_end()] {
-        assert_eq!(said, "login *** *** data team", "{ended:?}");
+    for message in [ended.termination_message.as_str(), ended.err.trim_end()] {
+        assert_eq!(message, "login *** *** data team", "{ended:?}");
     }
-    // Whatever its value, it is no part of an answer.
+    // A capacity answer is not masked, even if a secret has its value.
     let ended = flex_pv(&["capacity", "--bytes", "12345678"], &[("ARRAY_PASSWORD", "12345678")], "");
     assert_eq!(ended.termination_message, "flex-capacity 1 12345678\n");
 }
 
 #[test]
-fn room_is_told_in_one_line() {
+fn capacity_is_reported_in_one_line() {
     for (args, line) in [
         (&["capacity", "--bytes", "10"][..], "flex-capacity 1 10\n"),
         (&["capacity", "--bytes", "1Ki", "--maximum-volume-size", "1k"], "flex-capacity 1 1024 1000\n"),
@@ -58,7 +58,7 @@ fn room_is_told_in_one_line() {
 }
 
 #[test]
-fn help_is_no_failure() {
+fn help_succeeds() {
     let ended = flex_pv(&["create", "--help"], &[], "");
     assert_eq!(ended.code, 0);
     assert!(ended.out.contains("--on-this-node"), "{}", ended.out);

@@ -70,5 +70,5 @@ pub fn golden(name: &str, found: &str) {
         std::fs::write(&path, found).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(found, expected, "{} differs; UPDATE_GOLDEN=1 writes it anew", path.display());
+    assert_eq!(found, expected, "{} differs; UPDATE_GOLDEN=1 writes it again", path.display());
 }

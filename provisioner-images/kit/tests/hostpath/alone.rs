@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// A node whose base path is `store`, of which the run has directories at `base`.
+/// A node with the base path `store`, whose directories a run has at `base`.
 struct Alone {
     node: Node,
 }
@@ -21,7 +21,7 @@ impl Alone {
         self.node.folder.path().join("store")
     }
 
-    /// Does once what the DaemonSet does each minute, and tells which directories it has removed.
+    /// Does once what the DaemonSet does each minute, and returns the directories that it removed.
     fn keep(&self) -> String {
         let mut keep = Command::new(env!("CARGO_BIN_EXE_flex-pv"));
         let ended = keep.args(["keep", "--age", "0"]).arg(self.store()).output().unwrap();
@@ -42,7 +42,7 @@ impl Alone {
         fs::metadata(self.store().join(name)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// A run that has these directories, those of the second list read-only.
+    /// Runs with these directories, those of the second list read-only.
     fn run(&self, operation: &str, api: &str, extra: &[(&str, &str)], mounts: [&[&str]; 2]) -> Ended {
         self.node.end(&mut self.command(operation, api, extra, mounts))
     }
@@ -76,7 +76,7 @@ impl Alone {
 }
 
 #[test]
-fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
+fn a_volume_lives_in_the_only_directory_that_its_runs_see() {
     let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo, Reply::Echo, Reply::Echo]));
     let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576")];
     for _ in 0..2 {
@@ -84,7 +84,7 @@ fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
         assert_eq!((ended.code, alone.mode(ID)), (0, 0o2770), "{ended:?}");
         assert_eq!(api.posted()["spec"]["local"]["path"], path_text(alone.node.base().join(ID)));
         assert_eq!(alone.run("expand", "", &grows, [&[ID], &[]]).code, 0);
-        // It is nobody's in no moment from here on, empty as it is.
+        // From here on its mode marks it as a volume at every moment, though it is empty.
         assert_eq!(alone.keep(), "");
     }
     fs::create_dir_all(alone.store().join(ID).join("deep/er")).unwrap();
@@ -92,20 +92,20 @@ fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
         let ended = alone.run("delete", "", &[], [&[ID], &[]]);
         assert_eq!((ended.code, alone.mode(ID)), (0, 0o1000), "{ended:?}");
     }
-    // The same id once more, as after an attempt on another node.
+    // The same id again, as after an attempt on another node.
     assert_eq!(alone.run("provision", &api.kubeconfig(), &[], [&[ID], &[]]).code, 0);
     assert_eq!((alone.keep().as_str(), alone.mode(ID)), ("", 0o777));
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
     assert!(alone.keep().contains(ID));
     assert_eq!(alone.names(), [""; 0]);
-    // What is lost: the kubelet makes a directory, and it is not taken for the volume.
+    // A lost volume: the kubelet makes a directory, which is not taken for the volume.
     let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
     assert!(ended.code == 65 && ended.termination_message.contains("a lost volume cannot grow"), "{ended:?}");
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
 }
 
 #[test]
-fn what_is_left_from_before_is_found_and_deleted() {
+fn leftovers_of_earlier_runs_are_found_and_deleted() {
     let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo]));
     assert_eq!(alone.node.run("provision", &api.kubeconfig(), &[("BASE_PATH", &path_text(alone.store()))]).code, 0);
     fs::write(alone.store().join(ID).join("kept"), "x").unwrap();
@@ -117,33 +117,33 @@ fn what_is_left_from_before_is_found_and_deleted() {
 }
 
 #[test]
-fn copies_and_snapshots_are_whole_or_made_again() {
+fn clones_and_snapshots_are_complete_or_made_again() {
     let (alone, api) = (Alone::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
-    let original = alone.store().join(ORIGINAL);
-    fs::create_dir_all(original.join("deep")).unwrap();
-    fs::write(original.join("deep/file"), "content").unwrap();
-    let source = alone.source(ORIGINAL);
-    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let source_dir = alone.store().join(SOURCE_ID);
+    fs::create_dir_all(source_dir.join("deep")).unwrap();
+    fs::write(source_dir.join("deep/file"), "content").unwrap();
+    let source = alone.source(SOURCE_ID);
+    let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
     let text = |name: &str| fs::read_to_string(alone.store().join(name).join("deep/file")).unwrap();
-    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let observed: [&[&str]; 2] = [&[ID], &[SOURCE_ID]];
     let ended = alone.run("provision", &api.kubeconfig(), &clone, observed);
     assert_eq!((ended.code, text(ID).as_str()), (0, "content"), "{ended:?}");
-    // Half, as a run that was killed leaves it, is never created as a volume, and made again.
+    // An incomplete copy of a killed run never becomes a volume, and is made again.
     fs::write(alone.store().join(ID).join(".flex-partial"), "").unwrap();
     fs::write(alone.store().join(ID).join("deep/file"), "half").unwrap();
     assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, observed).code, 0);
     assert_eq!(text(ID), "content");
-    // Whole, it is left as it is.
+    // A complete copy stays as it is.
     fs::write(alone.store().join(ID).join("deep/file"), "mine").unwrap();
     assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, observed).code, 0);
     assert_eq!(text(ID), "mine");
 
     let stored = format!(".snapshot-{SNAPSHOT}");
-    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", ORIGINAL), ("VOLUME_SOURCE", source.as_str())];
+    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", SOURCE_ID), ("VOLUME_SOURCE", source.as_str())];
     for _ in 0..2 {
-        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[ORIGINAL]]);
+        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[SOURCE_ID]]);
         assert_eq!((ended.code, text(&stored).as_str()), (0, "content"), "{ended:?}");
-        fs::write(original.join("deep/file"), "later").unwrap();
+        fs::write(source_dir.join("deep/file"), "later").unwrap();
     }
     let restored = "c0ffee00-0000-4000-8000-000000000002";
     let of = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", restored)];
@@ -153,7 +153,7 @@ fn copies_and_snapshots_are_whole_or_made_again() {
     assert_eq!(alone.run("delete-snapshot", "", &gone, [&[&stored], &[]]).code, 0);
     assert_eq!(alone.keep().lines().count(), 1);
 
-    // An original that is not there: the kubelet has made an empty directory for it, which is copied by nobody.
+    // The source is missing: the kubelet has made an empty directory for it, which is not copied.
     let (lost, own) = ("c0ffee00-0000-4000-8000-000000000003", "c0ffee00-0000-4000-8000-000000000004");
     for (of, id, name) in [("CLONE_OF", lost, lost), ("SNAPSHOT_ID", SNAPSHOT, stored.as_str())] {
         let source = alone.source(name);
@@ -167,19 +167,19 @@ fn copies_and_snapshots_are_whole_or_made_again() {
     assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
-/// Whenever a run is killed, the next one ends with the whole copy.
+/// Whenever a run is killed, the next one ends with a complete copy.
 #[test]
-fn a_killed_copy_ends_well() {
+fn a_killed_copy_is_completed_by_the_next_run() {
     const FILES: usize = 1000;
     let (alone, api) = (Alone::new(), Api::start((0..99).map(|_| Reply::Echo).collect()));
-    let original = alone.store().join(ORIGINAL);
+    let source_dir = alone.store().join(SOURCE_ID);
     for n in 0..FILES {
-        fs::create_dir_all(original.join(format!("d{n}"))).unwrap();
-        fs::write(original.join(format!("d{n}/file")), "content").unwrap();
+        fs::create_dir_all(source_dir.join(format!("d{n}"))).unwrap();
+        fs::write(source_dir.join(format!("d{n}/file")), "content").unwrap();
     }
-    let source = alone.source(ORIGINAL);
-    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
-    let observed: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let source = alone.source(SOURCE_ID);
+    let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
+    let observed: [&[&str]; 2] = [&[ID], &[SOURCE_ID]];
     let copy = alone.store().join(ID);
     let count = || fs::read_dir(&copy).map_or(0, Iterator::count);
     let (mut wait, mut half) = (0, 0);
@@ -189,7 +189,7 @@ fn a_killed_copy_ends_well() {
         let group = rustix::process::Pid::from_child(&run);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         if run.wait().unwrap().success() {
-            assert_eq!(count(), FILES, "a volume is whole when it is created");
+            assert_eq!(count(), FILES, "a created volume is complete");
             fs::remove_dir_all(&copy).unwrap();
             wait /= 2;
         }
@@ -199,14 +199,14 @@ fn a_killed_copy_ends_well() {
         }
         wait += 10;
     }
-    assert!(half > 0, "none was killed on the way");
+    assert!(half > 0, "no run was killed during the copy");
     let ended = alone.run("provision", &api.kubeconfig(), &clone, observed);
     assert_eq!((ended.code, count()), (0, FILES), "{ended:?}");
     assert!((0..FILES).all(|n| fs::read_to_string(copy.join(format!("d{n}/file"))).unwrap() == "content"));
 }
 
 #[test]
-fn a_list_has_no_directory_that_is_nobody_s_and_the_capacity_needs_none() {
+fn a_list_has_no_leftover_directory_and_the_capacity_needs_none() {
     let alone = Alone::new();
     let (other, third) = (ID.replace("0001", "0002"), ID.replace("0001", "0003"));
     for (name, mode) in [(ID, 0o777), (other.as_str(), 0o1000), (third.as_str(), 0o1700), (".flex-capacity", 0o1700)] {
@@ -227,7 +227,7 @@ fn a_list_has_no_directory_that_is_nobody_s_and_the_capacity_needs_none() {
 }
 
 #[test]
-fn several_directories_are_told_apart_and_one_keeps_the_volume() {
+fn of_several_directories_one_has_the_volume() {
     let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
     let other = alone.node.folder.path().join("other");
     let path = other.join(ID);
@@ -254,7 +254,7 @@ fn several_directories_are_told_apart_and_one_keeps_the_volume() {
 }
 
 #[test]
-fn what_cannot_be_with_such_mounts_is_told() {
+fn impossible_requests_with_such_mounts_are_reported() {
     let alone = Alone::new();
     let base = path_text(alone.node.base());
     for (operation, extra, code, says) in [
@@ -264,7 +264,7 @@ fn what_cannot_be_with_such_mounts_is_told() {
     ] {
         let ended = alone.run(operation, "", &[extra], [&[ID], &[]]);
         assert!(ended.code == code && ended.termination_message.contains(says), "{operation} {extra:?}: {ended:?}");
-        assert!(alone.keep().contains(ID), "it is nobody's");
+        assert!(alone.keep().contains(ID), "the directory belongs to no volume");
     }
     for operation in ["provision", "delete", "expand"] {
         let ended = alone.node.run(operation, "", &[("STORAGE_MOUNTS", &base)]);

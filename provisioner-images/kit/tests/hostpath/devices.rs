@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The links to devices, of one test; what is left of it when it fails goes.
+/// The links to the devices of one test; leftovers of a failed test are removed.
 struct Devices {
     links: PathBuf,
     id: String,
@@ -12,13 +12,13 @@ static TEST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0)
 
 impl Devices {
     fn new() -> Self {
-        // Loop devices are the whole machine's, so that no other run may have the same id.
+        // Loop devices belong to the whole machine, so that no other run may have the same id.
         let (process, test) = (std::process::id(), TEST.fetch_add(1, Ordering::Relaxed));
         let links = PathBuf::from(format!("/dev/flex-tests-{process}-{test}"));
         Devices { links, id: format!("c0ffee00-0000-4000-{:04x}-{process:012x}", 0x8000 + test) }
     }
 
-    /// The loop devices whose file has this in its path, as the kernel knows it.
+    /// Lists the loop devices whose file has this text in its path, as the kernel knows it.
     fn with(part: &str) -> Vec<String> {
         let blocks = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap());
         let file = |block: &fs::DirEntry| fs::read_to_string(block.path().join("loop/backing_file"));
@@ -26,12 +26,12 @@ impl Devices {
         its.map(|block| format!("/dev/{}", block.file_name().to_str().unwrap())).collect()
     }
 
-    /// The loop devices of a volume.
+    /// Lists the loop devices of a volume.
     fn of(&self, id: &str) -> Vec<String> {
         Self::with(&format!("{id}/disk"))
     }
 
-    /// What is let go is gone a moment later.
+    /// Waits a moment until the devices are detached.
     fn are_gone(&self, id: &str) -> bool {
         let begun = std::time::Instant::now();
         while !Self::with(id).is_empty() {
@@ -47,7 +47,7 @@ impl Devices {
         self.links.join(id)
     }
 
-    /// As when the node restarts: `/dev` is empty, and no file has a device.
+    /// Plays a restart of the node: `/dev` is empty, and no file has a device.
     fn restart(&self) {
         for id in [self.id.clone(), self.copy()] {
             for device in self.of(&id).into_iter().chain(Self::with(&format!(".hold-{id}"))) {
@@ -115,7 +115,7 @@ fn a_block_volume_is_an_image_file_whose_device_survives_a_restart_of_the_node()
     run("provision", &id, &[]);
     assert_eq!(devices.of(&id).len(), 1, "a repeated run finds the device");
 
-    // The kernel knows nothing of it any more; what is in the file is there again.
+    // The kernel has forgotten the device; the data in the file are still there.
     devices.restart();
     assert!(devices.of(&id).is_empty() && !link.exists());
     run("attach", "", &[]);
@@ -125,31 +125,31 @@ fn a_block_volume_is_an_image_file_whose_device_survives_a_restart_of_the_node()
     assert_eq!(size_of(&link), 2_002_944, "in whole pages");
     assert_eq!(read_at(&link, 7 * 512, 15), b"kept in block 7");
 
-    // A copy, larger than its original, and without a word of what is written later.
+    // A copy, larger than its source, and without later writes.
     let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(link.clone()));
     run("provision", &copy, &[("CLONE_OF", &id), ("CLONE_OF_SOURCE", &source), ("SIZE_BYTES", "4194304")]);
     write_at(&link, 7 * 512, b"later");
     let copied = devices.link(&copy);
     assert_eq!((size_of(&copied), read_at(&copied, 7 * 512, 15)), (4 << 20, b"kept in block 7".to_vec()));
-    run("snapshot", &id, &[("SNAPSHOT_ID", ORIGINAL), ("VOLUME_SOURCE", &source)]);
+    run("snapshot", &id, &[("SNAPSHOT_ID", SOURCE_ID), ("VOLUME_SOURCE", &source)]);
     run("delete", &copy, &[]);
 
-    // Also where the node has restarted before the deletion, and twice.
+    // The same if the node has restarted before the deletion, and twice.
     devices.restart();
     for _ in 0..2 {
         run("delete", &id, &[]);
         assert!(devices.are_gone(&id) && devices.are_gone(&copy) && !link.exists() && !copied.exists());
-        assert_eq!(node.names(), [format!(".snapshot-{ORIGINAL}")]);
+        assert_eq!(node.names(), [format!(".snapshot-{SOURCE_ID}")]);
     }
-    run("provision", &id, &[("SNAPSHOT_ID", ORIGINAL), ("SIZE_BYTES", "2002944")]);
+    run("provision", &id, &[("SNAPSHOT_ID", SOURCE_ID), ("SIZE_BYTES", "2002944")]);
     assert_eq!(read_at(&link, 7 * 512, 15), b"laterin block 7");
     run("delete", &id, &[]);
-    run("delete-snapshot", "", &[("SNAPSHOT_ID", ORIGINAL)]);
+    run("delete-snapshot", "", &[("SNAPSHOT_ID", SOURCE_ID)]);
     assert!(node.names().is_empty() && devices.are_gone(&id));
-    assert_eq!(fs::read_dir(&devices.links).unwrap().count(), 0, "no name of a device is left");
+    assert_eq!(fs::read_dir(&devices.links).unwrap().count(), 0, "no link to a device is left");
 }
 
-/// What a pod can do to the device that it has.
+/// Does with its device what a pod can do.
 fn as_a_pod(device: &str, does: &str) {
     let script = match does {
         "detaches" => {
@@ -165,7 +165,7 @@ fn as_a_pod(device: &str, does: &str) {
 }
 
 #[test]
-fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
+fn no_action_of_a_pod_gives_a_volume_the_device_of_another() {
     let (node, devices) = (Node::new(), Devices::new());
     let api = Api::start((0..9).map(|_| Reply::Echo).collect());
     let links = path_text(devices.links.clone());
@@ -179,7 +179,7 @@ fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
     let is_own = |what: &str| {
         for (id, link) in [(&mine, &link), (&other, &others)] {
             let device = fs::read_link(link).unwrap_or_else(|error| panic!("{what}: {id}: {error}"));
-            assert_eq!(devices.of(id), [path_text(device)], "{what}: each names the device of its own file");
+            assert_eq!(devices.of(id), [path_text(device)], "{what}: each link leads to the device of its own file");
             assert_eq!(read_at(link, 0, id.len()), id.as_bytes(), "{what}");
         }
     };
@@ -187,7 +187,7 @@ fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
     write_at(&link, 0, mine.as_bytes());
     let mut device = path_text(fs::read_link(&link).unwrap());
 
-    // It takes the name of a volume that has no device yet.
+    // The pod takes the name of a volume that has no device yet.
     as_a_pod(&device, &format!("{other}/disk"));
     run("provision", &other, &[]);
     assert_ne!(fs::read_link(&others).unwrap(), Path::new(&device));
@@ -196,9 +196,9 @@ fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
     run("expand", &other, &[("OLD_SIZE_BYTES", "1048576"), ("SIZE_BYTES", "2097152")]);
     assert_eq!((size_of(&link), size_of(&others)), (1 << 20, 2 << 20));
     run("provision", &mine, &[]);
-    is_own("the volume with the taken name is looked at");
+    is_own("the volume with the taken name is provisioned again");
 
-    // It lets go of its device before another volume needs one.
+    // The pod detaches its device before another volume needs one.
     run("delete", &other, &[]);
     assert!(devices.are_gone(&other));
     as_a_pod(&device, "detaches");
@@ -206,7 +206,7 @@ fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
     write_at(&others, 0, other.as_bytes());
     is_own("a device was detached");
 
-    // And a name that leads to another's device, wherever it comes from, is put right by whoever looks next.
+    // A link that leads to another volume's device, wherever it is from, is corrected by the next run.
     device = path_text(fs::read_link(&others).unwrap());
     fs::remove_file(&link).unwrap();
     symlink(&device, &link).unwrap();
@@ -216,7 +216,7 @@ fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
     symlink(&device, &link).unwrap();
     fs::remove_file(&others).unwrap();
     run("provision", &other, &[]);
-    assert!(!link.exists(), "the name of the other volume would lead here");
+    assert!(!link.exists(), "the link of the other volume would lead here");
     run("provision", &mine, &[]);
     is_own("a name was taken away");
     for id in [&mine, &other] {

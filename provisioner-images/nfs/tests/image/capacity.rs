@@ -8,19 +8,19 @@ use ganesha::{Ganesha, Options};
 use crate::run::{ONE, Run};
 
 #[test]
-fn the_server_says_what_is_left() {
+fn the_capacity_is_the_free_space_of_the_server() {
     let server = Ganesha::start(Options::default());
     let ended = Run::new(&server, ONE).capacity();
     assert_eq!(ended.code, 0, "{ended:?}");
     let answer = Answer::read(&ended.termination_message).unwrap();
     let df = Command::new("df").args(["-B1", "--output=avail"]).arg(server.directory()).output().unwrap();
     let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
-    // Others write on this file system, too.
+    // Other processes write on this file system, too.
     assert!(answer.bytes > free / 2 && answer.bytes / 2 < free, "{} by the server, {free} by df", answer.bytes);
 }
 
 #[test]
-fn a_server_that_is_not_there_has_no_capacity() {
+fn an_unreachable_server_has_no_capacity() {
     let server = Ganesha::start(Options::default());
     let ended = Run::new(&server, ONE).with("PORT", "1").capacity();
     assert_ne!(ended.code, 0);

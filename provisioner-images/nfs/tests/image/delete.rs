@@ -9,13 +9,13 @@ use ganesha::{Ganesha, Options};
 
 use crate::run::{ONE, Run, TWO};
 
-/// What is in the folder of the records.
+/// Counts the files in the directory of the records.
 fn records(server: &Ganesha) -> usize {
     fs::read_dir(server.directory().join(".flex-provisioner")).map_or(0, Iterator::count)
 }
 
 #[test]
-fn a_volume_goes_with_all_that_users_left_in_it() {
+fn a_volume_is_deleted_with_all_data_of_its_users() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);
@@ -23,7 +23,7 @@ fn a_volume_goes_with_all_that_users_left_in_it() {
     let outside = server.directory().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("precious"), "x").unwrap();
-    // Deep, wide, foreign, locked, odd names, and links that lead out.
+    // Deep, wide, foreign and locked directories, odd names, and links that lead out.
     let mut deep = volume.join("deep");
     for _ in 0..50 {
         fs::create_dir(&deep).unwrap();
@@ -52,14 +52,14 @@ fn a_volume_goes_with_all_that_users_left_in_it() {
 }
 
 #[test]
-fn what_never_was_is_deleted_already() {
+fn a_volume_that_never_existed_is_deleted_already() {
     let server = Ganesha::start(Options::default());
     let ended = Run::new(&server, ONE).delete();
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
 #[test]
-fn a_delete_that_died_half_way_is_finished() {
+fn a_delete_run_that_died_half_way_is_finished() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);
@@ -73,7 +73,7 @@ fn a_delete_that_died_half_way_is_finished() {
 }
 
 #[test]
-fn a_volume_that_is_made_again_after_half_a_delete_goes_too() {
+fn a_volume_made_again_after_half_a_delete_is_deleted_too() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);
@@ -94,7 +94,7 @@ fn a_provision_run_that_died_early_leaves_nothing() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);
-    // As if it had died after its first record.
+    // As if the run had died after its first record.
     fs::remove_dir(server.directory().join(run.directory())).unwrap();
     fs::remove_file(server.directory().join(format!(".flex-provisioner/volume-{ONE}"))).unwrap();
     assert_eq!(records(&server), 1);
@@ -121,7 +121,7 @@ fn an_archive_keeps_the_data_and_frees_the_name() {
 }
 
 #[test]
-fn what_is_kept_stays_taken() {
+fn a_retained_directory_keeps_its_name() {
     let server = Ganesha::start(Options::default());
     for word in ["keep", "retain"] {
         let run = Run::new(&server, ONE).with("ON_DELETE", word).with("SUBDIRECTORY", "${pvc.name}");
@@ -134,9 +134,9 @@ fn what_is_kept_stays_taken() {
     assert_eq!(other.code, 65, "{other:?}");
 }
 
-/// A client that still has the volume puts links and files in the place of its directories, all the time.
+/// A client that still has the volume puts links and files in place of its directories, all the time.
 #[test]
-fn what_is_exchanged_meanwhile_leads_nowhere() {
+fn no_exchange_during_the_deletion_leads_elsewhere() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);
@@ -149,10 +149,10 @@ fn what_is_exchanged_meanwhile_leads_nowhere() {
         symlink(&outside, volume.join(format!("{n}/way"))).unwrap();
         fs::write(volume.join(format!("{n}/file")), "x").unwrap();
     }
-    let held = fs::canonicalize("/proc/self/fd").unwrap();
+    let open_files = fs::canonicalize("/proc/self/fd").unwrap();
     let open = fs::File::open(&volume).unwrap();
-    // The directory as it is open, whatever its name is by now.
-    let volume = held.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
+    // The directory is open, whatever its name is by now.
+    let volume = open_files.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
     let over = std::sync::atomic::AtomicBool::new(false);
     let codes = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -179,9 +179,9 @@ fn what_is_exchanged_meanwhile_leads_nowhere() {
     assert_eq!(server.list(""), ["outside"]);
 }
 
-/// Its name reaches the image as another one, which nobody has. The run must not try for ever.
+/// Its name reaches the image as another one, which does not exist. The run must not repeat forever.
 #[test]
-fn a_name_that_cannot_be_removed_is_told() {
+fn a_name_that_cannot_be_removed_is_reported() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);

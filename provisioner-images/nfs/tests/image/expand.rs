@@ -7,7 +7,7 @@ use ganesha::{Ganesha, Options};
 use crate::run::{ONE, Run, TWO};
 
 #[test]
-fn only_what_is_there_and_its_own_grows() {
+fn only_an_existing_volume_with_its_own_record_is_expanded() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     let never = run.expand();

@@ -15,7 +15,7 @@ fn list(run: &Run) -> Vec<Entry> {
 }
 
 #[test]
-fn volumes_rubbish_and_nothing_else() {
+fn a_list_has_volumes_and_rubbish_and_nothing_else() {
     let server = Ganesha::start(Options::default());
     let (one, two) = (Run::new(&server, ONE), Run::new(&server, TWO));
     assert_eq!(list(&one), [], "an export that has never had a volume");
@@ -28,11 +28,11 @@ fn volumes_rubbish_and_nothing_else() {
     let entries = list(&one);
     assert_eq!(of(&entries), [("volume", ONE.to_owned()), ("volume", TWO.to_owned())]);
     assert_eq!(entries[0].place, format!("127.0.0.1:{}/{}", Ganesha::EXPORT, one.directory()));
-    // A delete that died after it had moved the directory out of the way.
+    // The leftover of a delete run that died after moving the directory away.
     let rubbish = server.directory().join(format!(".deleting-{TWO}"));
     fs::remove_dir(server.directory().join(two.directory())).unwrap();
     fs::create_dir(rubbish).unwrap();
-    // A directory that is gone: its volume is not there, whatever the record says.
+    // A missing directory: its volume does not exist, whatever the record says.
     fs::remove_dir(server.directory().join(one.directory())).unwrap();
     // The server may still remember what was changed behind its back.
     let mut last = None;
@@ -48,7 +48,7 @@ fn volumes_rubbish_and_nothing_else() {
 }
 
 #[test]
-fn what_outlives_its_volume_by_the_config_s_will_is_said_to() {
+fn a_directory_that_the_config_retains_is_listed_as_retained() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE).with("ON_DELETE", "keep");
     assert_eq!(run.provision().code, 0);

@@ -53,7 +53,7 @@ fn a_pattern_may_have_folders_and_be_edited_between_attempts() {
 }
 
 #[test]
-fn both_minor_versions_of_four_work() {
+fn both_minor_versions_of_nfs_4_work() {
     let server = Ganesha::start(Options::default());
     for version in ["4", "4.0", "4.1"] {
         let run = Run::new(&server, ONE).with("VERSION", version);
@@ -67,7 +67,7 @@ fn both_minor_versions_of_four_work() {
 }
 
 #[test]
-fn many_at_once_do_not_disturb_each_other() {
+fn many_runs_at_once_do_not_disturb_each_other() {
     let server = Ganesha::start(Options::default());
     let runs: Vec<Run> =
         (0..8).map(|n| Run::new(&server, &format!("c0ffee00-0000-4000-8000-00000000000{n}"))).collect();

@@ -18,13 +18,13 @@ fn a_directory_of_another_volume_is_neither_taken_nor_deleted() {
     let ended = two.provision();
     assert_eq!(ended.code, 65, "{ended:?}");
     assert!(ended.termination_message.contains(ONE) && ended.termination_message.contains("${pv.name}"), "{ended:?}");
-    assert_eq!(two.delete().code, 0, "nothing of it is there");
+    assert_eq!(two.delete().code, 0, "the second volume has no data");
     assert_eq!(server.list("data"), ["precious"]);
     assert_eq!(one.delete().code, 0);
 }
 
 #[test]
-fn a_directory_that_somebody_made_by_hand_is_neither_taken_nor_deleted() {
+fn a_directory_made_by_hand_is_neither_taken_nor_deleted() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     let foreign = server.directory().join(run.directory());
@@ -34,7 +34,7 @@ fn a_directory_that_somebody_made_by_hand_is_neither_taken_nor_deleted() {
         assert_eq!(ended.code, 65, "{ended:?}");
         assert!(ended.termination_message.contains("not made by this image"), "{ended:?}");
     }
-    assert_eq!(run.delete().code, 0, "nothing of it is there");
+    assert_eq!(run.delete().code, 0, "the volume has no data");
     let ended = run.delete_bound();
     assert_eq!(ended.code, 65, "{ended:?}");
     assert!(ended.termination_message.contains("by hand"), "{ended:?}");
@@ -58,7 +58,7 @@ fn a_source_that_leads_elsewhere_stops_the_delete() {
 }
 
 #[test]
-fn requests_that_cannot_be() {
+fn impossible_requests_are_refused() {
     let server = Ganesha::start(Options::default());
     for (name, value, code, says) in [
         ("VOLUME_MODE", "Block", 65, "volumeMode Block"),
@@ -81,9 +81,9 @@ fn requests_that_cannot_be() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_left_to_the_next_attempt() {
+fn an_unreachable_server_is_left_to_the_next_attempt() {
     let server = Ganesha::start(Options::default());
-    // A port that is taken, so that no other server comes there, and at which nobody listens.
+    // A port that is taken, so that no other server gets it, and on which no process listens.
     let client = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
     let port = client.local_addr().unwrap().port();
     let run = Run::new(&server, ONE).with("PORT", &port.to_string());
@@ -97,7 +97,7 @@ fn a_server_that_is_not_there_is_left_to_the_next_attempt() {
 }
 
 #[test]
-fn a_server_that_overlooks_a_connection_is_asked_on_another() {
+fn a_server_that_ignores_a_connection_gets_another_one() {
     let server = Ganesha::start(Options::default());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let run = Run::new(&server, ONE).with("PORT", &listener.local_addr().unwrap().port().to_string());
@@ -116,7 +116,7 @@ fn a_server_that_overlooks_a_connection_is_asked_on_another() {
 }
 
 #[test]
-fn an_export_for_readers_says_so() {
+fn a_read_only_export_is_reported() {
     let server = Ganesha::start(Options { read_only: true, ..Options::default() });
     let ended = Run::new(&server, ONE).provision();
     assert!([77, 78].contains(&ended.code), "{ended:?}");
@@ -124,7 +124,7 @@ fn an_export_for_readers_says_so() {
 }
 
 #[test]
-fn an_export_that_squashes_root_works_but_for_owners() {
+fn an_export_that_squashes_root_works_except_for_owners() {
     let server = Ganesha::start(Options { root_squash: true, ..Options::default() });
     let run = Run::new(&server, ONE);
     assert_eq!(run.provision().code, 0);

@@ -1,4 +1,4 @@
-//! Backup tools: a claim and its volume are lost, the storage is not, and both are restored as they were saved.
+//! Backup tools: a claim and its volume are lost while the storage stays, and both are restored as they were saved.
 
 use flex_contract::names;
 use flex_provisioner::model::volume::adoption_mark;
@@ -20,7 +20,7 @@ pub struct Lost {
     order: usize,
 }
 
-/// What the API server drops of an object that is created anew.
+/// Returns an object without the fields that the API server drops when it is created again.
 fn saved(object: &Value) -> Value {
     let mut saved = object.clone();
     saved["status"] = json!({ "phase": "Pending" });
@@ -30,13 +30,14 @@ fn saved(object: &Value) -> Value {
     saved
 }
 
-/// Bears the record of an adoption, and no mark.
+/// Returns whether a volume has the record of an adoption, and no mark.
 pub fn is_restored(volume: &Value) -> bool {
     !annotation(volume, names::PROVENANCE).is_empty() && text(volume, "/status/reason").is_empty()
 }
 
 impl Actors {
-    /// Somebody loses a claim with its volume, of which there is a backup, with or without what Kubernetes had written on both.
+    /// Loses a claim with its volume, of which a backup exists, with or without the fields that Kubernetes had written
+    /// on both.
     pub(super) fn lose(&mut self, store: &mut Store, world: &World, rng: &mut Rng) {
         let quiet = |object: &Value| {
             !is_deleting(object) && finalizers(object).all(|f| f != OTHERS && f != names::CLAIM_FINALIZER)
@@ -65,24 +66,24 @@ impl Actors {
         }
         let (name, claim, volume, location) = rng.pick(&candidates).clone();
         let (mut new_claim, mut new_volume) = (saved(&claim), saved(&volume));
-        // Without its claimRef it would be anybody's for a moment, which nobody can promise to be short enough.
+        // Without its claimRef any claim could take the volume for a moment, which may not be short enough.
         new_volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
         if rng.permille(500) {
             for key in [names::BIND_COMPLETED, names::BOUND_BY_CONTROLLER] {
                 new_claim["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(key));
             }
         }
-        line(|| format!("somebody: loses claim {name} and its volume"));
+        line(|| format!("mishap: loses claim {name} and its volume"));
         store.remove(Kind::Claim, &name);
         store.remove(Kind::Volume, &crate::store::name_of(&volume));
         self.lost.push(Lost { claim: new_claim, volume: new_volume, storage_key: location, order: rng.below(3) });
     }
 
-    /// What was lost is restored, once Kubernetes' own controllers know of the loss: the claim before its volume, after it, or
-    /// much later.
-    pub fn bring_back(&mut self, store: &mut Store, world: &mut World) {
+    /// Restores lost objects, once Kubernetes' own controllers know of the loss: the claim before its volume, after it,
+    /// or much later.
+    pub fn restore_lost(&mut self, store: &mut Store, world: &mut World) {
         for Lost { claim, volume, storage_key: location, order } in std::mem::take(&mut self.lost) {
-            line(|| format!("somebody: restores volume {} from a backup", crate::store::name_of(&volume).name));
+            line(|| format!("backup: restores volume {} from a backup", crate::store::name_of(&volume).name));
             count("volumes restored");
             if order == 0 {
                 store.create(Kind::Claim, claim.clone());
@@ -99,23 +100,23 @@ impl Actors {
         }
     }
 
-    /// Something is lost and not restored yet.
+    /// Returns whether a lost object is not restored yet.
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// What was restored in part is restored whole, and an admin vouches for it. What has lost its place to another claim is
-    /// given up, storage and all.
+    /// Restores the rest of a half-restored pair, and vouches for the volume. If another claim has taken its part, the
+    /// rest is deleted, with its storage.
     pub(super) fn vouch(&mut self, store: &mut Store, world: &mut World) {
         for claim in std::mem::take(&mut self.backups) {
-            // Whose volume somebody has deleted meanwhile waits for it, as it should.
+            // A claim whose volume was deleted meanwhile waits for it, as it should.
             let volume = text(&claim, "/spec/volumeName");
             let taken = store.all(Kind::Claim).any(|(_, other)| text(other, "/spec/volumeName") == volume);
             if !taken && store.get(Kind::Volume, &ObjectName::new("", volume)).is_some() {
                 store.create(Kind::Claim, claim);
             }
         }
-        // Without its claimRef a volume is anybody's for the moment until it is reserved.
+        // Without its claimRef any claim can take a volume until it is reserved.
         for (name, claim) in Actors::claims(store) {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(&claim, "/spec/volumeName")));
             let of = |volume: &std::rc::Rc<Value>| text(volume, "/spec/claimRef/uid").to_owned();
@@ -123,24 +124,24 @@ impl Actors {
             if restored.is_some_and(|of| {
                 !of.is_empty() && of != uid(&claim) && store.all(Kind::Claim).any(|(_, c)| uid(c) == of)
             }) {
-                line(|| format!("admin: gives up claim {name}, whose volume another one has taken"));
+                line(|| format!("admin: deletes claim {name}, whose volume another claim has taken"));
                 store.remove(Kind::Claim, &name);
             }
         }
-        // Nor has a claim anything to wait for whose restored volume was deleted.
+        // A claim whose restored volume was deleted has nothing to wait for either.
         let locations: Vec<_> = world.restored.values().map(|(id, _)| names::pv_name(id)).collect();
         for (name, claim) in Actors::claims(store) {
             let volume = text(&claim, "/spec/volumeName");
             let is_gone = store.get(Kind::Volume, &ObjectName::new("", volume)).is_none();
             if is_gone && locations.iter().any(|location| location == volume) {
-                line(|| format!("admin: gives up claim {name}, whose volume was deleted"));
+                line(|| format!("admin: deletes claim {name}, whose volume was deleted"));
                 store.remove(Kind::Claim, &name);
             }
         }
         for (name, volume) in Actors::volumes(store) {
             let Some(location) = world.restored.get(uid(&volume)).cloned() else { continue };
             let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
-            // Kubernetes binds it to the claim that it is reserved for, if that suits it.
+            // Kubernetes binds it to the claim for which it is reserved, if the volume suits it.
             let wants = |claim: &Value| {
                 if is_deleting(claim) {
                     return false;
@@ -149,7 +150,7 @@ impl Actors {
                 let fits = asked["storageClassName"] == spec["storageClassName"]
                     && asked["resources"]["requests"]["storage"] == spec["capacity"]["storage"];
                 match text(claim, "/spec/volumeName") {
-                    // What has begun gets a volume of its own.
+                    // A claim with an attempt gets a volume of its own.
                     "" => {
                         let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
                         fits && !begun && Some(crate::store::name_of(claim)) == of
@@ -158,7 +159,7 @@ impl Actors {
                 }
             };
             if is_deleting(&volume) || !store.all(Kind::Claim).any(|(_, claim)| wants(claim)) {
-                line(|| format!("admin: gives up volume {}, which has no claim or was deleted", name.name));
+                line(|| format!("admin: deletes volume {}, which has no claim or was deleted", name.name));
                 let named: Vec<_> = store
                     .all(Kind::Claim)
                     .filter(|(_, claim)| text(claim, "/spec/volumeName") == name.name)
@@ -169,7 +170,8 @@ impl Actors {
                 world.backend.remove(&location);
                 continue;
             }
-            // It would be deleted at once: the PV controller has bound it to what was lost, which it knew longer.
+            // The volume would be deleted at once: the PV controller, which knew the lost claim longer, has bound it to
+            // that claim.
             if text(&volume, "/status/phase") == "Released" {
                 store.update(Kind::Volume, &name, |volume| {
                     volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));

@@ -11,7 +11,7 @@ use crate::store::{Kind, Store, text};
 use crate::trace::{count, line};
 
 impl Actors {
-    /// A user asks for other attributes, or goes back.
+    /// Changes the VolumeAttributesClass of a claim, or changes it back.
     pub(super) fn modify(store: &mut Store, rng: &mut Rng) {
         let bound = Actors::bound(store);
         if bound.is_empty() {
@@ -21,18 +21,18 @@ impl Actors {
         let current = text(claim, "/status/currentVolumeAttributesClassName");
         let (none, in_progress) = (current.is_empty(), !claim["status"]["modifyVolumeStatus"].is_null());
         let class = match rng.below(if none { 3 } else { 2 }) {
-            // They change their mind.
+            // The user changes it once more.
             _ if in_progress && rng.permille(500) && !none => json!(current),
             _ if in_progress && none => json!(null),
             at @ 0..=1 => json!(ATTRIBUTES[at]),
             _ => json!(null),
         };
         line(|| format!("user: claim {name} asks for the attributes {class}"));
-        count("claims that ask for other attributes");
+        count("requests for other attributes");
         store.update(Kind::Claim, name, |claim| claim["spec"]["volumeAttributesClassName"] = class);
     }
 
-    /// Bound claims whose volumes can be changed.
+    /// Lists the bound claims whose volumes can be changed.
     fn bound(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
         let mut bound = Actors::claims(store);
         bound.retain(|(_, claim)| {
@@ -42,7 +42,7 @@ impl Actors {
         bound
     }
 
-    /// A user asks for more.
+    /// Requests a larger size.
     pub(super) fn grow(store: &mut Store, rng: &mut Rng) {
         let bound = Actors::bound(store);
         if bound.is_empty() {
@@ -51,7 +51,7 @@ impl Actors {
         let (name, claim) = rng.pick(&bound);
         let size = if text(claim, "/spec/resources/requests/storage") == "1Gi" { "2Gi" } else { "4Gi" };
         line(|| format!("user: claim {name} asks for {size}"));
-        count("claims that ask for more");
+        count("requests for a larger size");
         store.update(Kind::Claim, name, |claim| claim["spec"]["resources"]["requests"]["storage"] = json!(size));
     }
 }

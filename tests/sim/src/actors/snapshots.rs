@@ -19,7 +19,7 @@ use crate::{PROVISIONER, SYSTEM, TEAM};
 /// The snapshot that an admin made by hand, with its content.
 const GIVEN: &str = "given";
 
-/// The VolumeSnapshotClasses that there are. They never change.
+/// Returns the VolumeSnapshotClasses, which never change.
 pub fn classes(profile: &Profile) -> Vec<Class> {
     let class = |name: &str, policy: &str| Class {
         name: name.to_owned(),
@@ -40,21 +40,21 @@ fn some_snapshot(store: &Store, rng: &mut Rng) -> Option<ObjectName> {
     (!snapshots.is_empty()).then(|| rng.pick(&snapshots).0.clone())
 }
 
-/// The node where a snapshot is; empty for none.
+/// Returns the node of a snapshot; empty for none.
 fn node_of(content: &Value) -> String {
     let made_by: Value = serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default();
     text(&made_by, "/node").to_owned()
 }
 
 impl Actors {
-    /// A user makes a snapshot, deletes one, or asks for a claim that is made from one; an admin brings one along, deletes a
-    /// content, or takes the finalizers off a snapshot that does not go fast enough.
+    /// Makes a snapshot, deletes one, or creates a claim from one, as a user. Imports a snapshot, deletes a content, or
+    /// removes the finalizers of a snapshot that is deleted too slowly, as an admin.
     pub(super) fn touch_snapshot(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, profile: &Profile) {
         match rng.below(11) {
             0..=3 => Actors::snapshot(store, rng),
             4 | 5 => Actors::delete_snapshot(store, rng),
             6 | 7 => self.restore(store, world, rng),
-            8 if !is_local(profile.classes[0]) => Actors::give(store, world),
+            8 if !is_local(profile.classes[0]) => Actors::import(store, world),
             9 => Actors::remove_finalizers(store, rng),
             _ => {
                 let contents = all(store, Kind::Content);
@@ -74,7 +74,7 @@ impl Actors {
         if claims.is_empty() {
             return;
         }
-        // Most wait until the claim is bound.
+        // Most snapshots wait until the claim is bound.
         let bound = claims.iter().find(|(_, claim)| text(claim, "/status/phase") == "Bound");
         let (of, _) = bound.filter(|_| !rng.permille(200)).unwrap_or(&claims[0]);
         let snapshot = json!({
@@ -84,7 +84,7 @@ impl Actors {
         });
         if let Some(created) = store.create(Kind::Snapshot, snapshot) {
             line(|| format!("user: creates snapshot {name} of claim {of}, UID {}", uid(&created)));
-            count("snapshots asked for");
+            count("snapshots requested");
         }
     }
 
@@ -96,10 +96,10 @@ impl Actors {
         }
     }
 
-    /// As with `kubectl delete` and a patch that takes away all finalizers. Its content knows nothing of it.
+    /// Deletes a snapshot with `kubectl delete` and a patch that removes all finalizers. Its content is not informed.
     fn remove_finalizers(store: &mut Store, rng: &mut Rng) {
         if let Some(name) = some_snapshot(store, rng) {
-            line(|| format!("admin: deletes snapshot {name}, and takes its finalizers off"));
+            line(|| format!("admin: deletes snapshot {name}, and removes its finalizers"));
             count("snapshots forced away");
             store.delete(Kind::Snapshot, &name);
             store.update(Kind::Snapshot, &name, |snapshot| snapshot["metadata"]["finalizers"] = json!([]));
@@ -109,26 +109,26 @@ impl Actors {
     fn restore(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
         let Some(from) = some_snapshot(store, rng) else { return };
         let name = *rng.pick(&["a", "b", "c"]);
-        // No other image knows the storage of the one that was made by hand; which class made it stands nowhere.
+        // No other image knows the storage of the imported snapshot; no object records which class made it.
         let class = if from.name == GIVEN { self.classes[0] } else { *rng.pick(&self.classes) };
         let mut wanted = claim(name, class, &json!({}));
         wanted["spec"]["dataSource"] = json!({ "apiGroup": api::GROUP, "kind": "VolumeSnapshot", "name": from.name });
         if let Some(created) = store.create(Kind::Claim, wanted) {
             line(|| format!("user: creates claim {name} of class {class} from snapshot {from}, UID {}", uid(&created)));
-            count("restores asked for");
+            count("restores requested");
             self.created += 1;
             world.consumed.insert(ObjectName::new(TEAM, name));
         }
     }
 
-    /// One that the backend has, and that no run has made.
-    fn give(store: &mut Store, world: &mut World) {
+    /// Imports a snapshot that the backend has, and that no run has made.
+    fn import(store: &mut Store, world: &mut World) {
         let at = ObjectName::new("", GIVEN);
         if store.get(Kind::Content, &at).is_some() || world.snapshots.keys().any(|(id, _)| id == GIVEN) {
             return;
         }
-        line(|| "admin: brings a snapshot along".to_owned());
-        count("snapshots brought along");
+        line(|| "admin: imports a snapshot".to_owned());
+        count("snapshots imported");
         world.snapshots.insert((GIVEN.to_owned(), String::new()), true);
         let content = json!({
             "metadata": { "name": GIVEN },
@@ -148,7 +148,8 @@ impl Actors {
         store.create(Kind::Snapshot, snapshot);
     }
 
-    /// Users give up snapshots of what is on nodes that do not come back, and admins let go of those that are there.
+    /// Deletes snapshots of volumes on nodes that do not come back, as a user, and abandons existing contents there, as
+    /// an admin.
     pub(super) fn delete_all_snapshots(&self, store: &mut Store, world: &World) {
         for (name, content) in all(store, Kind::Content) {
             let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
@@ -161,19 +162,19 @@ impl Actors {
             let bound = !text(&content, "/spec/volumeSnapshotRef/uid").is_empty();
             let stays = text(&content, "/spec/deletionPolicy") == "Retain";
             match of {
-                // Also what they are told to delete, because its content is being deleted.
-                // That its VolumeSnapshot was taken away from us says nothing of what is stored.
+                // This includes contents that are terminating, which an event tells the admin to delete. A
+                // VolumeSnapshot without the orchestrator's finalizer says nothing about the stored snapshot.
                 None if bound && !is_deleting(&content) && !(ready && stays) => {
                     line(|| format!("admin: deletes content {}, whose snapshot is gone", name.name));
                     store.delete(Kind::Content, &name);
                 }
                 Some(of) if lost && !ready || is_deleting(&content) => {
                     let name = crate::store::name_of(&of);
-                    line(|| format!("user: gives up snapshot {name}"));
+                    line(|| format!("user: deletes snapshot {name}"));
                     store.delete(Kind::Snapshot, &name);
                 }
                 None if lost && holds && is_deleting(&content) && annotation(&content, names::ABANDON).is_empty() => {
-                    line(|| format!("admin: lets go of content {}", name.name));
+                    line(|| format!("admin: abandons content {}", name.name));
                     store.update(Kind::Content, &name, |content| {
                         content["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
                     });
@@ -183,8 +184,8 @@ impl Actors {
         }
     }
 
-    /// All are deleted.
-    pub(super) fn leave_snapshots(store: &mut Store) {
+    /// Deletes all snapshots.
+    pub(super) fn delete_every_snapshot(store: &mut Store) {
         for (name, _) in all(store, Kind::Snapshot) {
             store.delete(Kind::Snapshot, &name);
         }

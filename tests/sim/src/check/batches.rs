@@ -1,4 +1,4 @@
-//! The properties of runs for several claims.
+//! The properties of batches.
 
 use flex_contract::names;
 use flex_provisioner::object::ObjectName;
@@ -9,16 +9,16 @@ use super::{Guarantee, Violation};
 use crate::store::{Change, Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 
-/// Who is in a Job, with the number of the attempt.
+/// A member of a Job, with the number of its attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Member {
     /// The volume id.
     pub id: String,
-    /// Of the claim's attempts.
+    /// The attempt of its claim.
     pub attempt: u32,
 }
 
-/// All that are in a Job that makes volumes.
+/// Lists the members of a Job that makes volumes.
 pub fn members(job: &Value) -> Vec<Member> {
     let listed = annotation(&job["spec"]["template"], names::BATCH);
     match listed {
@@ -34,7 +34,7 @@ fn provisions(job: &Value) -> bool {
     label(job, names::LABEL_OPERATION) == "provision" && label(job, names::LABEL_INSTANCE) == crate::INSTANCE
 }
 
-/// A Job is to be created, and somebody in it is, or was, in another by the same stamp.
+/// Checks that no member of a new Job is, or was, in another Job by the same stamp.
 pub fn second_job(store: &Store, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Create, kind: Kind::Job, name, body, .. } = request else { return None };
     if !provisions(body) {
@@ -48,14 +48,14 @@ pub fn second_job(store: &Store, request: &Request) -> Option<Violation> {
     Some(Violation { guarantee: Guarantee::Duplicate, what })
 }
 
-/// A batch was ended, and a claim that one of its processes was for had nothing to do with that: it is there, waits, and has
-/// the stamp by which it is in it.
+/// Checks that an ended batch had no member that should have continued: its claim exists, waits, and has the stamp of
+/// the batch.
 pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> {
     let (name, claim) = store.all(Kind::Claim).find(|(_, claim)| uid(claim) == id)?;
     let waits = !is_deleting(claim) && text(claim, "/spec/volumeName").is_empty();
     let in_it = annotation(claim, names::BATCH) == text(job, "/metadata/name");
     let made = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(id))).is_some();
-    // Its own attempt has failed, as by a volume that it was given and that does not fit.
+    // Its own attempt has failed, for example because its volume did not match.
     let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
     let last = annotation(claim, names::ATTEMPT).parse().ok();
     let failed = last.is_some() && last == failure["attempt"].as_u64();

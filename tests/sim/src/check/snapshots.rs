@@ -7,7 +7,7 @@ use flex_contract::quantity;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
-use super::{Guarantee, is_bound, is_kept};
+use super::{Guarantee, is_bound, is_protected};
 use crate::store::{self, Kind, Store, annotation, has_finalizer, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
 
@@ -15,7 +15,7 @@ fn is_ready(object: &Value) -> bool {
     object["status"]["readyToUse"] == true
 }
 
-/// The id of what is stored for a content.
+/// Returns the id of the stored snapshot of a content.
 fn id(content: &Value) -> &str {
     match text(content, "/spec/source/snapshotHandle") {
         "" => text(content, "/spec/volumeSnapshotRef/uid"),
@@ -23,7 +23,7 @@ fn id(content: &Value) -> &str {
     }
 }
 
-/// The content of a VolumeSnapshot.
+/// Returns the content of a VolumeSnapshot.
 fn content_of<'s>(store: &'s Store, snapshot: &Value) -> Option<&'s Value> {
     let name = match text(snapshot, "/spec/source/volumeSnapshotContentName") {
         "" => names::content_name(uid(snapshot)),
@@ -33,7 +33,7 @@ fn content_of<'s>(store: &'s Store, snapshot: &Value) -> Option<&'s Value> {
     (text(content, "/spec/volumeSnapshotRef/uid") == uid(snapshot)).then_some(&**content)
 }
 
-/// The VolumeSnapshot of a content.
+/// Returns the VolumeSnapshot of a content.
 fn snapshot_of<'s>(store: &'s Store, content: &Value) -> Option<&'s Value> {
     let name = ObjectName::new(
         text(content, "/spec/volumeSnapshotRef/namespace"),
@@ -47,7 +47,7 @@ fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w
     world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(location, whole)| (location, *whole))
 }
 
-/// After a step: what users take for a snapshot is stored, whole.
+/// Checks after a step that each ready snapshot is stored as a whole.
 pub fn check_step(store: &Store, world: &World) -> Option<String> {
     for (name, snapshot) in store.all(Kind::Snapshot).filter(|(_, s)| is_ready(s) && !is_deleting(s)) {
         let content = content_of(store, snapshot);
@@ -58,11 +58,11 @@ pub fn check_step(store: &Store, world: &World) -> Option<String> {
     None
 }
 
-/// What was left on purpose, by contents that are gone and were to stay.
+/// Returns the snapshots that were left on purpose, because their deleted contents had the policy Retain.
 pub fn retained(store: &Store, world: &World) -> BTreeSet<StorageKey> {
     let log = store.log(Kind::Content);
     let gone = log.iter().filter(|change| change.gone).map(|change| &change.object);
-    // What an admin deletes before we have seen it goes without us.
+    // The orchestrator takes no part when an admin deletes a content before it was observed.
     let unseen = |content: &Value| {
         let same = log.iter().map(|change| &change.object).filter(|of| uid(of) == uid(content));
         same.into_iter().all(|of| !has_finalizer(of, names::SNAPSHOT_FINALIZER))
@@ -77,15 +77,15 @@ fn provenance(content: &Value) -> Value {
     serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default()
 }
 
-/// A node that a volume or snapshot needs is gone.
+/// Returns whether a node that a volume or snapshot needs is gone.
 fn is_lost(store: &Store, node: &str) -> bool {
     !node.is_empty() && store.get(Kind::Node, &ObjectName::new("", node)).is_none()
 }
 
-/// A claim is to be made from a snapshot that it cannot be made from: only users can change that.
+/// Returns whether a claim is to be restored from an unsuitable snapshot: only users can change that.
 pub fn waits(store: &Store, name: &ObjectName, claim: &Value) -> bool {
     let mut contents = store.all(Kind::Content).map(|(_, content)| &**content);
-    let kept = contents.find(|content| is_kept(content, claim));
+    let kept = contents.find(|content| is_protected(content, claim));
     let snapshot = store.get(Kind::Snapshot, &ObjectName::new(&name.namespace, text(claim, "/spec/dataSource/name")));
     let usable = |snapshot: &&std::rc::Rc<Value>| is_ready(snapshot) && !is_deleting(snapshot);
     let bound = snapshot.filter(usable).and_then(|snapshot| content_of(store, snapshot)).filter(|of| !is_deleting(of));
@@ -95,19 +95,21 @@ pub fn waits(store: &Store, name: &ObjectName, claim: &Value) -> bool {
     let size = quantity::bytes(text(claim, "/spec/resources/requests/storage")).unwrap_or_default();
     let larger = content["status"]["restoreSize"].as_u64().is_some_and(|of| of > size);
     let other = !class.is_empty() && class != text(claim, "/spec/storageClassName");
-    // One that nobody made here is on no node.
+    // An imported snapshot is on no node.
     let elsewhere = class.is_empty() && store::text(claim, "/spec/storageClassName").starts_with("lo");
     larger || other || elsewhere || is_lost(store, text(&made_by, "/node"))
 }
 
-/// A claim that keeps a content is still under way.
+/// Returns whether a claim that protects a content is still in progress.
 fn is_read(store: &Store, content: &Value) -> bool {
-    store.all(Kind::Claim).any(|(_, claim)| is_kept(content, claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
+    store
+        .all(Kind::Claim)
+        .any(|(_, claim)| is_protected(content, claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
 }
 
-/// A snapshot could be made, or is being made.
+/// Returns whether a snapshot can be made, or is being made.
 fn can_be_made(store: &Store, snapshot: &Value) -> bool {
-    // An admin who deletes the content first waits for the user to delete the snapshot.
+    // A content that an admin deleted first waits until the user deletes the snapshot.
     let content = content_of(store, snapshot);
     if content.is_some_and(is_deleting) {
         return false;
@@ -121,14 +123,14 @@ fn can_be_made(store: &Store, snapshot: &Value) -> bool {
     let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
     volume.is_some_and(|volume| {
         let made_by: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
-        // What was begun of a claim that is gone is not made of another one of its name.
+        // A snapshot that was begun from a deleted claim is not made from another claim of its name.
         let begun = content.map(provenance).unwrap_or_default();
         let same = begun.is_null() || text(&begun, "/volume_id") == annotation(volume, names::VOLUME_ID);
         same && !made_by.is_null() && !is_deleting(volume) && !is_lost(store, text(&made_by, "/node"))
     })
 }
 
-/// At the end: what is wrong with snapshots.
+/// Returns the violations at the end that concern snapshots.
 pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) -> Vec<(Guarantee, String)> {
     let mut wrong = Vec::new();
     let mut needed: BTreeSet<&StorageKey> = BTreeSet::new();
@@ -138,18 +140,19 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
         let stays = text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content);
         let read = is_read(store, content);
         if snapshot.is_none() && !stays && !read && !text(content, "/spec/volumeSnapshotRef/uid").is_empty() {
-            wrong.push((Guarantee::Leaked, format!("content {} is nobody's", name.name)));
+            wrong.push((Guarantee::Leaked, format!("content {} belongs to no snapshot", name.name)));
         }
         if is_deleting(content) && !read && snapshot.is_none_or(is_deleting) {
-            wrong.push((Guarantee::Stuck, format!("content {} does not go", name.name)));
+            wrong.push((Guarantee::Stuck, format!("content {} is not deleted", name.name)));
         }
-        // One that an admin has deleted first waits for its VolumeSnapshot, and then for claims.
+        // A content that an admin deleted first waits for its VolumeSnapshot, and then for claims.
         let first = is_deleting(content) && snapshot.is_some_and(|snapshot| !is_deleting(snapshot));
         let kept = store::finalizers(content).filter(|_| !first);
         for claim in kept.filter_map(|of| of.strip_prefix(names::CLONE_FINALIZER)) {
             let there = |of: &Value| uid(of) == claim && has_finalizer(of, names::CLAIM_FINALIZER);
             if !store.all(Kind::Claim).any(|(_, of)| there(of)) {
-                let what = format!("content {} is kept for claim {claim}, which needs it no more", name.name);
+                let what =
+                    format!("content {} is protected for claim {claim}, which does not need it any more", name.name);
                 wrong.push((Guarantee::Stuck, what));
             }
         }
@@ -160,7 +163,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
     for (name, snapshot) in store.all(Kind::Snapshot) {
         let content = content_of(store, snapshot);
         if is_deleting(snapshot) && !content.is_some_and(|content| is_read(store, content)) {
-            wrong.push((Guarantee::Stuck, format!("snapshot {name} does not go")));
+            wrong.push((Guarantee::Stuck, format!("snapshot {name} is not deleted")));
         }
         if !is_deleting(snapshot) && !is_ready(snapshot) && can_be_made(store, snapshot) {
             wrong.push((Guarantee::Stuck, format!("snapshot {name} is not ready: {}", snapshot["status"])));
@@ -172,7 +175,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
             if content.is_none_or(|content| is_ready(content)) {
                 wrong.push((
                     Guarantee::Stuck,
-                    format!("claim {name} is kept for the snapshot {of}, which needs it no more"),
+                    format!("claim {name} is protected for the snapshot {of}, which does not need it any more"),
                 ));
             }
         }

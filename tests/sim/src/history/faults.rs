@@ -6,19 +6,19 @@ use crate::replica::Replica;
 use crate::store::{KINDS, Kind};
 use crate::trace::{count, line};
 
-/// A watch stands still, or a whole process as one that is suspended.
+/// A paused watch, or a paused process.
 #[derive(Debug)]
 pub(super) struct Stall {
-    /// Of the replica with this number.
+    /// The number of the replica.
     of: usize,
-    /// The watch of this kind; none for the whole process.
+    /// The kind of the paused watch, or `None` for the whole process.
     kind: Option<Kind>,
-    /// Until this step.
+    /// The step at which it continues.
     until: usize,
 }
 
 impl History {
-    /// A process begins.
+    /// Starts a process.
     pub(super) fn start(&mut self) {
         self.created += 1;
         line(|| format!("orchestrator {} starts", self.created));
@@ -36,7 +36,7 @@ impl History {
         self.replicas.push(replica);
     }
 
-    /// One leads, by the Lease; where that is the history's fault, the others do not know it.
+    /// Makes one replica lead, by the Lease; if the history has that fault, the others do not know it.
     pub(super) fn elect(&mut self) -> StepResult {
         if self.replicas.is_empty() {
             return Ok(());
@@ -50,23 +50,23 @@ impl History {
         Ok(())
     }
 
-    /// Those that stand still go on when their time has come.
+    /// Ends pauses whose time is over.
     pub(super) fn wake(&mut self) {
         self.steps += 1;
         self.stalls.retain(|stall| stall.until > self.steps);
     }
 
-    /// A process stands still, or its watch of a kind.
+    /// Returns whether a process is paused, or its watch of a kind.
     pub(super) fn is_stalled(&self, replica: usize, kind: Option<Kind>) -> bool {
         self.stalls.iter().any(|stall| stall.of == replica && (stall.kind.is_none() || stall.kind == kind))
     }
 
-    /// A watch of a replica has something to say, and does.
+    /// Returns whether a watch of a replica has a change to show, and is not paused.
     pub(super) fn shows(&self, replica: &Replica, kind: Kind) -> bool {
         replica.is_behind(&self.store, kind) && !self.is_stalled(replica.number, Some(kind))
     }
 
-    /// Replicas that can begin a pass.
+    /// Lists the replicas that can begin a reconciliation.
     pub(super) fn ready(&mut self) -> Vec<usize> {
         let awake: Vec<bool> = self.replicas.iter().map(|replica| !self.is_stalled(replica.number, None)).collect();
         (0..self.replicas.len()).filter(|at| awake[*at] && self.replicas[*at].is_ready()).collect()
@@ -91,7 +91,7 @@ impl History {
                 let led = replica.leads;
                 let dead = replica.number;
                 replica.kill();
-                // What it had sent may arrive, or not.
+                // Requests that it had sent may arrive, or not.
                 let mut waiting = self.wire.waiting();
                 let sent: Vec<u64> =
                     waiting.requests.iter().filter(|(_, p)| p.from == dead).map(|(number, _)| *number).collect();
@@ -135,8 +135,8 @@ impl History {
                 };
                 let kind = (!self.rng.permille(300)).then(|| *self.rng.pick(&watched));
                 let steps = *self.rng.pick(&[30, 100, 300]);
-                line(|| format!("orchestrator {of} stands still for {steps} steps: {kind:?}"));
-                count("times that a watch or a process stood still");
+                line(|| format!("orchestrator {of} is paused for {steps} steps: {kind:?}"));
+                count("pauses of a watch or a process");
                 self.stalls.push(Stall { of, kind, until: self.steps + steps });
             }
             _ => {}

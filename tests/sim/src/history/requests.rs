@@ -1,4 +1,4 @@
-//! Requests of the orchestrator on their way, and what can happen to them there.
+//! Requests of the orchestrator on their way, and their possible faults.
 
 use super::{History, StepResult};
 use crate::bugs::Bug;
@@ -8,10 +8,10 @@ use crate::trace::{count, line};
 use crate::wire::{Answer, Pending, Request, Verb};
 use crate::{api, check};
 
-/// An API server gives up what takes longer.
+/// The time after which an API server cancels a request.
 const MINUTE: u64 = 60 * 1000;
 
-/// A request for whose answer nobody waits any more.
+/// A request whose sender does not wait for the answer any more.
 pub(super) struct LateRequest {
     from: usize,
     request: Request,
@@ -25,21 +25,21 @@ impl From<&Pending> for LateRequest {
 }
 
 impl History {
-    /// The process does not lead, so that its fence keeps the request: writes, but not events.
+    /// Returns whether the fence stops the request, because its process does not lead: writes, but not events.
     fn is_fenced(&self, from: usize, request: &Request) -> bool {
         let writes = !matches!(request.verb, Verb::Get | Verb::List) && request.kind != Kind::Event;
         writes && self.term != Some(from) && self.bug != Some(Bug::NoFence)
     }
 
-    /// What is late is too late.
-    pub(super) fn give_up(&mut self) {
+    /// Cancels requests that took too long.
+    pub(super) fn cancel_late(&mut self) {
         let now = self.time.millis();
         self.late_requests.retain(|late| late.since + MINUTE >= now);
     }
 
-    /// A term begins. Who had the one before stopped writing 5 seconds earlier: what it had sent was carried out until
-    /// then, or never is. A process that begins anew may have the name of one that died, so that the term goes on, and
-    /// what that one had sent may still be on its way.
+    /// Begins a term. The former leader stopped writing 5 seconds earlier: its requests were carried out by then, or
+    /// never are. A restarted process may have the name of a dead one: the term then continues, and requests of the
+    /// dead process may still be on their way.
     pub(super) fn hand_over(&mut self, to: usize) -> StepResult {
         if self.term == Some(to) {
             return Ok(());
@@ -72,13 +72,13 @@ impl History {
         Ok(())
     }
 
-    /// The requests that the API server has not answered.
+    /// Lists the requests that the API server has not answered.
     fn open(&self) -> Vec<u64> {
         let waiting = self.wire.waiting();
         waiting.requests.iter().filter(|(_, p)| p.answer.is_none()).map(|(number, _)| *number).collect()
     }
 
-    /// A request reaches the API server, or does not.
+    /// Delivers a request to the API server, or loses it.
     pub(super) fn request(&mut self) -> StepResult {
         let open = self.open();
         let choice = self.rng.below(open.len() + self.late_requests.len());
@@ -113,7 +113,7 @@ impl History {
                 _ => Answer::error(429, "TooManyRequests", "too many requests"),
             }
         } else if self.rng.permille(profile.late) {
-            line(|| format!("{from} → {request} is given up on its way"));
+            line(|| format!("{from} → {request} is lost on its way"));
             self.late_requests.push(late);
             Answer::broken()
         } else {
@@ -144,7 +144,7 @@ impl History {
                 return Ok(answer);
             }
         }
-        // Who removes a Job removes the record of its attempt: the next may have its number.
+        // Removing a Job removes the record of its attempt: the next attempt may have its number.
         if !self.profile.manual_removals
             && let Some(wrong) = check::batches::second_job(&self.store, &request)
         {
@@ -160,7 +160,7 @@ impl History {
         Ok(answer)
     }
 
-    /// An answer reaches the orchestrator.
+    /// Delivers an answer to the orchestrator.
     pub(super) fn answer(&mut self) {
         let is_given = |pending: &Pending| pending.answer.is_some() && !self.is_stalled(pending.from, None);
         let mut waiting = self.wire.waiting();

@@ -18,10 +18,10 @@ use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 
-/// What an image does next.
+/// The next act of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Reads what a copy or a snapshot is made of.
+    /// Reads the source of a clone or a snapshot.
     Read,
     Make,
     Publish {
@@ -29,7 +29,7 @@ pub(super) enum Act {
     },
     Remove,
     Grow,
-    /// Gives the volume its attributes, or leaves it in between.
+    /// Gives the volume its attributes, or leaves it half modified.
     Modify {
         whole: bool,
     },
@@ -37,13 +37,13 @@ pub(super) enum Act {
     Store {
         whole: bool,
     },
-    /// Takes a snapshot away.
+    /// Deletes a snapshot.
     Discard,
     Exit(i32),
     Hang,
 }
 
-/// What is done for one volume.
+/// The work for one volume.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(super) request: RunRequest,
@@ -56,24 +56,24 @@ pub struct Process {
 }
 
 impl Process {
-    /// It never ends by itself.
+    /// Returns whether it never ends by itself.
     fn hangs(&self) -> bool {
         self.acts == [Act::Hang]
     }
 }
 
-/// What runs in a pod.
+/// The processes in a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Container {
     batch: bool,
-    /// Those that have not ended.
+    /// The processes that have not ended.
     pub(super) processes: Vec<Process>,
-    /// Members that have failed.
+    /// The members that have failed.
     failed: Vec<MemberFailure>,
 }
 
 impl Container {
-    /// What a container that is killed has left: a batch its lines, of which the last may not be whole.
+    /// Returns the output of a killed container: a batch leaves its lines, and the last line may be cut.
     pub(super) fn outcome_when_killed(&self, rng: &mut Rng, otherwise: &str) -> String {
         if !self.batch {
             return otherwise.to_owned();
@@ -85,13 +85,13 @@ impl Container {
         message
     }
 
-    /// Whose sake its Job was not removed for, and who was at work in it.
+    /// Returns a member that should have continued when the container's Job was removed.
     pub(super) fn ended_for_others(&self, store: &Store, job: &Value) -> Option<String> {
         let mut ids = self.processes.iter().map(|process| &process.request.claim_uuid);
         ids.find_map(|id| ended_for_others(store, job, id)).filter(|_| self.batch)
     }
 
-    /// Whose turn it is: of several anybody's that does not hang.
+    /// Returns the process that acts next: any of those that do not hang.
     fn next(&self, rng: &mut Rng) -> usize {
         if self.processes.len() == 1 {
             return 0;
@@ -105,7 +105,7 @@ impl Container {
     }
 }
 
-/// The lines of a batch as the pod finds them in the file that `BATCH` names.
+/// Returns the list of a batch as the pod finds it in the file that `BATCH` names.
 fn list(job: &Value, pod_spec: &Value) -> Vec<Member> {
     let volumes = pod_spec["volumes"].as_array();
     let mut items = volumes.into_iter().flatten().flat_map(|volume| {
@@ -119,11 +119,11 @@ fn list(job: &Value, pod_spec: &Value) -> Vec<Member> {
     batch::read(annotation(&job["spec"]["template"], key)).expect("the list of a batch can be read")
 }
 
-/// What a variable of a process's environment says.
+/// A variable of a process's environment.
 type Variable<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 impl World {
-    /// The kubelet starts the container of a pod.
+    /// Starts the container of a pod, as the kubelet does.
     pub(super) fn start(
         &mut self,
         store: &mut Store,
@@ -152,10 +152,10 @@ impl World {
         }
         if batch {
             count("batches begun");
-            // Those who have begun are begun again.
+            // Members that have begun are begun again.
             if rng.permille(profile.bad_image / 4) {
                 let code = *rng.pick(&[1, 64, 75]);
-                line(|| format!("image: the batch {name} ends with {code} before it has begun"));
+                line(|| format!("image: the batch {name} ends with {code} before a member has begun"));
                 self.containers.remove(uid(pod));
                 return end_pod(store, name, code, "no member was begun");
             }
@@ -166,7 +166,7 @@ impl World {
         });
     }
 
-    /// What will be done for one volume.
+    /// Plans the acts for one volume.
     fn process(
         &mut self,
         store: &Store,
@@ -177,8 +177,8 @@ impl World {
     ) -> Process {
         let request = RunRequest::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
-        // The storage of a node that is gone can be reached from others, where the config says that it can; and so it can
-        // where the node came back before the run that was begun elsewhere.
+        // Other nodes can reach the storage of a deleted node if the config says so. They also can if the node came
+        // back before the run that was begun elsewhere.
         let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
         let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
         let reached = gone || profile.node_gone == "run-elsewhere";
@@ -190,7 +190,7 @@ impl World {
         };
         let storage_key = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
         if snapshots::is_empty(store, &request) {
-            self.wrong.push(format!("the run for claim {} is not told what it is made of", request.claim.name));
+            self.wrong.push(format!("the run for claim {} does not get its source", request.claim.name));
         }
         let bad = rng.permille(profile.bad_image);
         let code = *rng.pick(&[1, 64, 69, 75, 78]);
@@ -208,7 +208,7 @@ impl World {
                 _ => vec![Act::Hang],
             },
             (Operation::Modify, false) => vec![Act::Modify { whole: true }, Act::Exit(0)],
-            // What it says can never be done it has not begun.
+            // A run that reports a permanent failure has begun nothing.
             (Operation::Modify, true) => match rng.below(5) {
                 0 => vec![Act::Exit(64)],
                 1 => vec![Act::Modify { whole: false }, Act::Exit(1)],
@@ -254,11 +254,11 @@ impl World {
                     && !(profile.manual_removals && other.request.operation == request.operation);
             }
             let both_make = other.request.operation != Operation::Delete && request.operation != Operation::Delete;
-            // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
-            // behind; a delete run must meet nobody at its place.
+            // Two attempts may overlap if a person removed a Job, and two expand runs if a watch is far behind. A
+            // delete run must not overlap any other run of its storage.
             let makes = request.operation == Operation::Provision && other.request.operation == Operation::Provision;
-            // Who removes a Job removes the record of its attempt: the next may have its number, and then another. To
-            // delete twice does no harm.
+            // Removing a Job removes the record of its attempt: the next attempt may have its number, and others
+            // follow. A second deletion does no harm.
             let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
             match both_make {
                 false if deletes && profile.manual_removals => false,
@@ -276,7 +276,7 @@ impl World {
         Process { script: get("SCRIPT").is_some(), reserved: profile.policies, request, storage_key, member, acts }
     }
 
-    /// A container does one thing more.
+    /// Takes the next act of a container.
     pub(super) fn run(&mut self, store: &mut Store, rng: &mut Rng, name: &ObjectName, pod: &Value) -> bool {
         let id = uid(pod).to_owned();
         let Some(mut container) = self.containers.remove(&id).filter(|container| !container.processes.is_empty())
@@ -289,7 +289,7 @@ impl World {
         let act = process.acts.remove(0);
         match act {
             Act::Read => {
-                count("reads of an original");
+                count("reads of a source");
                 self.read(&process);
             }
             Act::Make => {
@@ -327,7 +327,11 @@ impl World {
             Act::Exit(code) if container.batch => {
                 line(|| format!("image: member {} of {name} ends with {code}", process.member));
                 if code != 0 {
-                    container.failed.push(MemberFailure { member: process.member, code, message: "last words".into() });
+                    container.failed.push(MemberFailure {
+                        member: process.member,
+                        code,
+                        message: "the termination message".into(),
+                    });
                 }
                 if container.processes.is_empty() {
                     end_pod(store, name, 0, &batch::write_outcomes(&container.failed));
@@ -337,7 +341,7 @@ impl World {
                 return true;
             }
             Act::Exit(code) => {
-                end_pod(store, name, code, "last words");
+                end_pod(store, name, code, "the termination message");
                 return true;
             }
             Act::Hang => {
@@ -352,7 +356,7 @@ impl World {
         true
     }
 
-    /// What the image does as its last act.
+    /// Creates the PersistentVolume, as the image's last act.
     fn publish(&mut self, store: &mut Store, process: &Process, wrong: bool) -> Result<(), i32> {
         let (id, node) = &process.storage_key;
         let path = format!("/vol/{id}");

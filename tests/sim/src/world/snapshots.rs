@@ -11,13 +11,13 @@ use crate::rng::Rng;
 use crate::store::{Kind, Store, is_deleting, text, uid};
 use crate::trace::count;
 
-/// The id of the snapshot that a run makes or takes away.
+/// Returns the id of the snapshot that a run makes or deletes.
 pub(super) fn stored_as(request: &RunRequest) -> Option<&str> {
     let of_snapshot = matches!(request.operation, Operation::Snapshot | Operation::DeleteSnapshot);
     request.snapshot.as_ref().filter(|_| of_snapshot).map(|snapshot| snapshot.id.as_str())
 }
 
-/// A run for a claim that names a source is not told of it.
+/// Returns whether the run's claim has a data source that its request does not name.
 pub(super) fn is_empty(store: &Store, request: &RunRequest) -> bool {
     let mut claims = store.all(Kind::Claim);
     let claim = claims.find(|(_, claim)| request.operation == Operation::Provision && uid(claim) == request.claim.uid);
@@ -28,7 +28,7 @@ pub(super) fn is_empty(store: &Store, request: &RunRequest) -> bool {
     })
 }
 
-/// What a run does; with an exit code it goes wrong.
+/// Returns the acts of a run; with an exit code it fails.
 pub(super) fn acts(operation: Operation, bad: Option<i32>, rng: &mut Rng) -> Vec<Act> {
     let stores = |whole| Act::Store { whole };
     match (operation, bad) {
@@ -49,18 +49,18 @@ pub(super) fn acts(operation: Operation, bad: Option<i32>, rng: &mut Rng) -> Vec
 }
 
 impl World {
-    /// All storage, of volumes and of snapshots.
+    /// Lists all storage, of volumes and of snapshots.
     pub fn storage_keys(&self) -> impl Iterator<Item = &StorageKey> {
         self.backend.iter().chain(self.snapshots.keys())
     }
 
-    /// What a copy or a snapshot is made of must be there, whole, and where the process is.
+    /// Checks that the source of a clone or a snapshot exists, is complete, and is on the process's node.
     pub(super) fn read(&mut self, process: &Process) {
         let Process { request, storage_key, .. } = process;
         let on = |node: &str| if storage_key.1.is_empty() { String::new() } else { node.to_owned() };
         let (from, there) = match (&request.clone_of, &request.snapshot) {
-            (Some(original), _) => {
-                let from = (original.id.clone(), on(&original.node));
+            (Some(source), _) => {
+                let from = (source.id.clone(), on(&source.node));
                 let there = self.backend.contains(&from);
                 (from, there)
             }
@@ -77,22 +77,22 @@ impl World {
             }
         };
         if !there || from.1 != storage_key.1 {
-            self.wrong.push(format!("{storage_key:?} is made as a copy of {from:?}, which is not there"));
+            self.wrong.push(format!("{storage_key:?} is made as a copy of {from:?}, which does not exist"));
         }
     }
 }
 
-/// The snapshot-controller refuses what is not of a CSI volume, unless it finds a content.
+/// Refuses a snapshot of a volume that is not CSI, as the snapshot-controller does unless it finds a content.
 pub(super) fn refuse(store: &mut Store, name: &ObjectName) -> bool {
-    const WORDS: &str = "cannot find CSI PersistentVolumeSource for volume";
+    const MESSAGE: &str = "cannot find CSI PersistentVolumeSource for volume";
     let Some(snapshot) = store.get(Kind::Snapshot, name).cloned() else { return false };
     let of_claim = !text(&snapshot, "/spec/source/persistentVolumeClaimName").is_empty();
     let bound = store.get(Kind::Content, &ObjectName::new("", names::content_name(uid(&snapshot)))).is_some();
-    if of_claim && !bound && !is_deleting(&snapshot) && text(&snapshot, "/status/error/message") != WORDS {
+    if of_claim && !bound && !is_deleting(&snapshot) && text(&snapshot, "/status/error/message") != MESSAGE {
         count("errors of the snapshot-controller");
         store.update(Kind::Snapshot, name, |snapshot| {
             snapshot["status"]["readyToUse"] = json!(false);
-            snapshot["status"]["error"] = json!({ "message": WORDS });
+            snapshot["status"]["error"] = json!({ "message": MESSAGE });
         });
     }
     false

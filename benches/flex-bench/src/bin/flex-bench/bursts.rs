@@ -1,4 +1,4 @@
-//! Bursts of claims on a real node, compared with what the machine does without the orchestrator.
+//! Bursts of claims on a real node, compared with the machine's own limits.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::run::{bare_job, bare_pod};
 const EACH: &str = "scratch";
 /// The class whose claims share runs.
 const BATCHES: &str = "bench-batches";
-/// What makes a class one of batches; its program makes one volume, and `flex-pv each` runs it for each claim.
+/// The settings of a class with batches; its program makes one volume, and `flex-pv each` runs it for each claim.
 pub const IN_BATCHES: &[(&str, &str)] = &[
     ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
     ("batch-size", "250"),
@@ -35,21 +35,21 @@ pub const IN_BATCHES: &[(&str, &str)] = &[
     ("max-in-flight", "1000"),
     ("timeout", "10m"),
 ];
-/// Where orchestrator, configs and runs are.
+/// The namespace of orchestrator, configs and runs.
 const NAMESPACE: &str = "flex-provisioner";
-/// Writes by which the API server's limit is measured.
+/// The number of writes that measure the API server's limit.
 const WRITES: usize = 3_000;
-/// How long a burst may take.
+/// The time limit of a burst.
 const LIMIT: Duration = Duration::from_secs(900);
-/// How long it may take until nothing of a burst is left.
+/// The time limit until nothing of a burst is left.
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(180);
-/// When nothing is left: until what that caused is done as well.
+/// The rest after that, for the background work that the burst caused.
 const REST: Duration = Duration::from_secs(2);
 
-/// What the machine does without us.
+/// The machine's limits without the orchestrator.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limits {
-    /// Bare pods that end well, in a second.
+    /// Bare pods that succeed, in a second.
     pub pods: f64,
     /// Jobs of such pods, in a second.
     pub jobs: f64,
@@ -57,37 +57,37 @@ pub struct Limits {
     pub writes: f64,
 }
 
-/// Many at one time.
+/// A burst of many objects.
 #[derive(Debug, Serialize)]
 pub struct Burst {
     /// A short name, for files.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub what: String,
-    /// So many claims, or pods.
+    /// The number of claims, or pods.
     pub count: usize,
-    /// From the first creation until the last was done.
+    /// The time from the first creation until the last was done.
     pub seconds: f64,
     /// `count` by `seconds`.
     pub per_second: f64,
-    /// From the creation of each until it was done, in milliseconds.
+    /// The times from the creation of each until it was done, in milliseconds.
     pub latency: Spread,
-    /// What claims have cost; pods have no such thing.
+    /// The cost of claims; pods have none.
     pub cost: Option<Cost>,
-    /// Who used the processors until the last was done.
+    /// The use of the processors until the last was done.
     pub profile: Profile,
     /// The deletion of all claims at once.
     pub deletion: Option<Deletion>,
-    /// When each was done, in seconds since the first creation.
+    /// The times at which each was done, in seconds since the first creation.
     pub done: Vec<f64>,
 }
 
-/// What each claim has cost, until no run was left.
+/// The cost of each claim, until no run was left.
 #[derive(Debug, Serialize)]
 pub struct Cost {
     /// Processor time of the orchestrator, in milliseconds.
     pub cpu_ms: f64,
-    /// The most memory of the orchestrator, in MiB, of all together.
+    /// The most memory of the orchestrator in the whole burst, in MiB.
     pub peak_mib: f64,
     /// Writes by all clients but this program.
     pub writes: f64,
@@ -95,22 +95,22 @@ pub struct Cost {
     pub requests: Vec<Each>,
 }
 
-/// The end of many.
+/// The deletion of many claims.
 #[derive(Debug, Serialize)]
 pub struct Deletion {
-    /// From the first deletion of a claim until the last volume was gone.
+    /// The time from the first deletion of a claim until the last volume was gone.
     pub seconds: f64,
     /// Volumes by `seconds`.
     pub per_second: f64,
-    /// What each has cost.
+    /// The cost of each deletion.
     pub cost: Cost,
-    /// Who used the processors until the last volume was gone.
+    /// The use of the processors until the last volume was gone.
     pub profile: Profile,
-    /// When each volume was gone, in seconds since the first deletion.
+    /// The times at which each volume was gone, in seconds since the first deletion.
     pub done: Vec<f64>,
 }
 
-/// The cluster, and what is looked at.
+/// The cluster, and the measured processes.
 pub struct Bench<'a> {
     /// A client of an admin.
     pub client: Client,
@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
     /// Finds all processes.
     ///
     /// # Errors
-    /// One of them is not there.
+    /// A process does not exist.
     pub async fn new(cluster: &Cluster, name: &str, root: &'a Path) -> Result<Self> {
         let client = cluster.client().await?;
         let orchestrator = orchestrator(&client).await?;
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
         Ok(Bench { client, root, audit, orchestrator, watched })
     }
 
-    /// The machine's own limits, by so many pods.
+    /// Measures the machine's own limits with this many pods.
     ///
     /// # Errors
     /// They are not done in time.
@@ -160,7 +160,7 @@ impl<'a> Bench<'a> {
         Ok((Limits { pods: pods.per_second, jobs: jobs.per_second, writes }, vec![pods, jobs]))
     }
 
-    /// Claims with a pod each.
+    /// Measures claims with a pod each.
     ///
     /// # Errors
     /// They are not done in time.
@@ -168,7 +168,7 @@ impl<'a> Bench<'a> {
         self.claims(&format!("each-{count}"), "claims, a pod each", EACH, count).await
     }
 
-    /// Claims in batches, a burst of each size.
+    /// Measures claims in batches, a burst of each size.
     ///
     /// # Errors
     /// They are not done in time.
@@ -183,10 +183,11 @@ impl<'a> Bench<'a> {
         Ok(bursts)
     }
 
-    /// The class `scratch` with other settings, or why it is refused. The image's account gets the right that batches need.
+    /// Creates a copy of the class `scratch` with other settings, and returns the reason if it is refused. The image's
+    /// account gets the right that batches need.
     ///
     /// # Errors
-    /// The API server does not take it, or nobody looks at it.
+    /// The API server refuses it, or no orchestrator checks it.
     pub async fn class(&self, class: &str, settings: &[(&str, &str)]) -> Result<Option<String>> {
         let mut config = objects::read(&self.root.join("configmaps/hostpath-pure.yaml"))?
             .into_iter()
@@ -209,7 +210,7 @@ impl<'a> Bench<'a> {
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": class },
             "subjects": [{ "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": NAMESPACE }],
         });
-        // An earlier verdict must not be taken for that on these settings: without it a new one is written.
+        // An earlier verdict must not count for these settings: without it the orchestrator writes a new one.
         config["metadata"]["annotations"] = json!({ names::VERDICT: "none yet" });
         for object in [role, binding, config] {
             objects::apply(&self.client, &object).await?;
@@ -228,7 +229,7 @@ impl<'a> Bench<'a> {
         within(Duration::from_secs(60), &format!("the verdict on ConfigMap {class}"), looked).await
     }
 
-    /// Claims of a class, until they are bound, and their deletion.
+    /// Measures claims of a class until they are bound, and their deletion.
     ///
     /// # Errors
     /// They are not done in time.
@@ -249,9 +250,9 @@ impl<'a> Bench<'a> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let mut watch = many::watch(volumes).await?;
         let begun = self.begin()?;
-        // Volumes that nobody can claim come and go besides.
-        let ours = |volume: &PersistentVolume| volume.name_any().starts_with(names::PV_PREFIX);
-        let times = many::removed(&self.client, &claims, &mut watch, ours, LIMIT).await?;
+        // Sync probes are created and deleted besides.
+        let own_objects = |volume: &PersistentVolume| volume.name_any().starts_with(names::PV_PREFIX);
+        let times = many::removed(&self.client, &claims, &mut watch, own_objects, LIMIT).await?;
         let profile = self.watched.since(&begun.sample)?;
         self.quiet().await?;
         let seconds = times.seconds();
@@ -261,7 +262,7 @@ impl<'a> Bench<'a> {
         Ok(burst)
     }
 
-    /// What the machine does without us: pods that end at once.
+    /// Measures the machine without the orchestrator: pods that end at once.
     async fn pods(&self, count: usize) -> Result<Burst> {
         let pods = named(count, bare_pod("true"));
         let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
@@ -272,10 +273,10 @@ impl<'a> Bench<'a> {
         let times = many::made(&self.client, &pods, &mut watch, succeeded, LIMIT).await?;
         let profile = self.watched.since(&before)?;
         many::removed(&self.client, &pods, &mut watch, |_| true, LIMIT).await?;
-        Ok(burst("pods", "bare pods, without us", &times, profile))
+        Ok(burst("pods", "bare pods, no orchestrator", &times, profile))
     }
 
-    /// The same by Jobs, of which the controller manager makes the pods.
+    /// Measures the same with Jobs, for which the controller manager makes the pods.
     async fn jobs(&self, count: usize) -> Result<Burst> {
         let jobs = named(count, bare_job("true"));
         let api: Api<Job> = Api::default_namespaced(self.client.clone());
@@ -285,10 +286,11 @@ impl<'a> Bench<'a> {
         let times = many::made(&self.client, &jobs, &mut watch, complete, LIMIT).await?;
         let profile = self.watched.since(&before)?;
         api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-        Ok(burst("jobs", "Jobs of such a pod, without us", &times, profile))
+        Ok(burst("jobs", "Jobs of a bare pod, no orchestrator", &times, profile))
     }
 
-    /// How many objects the API server takes in a second, from as many connections as claims are created from.
+    /// Measures how many objects the API server stores in a second, from as many connections as claims are created
+    /// from.
     async fn writes(&self) -> Result<f64> {
         let object = |n| {
             let metadata = json!({ "name": format!("write-{n}"), "labels": { "bench": "write" } });
@@ -306,10 +308,10 @@ impl<'a> Bench<'a> {
         Ok(WRITES as f64 / seconds)
     }
 
-    /// Waits until no run is left, nor a pod of those that were measured, and what that caused is done.
+    /// Waits until no run is left, nor any measured pod, and the background work is done as well.
     ///
     /// # Errors
-    /// Some are left after minutes.
+    /// Objects are left after minutes.
     pub async fn quiet(&self) -> Result<()> {
         let runs: Api<Job> = Api::namespaced(self.client.clone(), NAMESPACE);
         let run_pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -328,7 +330,7 @@ impl<'a> Bench<'a> {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         };
-        within(EMPTY_TIMEOUT, "no Job and no pod is left of what was measured before", none).await?;
+        within(EMPTY_TIMEOUT, "no Job and no pod of the last measurement is left", none).await?;
         tokio::time::sleep(REST).await;
         Ok(())
     }
@@ -352,24 +354,24 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// How it was before a burst.
+/// The counters before a burst.
 struct Begun {
     mark: flex_bench::audit::Mark,
     used: Duration,
     sample: profile::Sample,
 }
 
-/// The orchestrator's process, by its pod.
+/// Finds the orchestrator's process, by its pod.
 async fn orchestrator(client: &Client) -> Result<Process> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let ours = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
+    let own_objects = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
     let ids = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.container_id.clone();
-    let found = pods.list(&ours).await?.items;
+    let found = pods.list(&own_objects).await?.items;
     let id = found.iter().find_map(ids).context("the orchestrator has no pod")?;
     Process::of_container(id.trim_start_matches("containerd://"))
 }
 
-/// As many as are wanted, named by number.
+/// Returns this many copies of an object, named by number.
 fn named(count: usize, object: Value) -> Vec<Value> {
     let named = |n| {
         let mut object = object.clone();

@@ -1,4 +1,4 @@
-//! The benchmark: one claim on an idle cluster and bursts of claims, compared with what the machine does without the
+//! The benchmark: one claim on an idle cluster and bursts of claims, compared with the machine's limits without the
 //! orchestrator.
 
 mod bursts;
@@ -12,8 +12,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use cluster::{ClientLimits, Cluster};
 
-/// Measures how long one claim takes on an idle cluster, how fast many are bound and deleted, what they cost, and what the
-/// machine does without us.
+/// Measures how long one claim takes on an idle cluster, how fast many are bound and deleted, what they cost, and how
+/// fast the machine is without the orchestrator.
 #[derive(Parser)]
 struct Arguments {
     /// The cluster, with the orchestrator on it and nothing else to do.
@@ -25,19 +25,19 @@ struct Arguments {
     /// The project's root, with configmaps/ and examples/.
     #[arg(long, default_value = ".")]
     root: PathBuf,
-    /// Where results.json, results.md and the plots go.
+    /// The directory for results.json, results.md and the plots.
     #[arg(long, default_value = "docs/bench")]
     out: PathBuf,
-    /// How often a claim is measured by itself.
+    /// How often a single claim is measured.
     #[arg(long, default_value_t = 20)]
     runs: usize,
-    /// How many claims with a pod each come at one time, and as many bare pods and Jobs.
+    /// How many claims with a pod each are created at one time, and as many bare pods and Jobs.
     #[arg(long, default_value_t = 50)]
     each: usize,
-    /// How many claims come at one time in batches, for each burst.
+    /// How many claims are created at one time in batches, for each burst.
     #[arg(long, value_delimiter = ',', default_value = "200,1000")]
     batches: Vec<usize>,
-    /// How many claims get a volume of a pool, one at a time and then at one time; 0 leaves it out.
+    /// How many claims get a pooled volume, one at a time and then at one time; 0 leaves this out.
     #[arg(long, default_value_t = 50)]
     pool: usize,
 }

@@ -17,30 +17,30 @@ use crate::bursts::{Bench, Burst, IN_BATCHES};
 const CLASS: &str = "bench-pool";
 /// The size of the claims.
 const SIZE: &str = "1Mi";
-/// How long it may take to fill a pool, or to empty it.
+/// The time limit to fill a pool, or to empty it.
 const FILL_TIMEOUT: Duration = Duration::from_secs(600);
-/// Between two looks.
+/// The delay between two checks.
 const POLL: Duration = Duration::from_millis(200);
-/// Between two claims.
+/// The delay between two claims.
 const REST: Duration = Duration::from_millis(300);
 
-/// One claim at a time.
+/// Claims that are created one at a time.
 #[derive(Debug, Serialize)]
 pub struct Hits {
-    /// From the creation of a claim until it was Bound, in milliseconds.
+    /// The times from the creation of a claim until it was Bound, in milliseconds.
     pub latency: Spread,
     /// The values.
     pub total: Vec<f64>,
-    /// Volumes that were made ready in a second, before.
+    /// The number of volumes that were made in a second, before.
     pub filled_per_second: f64,
 }
 
-/// Claims one at a time, and then a burst; nothing if this orchestrator has no pools.
+/// Measures claims one at a time, and then a burst; returns nothing if this orchestrator has no pools.
 ///
 /// # Errors
 /// They are not done in time.
 pub async fn measure(bench: &Bench<'_>, single: usize, burst: usize) -> Result<Option<(Hits, Burst)>> {
-    // It is filled once for each: with the low mark at what is left, nothing is made meanwhile.
+    // The pool is filled once for each: with the low mark at the remaining volumes, none is made meanwhile.
     let Some(filled_per_second) = fill(bench, 2, single + 2).await? else { return Ok(None) };
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
     let mut total = Vec::new();
@@ -50,13 +50,13 @@ pub async fn measure(bench: &Bench<'_>, single: usize, burst: usize) -> Result<O
         total.extend(many::made(&bench.client, &[claim], &mut watch, many::is_bound, FILL_TIMEOUT).await?.millis());
     }
     let latency = Spread::of(&total);
-    eprintln!("  {:.0} ms in the median, until a claim has one", latency.p50);
+    eprintln!("  {:.0} ms in the median, until a claim has a pooled volume", latency.p50);
     let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
     let mut watch = many::watch(volumes.clone()).await?;
     many::removed(&bench.client, &many::claims("default", CLASS, single), &mut watch, |_| true, FILL_TIMEOUT).await?;
     fill(bench, 3, burst + 3).await?;
     let burst = bench.claims(&format!("pool-{burst}"), "claims of a pool", CLASS, burst).await?;
-    // Without the key all are taken away.
+    // Without the key all pooled volumes are drained.
     bench.class(CLASS, &[IN_BATCHES, &[("capabilities", "pool")]].concat()).await?;
     let empty = async {
         while ready(&volumes).await? > 0 {
@@ -68,7 +68,7 @@ pub async fn measure(bench: &Bench<'_>, single: usize, burst: usize) -> Result<O
     Ok(Some((Hits { latency, total, filled_per_second }, burst)))
 }
 
-/// Has so many volumes made unless there are `low` already, and says how many a second.
+/// Fills a pool unless it has `low` volumes already, and returns the volumes made in a second.
 async fn fill(bench: &Bench<'_>, low: usize, high: usize) -> Result<Option<f64>> {
     bench.quiet().await?;
     eprintln!("a pool of {high}");

@@ -30,13 +30,13 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
         }
         plot::done_over_time(&out.join(file(burst)), &title, &curves, &PEERS)?;
     }
-    let ours = results.bursts.iter().map(|burst| (heading(burst), burst.per_second, burst.cost.is_some()));
+    let measured = results.bursts.iter().map(|burst| (heading(burst), burst.per_second, burst.cost.is_some()));
     let theirs = PEERS.map(|peer| (peer.name.to_owned(), peer.per_second, false));
-    let bars: Vec<_> = ours.chain(theirs).collect();
+    let bars: Vec<_> = measured.chain(theirs).collect();
     plot::bars(&out.join("rates.svg"), "Claims bound, or pods run, in a second", "a second", &bars)
 }
 
-/// All that is printed.
+/// Returns all printed tables.
 pub fn tables(results: &Results) -> String {
     format!(
         "{}\n{}\n{}\n{}\n{}",
@@ -60,11 +60,11 @@ fn file(burst: &Burst) -> String {
     format!("burst-{}.svg", burst.name)
 }
 
-/// One at a time.
+/// Prints the single claims.
 fn singles(results: &Results) -> String {
     let mut text = String::from("| | measured | times | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|---|\n");
     let cases = results.cases.iter().map(|case| (case.what, case.measured, &case.latency, case.total.len()));
-    let what = "a claim of a class with a pool, which has a volume ready";
+    let what = "a claim of a class with a filled pool";
     let hits = results.hits.iter().map(|hits| (what, "claim created → Bound", &hits.latency, hits.total.len()));
     for (what, measured, latency, times) in cases.chain(hits) {
         let [p50, p90, p99, max] =
@@ -74,11 +74,11 @@ fn singles(results: &Results) -> String {
     text
 }
 
-/// Many at one time, beside what the machine does without us.
+/// Prints the bursts, beside the machine's limits.
 fn bursts(results: &Results) -> String {
     let limits = &results.machine_limits;
     let mut text = String::from(
-        "| at one time | until the last | a second | p50 | p90 | p99 | max | by bare pods a second | deleted a second |\n\
+        "| at one time | until the last | a second | p50 | p90 | p99 | max | relative to bare pods | deleted a second |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
     for burst in &results.bursts {
@@ -93,7 +93,7 @@ fn bursts(results: &Results) -> String {
             per_second / limits.pods,
         );
     }
-    let _ = writeln!(text, "\nThe API server takes {:.0} writes a second.", limits.writes);
+    let _ = writeln!(text, "\nThe API server stores {:.0} objects a second.", limits.writes);
     match &results.hits {
         Some(hits) => {
             let _ = writeln!(text, "A pool was filled with {:.1} volumes a second.", hits.filled_per_second);
@@ -103,10 +103,10 @@ fn bursts(results: &Results) -> String {
     text
 }
 
-/// What claims have cost.
+/// Prints the cost of claims.
 fn costs(results: &Results) -> String {
     let mut text = String::from(
-        "| for each | writes | of what the API server takes | CPU of the orchestrator | its peak memory |\n\
+        "| for each | writes | share of the API server's limit | CPU of the orchestrator | its peak memory |\n\
          |---|---|---|---|---|\n",
     );
     let mut row = |name: String, cost: &Cost, per_second: f64| {
@@ -130,7 +130,7 @@ fn requests(results: &Results) -> String {
     let gone = claims(results)
         .filter_map(|burst| Some((heading(burst) + ", deletion", burst.deletion.as_ref()?.cost.requests.as_slice())));
     let mut text = show::requests(made.chain(gone));
-    // Of bursts in batches the largest: the others are like it.
+    // The largest of the bursts in batches: the others are like it.
     let batches = claims(results).filter(|burst| burst.name.starts_with("batches")).last();
     for burst in [claims(results).next(), batches].into_iter().flatten() {
         if let Some(cost) = &burst.cost {
@@ -151,7 +151,7 @@ fn profiles(results: &Results) -> String {
     show::profiles(made.chain(gone))
 }
 
-/// Where the time of a case goes: the median of each step, and of what it took after the one before it.
+/// Prints how the time of a case is spent: the median of each step, and its distance from the step before.
 fn steps(case: &Case) -> String {
     let at = |step: Step| -> Vec<f64> {
         case.runs.iter().filter_map(|run| run.iter().find(|(s, _)| *s == step)).map(|(_, at)| *at).collect()
@@ -163,7 +163,7 @@ fn steps(case: &Case) -> String {
         .map(|(step, at)| (step, percentile(&at, 50)))
         .collect();
     medians.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut text = format!("### {}\n\n| step | p50 | after the one before |\n|---|---|---|\n", case.what);
+    let mut text = format!("### {}\n\n| step | p50 | since the step before |\n|---|---|---|\n", case.what);
     let mut before = 0.0;
     for (step, at) in medians {
         let _ = writeln!(text, "| {} | {at:.0} ms | {:.0} ms |", step.describe(), at - before);
@@ -186,39 +186,46 @@ fn markdown(results: &Results) -> String {
         "# Speed\n\nWritten by `make bench`; `results.json` has every single value.\n\n\
          ## One claim on an idle cluster\n\n{}\n\
          ## Many at one time\n\n\
-         All are created at once, from {WRITERS} connections. A claim is done when its watch says Bound, a pod when \
-         it is reported Succeeded, a Job when it is reported to have one that is. Deletion is of all claims at once, until \
-         the last volume is gone. Each once, in one run; before each nothing is left of the one before.\n\n{}\n\
+         All objects are created at once, from {WRITERS} connections.\n\
+         A claim is done when its watch shows Bound, a pod when it is reported Succeeded, a Job when its pod is.\n\
+         Then all claims are deleted at once; the deletion is done when the last volume is gone.\n\
+         Each burst runs once, and begins when nothing of the last one is left.\n\n{}\n\
          ![Claims in a second](rates.svg)\n\n{}\n\
-         ### What each costs\n\n\
-         Until no run is left. Writes are those of all clients but this program, in the API server's audit log, and their \
-         share is that at the rate of the burst.\n\n{}\n\
+         ### Cost of each claim\n\n\
+         The cost is counted until no run is left.\n\
+         Writes are those of all clients but this program, in the API server's audit log.\n\
+         Their share of the limit is that at the rate of the burst.\n\n{}\n\
          ### Requests\n\n\
-         From the audit log, for the same time. Leases are left out: they are renewed by the clock. Events are in. Others are \
-         this program and the API server itself.\n\n{}\n\
-         ### Who uses the processors\n\n\
-         From `/proc`, from the first creation until the last is done. Where nothing is idle, the machine is what bounds the \
-         rate; where much is idle, limits and waits do.\n\n{}\n\
-         ## Where the time of one claim goes\n\n\
-         Medians, since the creation of the claim (Job, pod). Between *pod scheduled* and *sandbox begun* the kubelet \
-         waits for the pod's volumes, at which it looks every 300 ms; the token of a ServiceAccount is such a volume, so \
-         nearly every pod pays for it. *Sandbox runs* and *container runs* are containerd's and runc's work. *Reported* \
-         comes so late because the kubelet looks at ended containers once a second; nothing of ours waits for it.\n\n{}\n\
+         These are the requests in the audit log in the same time.\n\
+         Leases are left out, because their renewal follows the clock; events are included.\n\
+         Others are this program and the API server itself.\n\n{}\n\
+         ### Use of the processors\n\n\
+         The times are those of `/proc`, from the first creation until the last is done.\n\
+         If no time is idle, the machine bounds the rate; if much is idle, limits and waits do.\n\n{}\n\
+         ## Steps of one claim\n\n\
+         The times are medians since the creation of the claim (Job, pod).\n\
+         Between *pod scheduled* and *sandbox begun* the kubelet waits for the pod's volumes, which it checks every 300 ms.\n\
+         The token of a ServiceAccount is such a volume, so nearly every pod waits.\n\
+         *Sandbox runs* and *container runs* are the work of containerd and runc.\n\
+         *Reported* is late because the kubelet checks ended containers once a second; the orchestrator does not wait \
+         for it.\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
          - Kubernetes {} as in `testing/cluster`, {limits}, one node, etcd's data in memory; containerd {}, etcd {}.\n\
          - flex-provisioner at commit {}, deployed by `deploy/kustomize`. {}.\n\
-         - Single ones in turns, one at a time; the first of each does not count. After each all of it is \
-         deleted, and nothing of it is left before the next begins. With fewer than 100 values p99 is the largest.\n\
-         - The time begins just before the request that creates the claim is sent. API objects: when a watch told of \
-         them. Containers: containerd's own times. All clocks are one machine's.\n\
-         - Batches are of 250 at most, of those that come within a second; 1,000 claims are under way at one time; the \
-         image's program makes one volume, and `flex-pv each --jobs 4` runs it for each claim.\n\
-         - A pool is full before its claims come, and is not filled again meanwhile.\n\
-         - What the API server takes is measured by small ConfigMaps, created from as many connections.\n\
+         - Single claims, Jobs and pods are measured in turn, one at a time; the first of each does not count.\n  \
+           Each is deleted, and nothing of it is left before the next begins.\n  \
+           With fewer than 100 values p99 is the largest.\n\
+         - The time begins just before the request that creates the claim is sent.\n  \
+           Times of API objects are those at which a watch showed them; times of containers are containerd's own.\n  \
+           All clocks belong to one machine.\n\
+         - A batch has at most 250 claims that are created within a second, and 1,000 claims are in progress at one time.\n  \
+           The image's program makes one volume, and `flex-pv each --jobs 4` runs it for each claim.\n\
+         - A pool is full before its claims are created, and is not filled again meanwhile.\n\
+         - The API server's limit is measured with small ConfigMaps, created from as many connections.\n\
          - Memory is the orchestrator's largest resident size during the burst.\n\
-         - Rates of others: external-provisioner with its own limits and those of the controller manager as given, and \
-         local-path-provisioner, by bursts on clusters of this kind.\n",
+         - The rates of other provisioners are those of bursts on clusters of this kind: external-provisioner with its \
+         own limits and the given ones of the controller manager, and local-path-provisioner.\n",
         singles(results),
         bursts(results),
         plots.join("\n"),

@@ -9,7 +9,7 @@ use flex_bench::machine::{self, Machine};
 use flex_bench::objects;
 use flex_bench::record::{Kind, Record, Recorder};
 use flex_bench::statistics::Spread;
-use flex_bench::timeline::{Seen, Step, container_id, first, millis, of_claim, of_pod};
+use flex_bench::timeline::{Observed, Step, container_id, first, millis, of_claim, of_pod};
 use flex_contract::names;
 use jiff::Timestamp;
 use kube::Client;
@@ -20,51 +20,51 @@ use crate::bursts::{self, Burst, Limits};
 use crate::pools::{self, Hits};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// After everything of the last measurement is gone: until what it caused in the background is done as well.
+/// The rest after a measurement, for the background work that it caused.
 const REST: Duration = Duration::from_millis(700);
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub struct Results {
-    /// When.
+    /// The date.
     pub date: String,
     /// The state of the project: the commit, and whether there were changes beside it.
     pub commit: String,
-    /// On what.
+    /// The machine.
     pub machine: Machine,
     /// The version of Kubernetes.
     pub kubernetes: String,
     /// The client limits of controller manager, scheduler and kubelet.
     pub limits: ClientLimits,
-    /// One at a time.
+    /// The single claims and pods.
     pub cases: Vec<Case>,
-    /// What the machine does without us.
+    /// The machine's limits without the orchestrator.
     pub machine_limits: Limits,
-    /// Claims that get a volume of a pool, one at a time.
+    /// Claims that get a pooled volume, one at a time.
     pub hits: Option<Hits>,
-    /// Many at one time.
+    /// The bursts.
     pub bursts: Vec<Burst>,
 }
 
-/// One thing that was measured several times.
+/// A case that was measured several times.
 #[derive(Debug, Serialize)]
 pub struct Case {
     /// A short name.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub what: &'static str,
-    /// From which step to which, in words.
+    /// The first and the last step, in words.
     pub measured: &'static str,
-    /// Of `total`.
+    /// The spread of `total`.
     #[serde(flatten)]
     pub latency: Spread,
-    /// What was measured, in milliseconds.
+    /// The measured times, in milliseconds.
     pub total: Vec<f64>,
     /// All steps of each, in milliseconds since the creation.
     pub runs: Vec<Vec<(Step, f64)>>,
 }
 
-/// What is to be measured.
+/// The plan of the measurements.
 pub struct Plan<'a> {
     /// The cluster's name.
     pub name: &'a str,
@@ -76,7 +76,7 @@ pub struct Plan<'a> {
     pub each: usize,
     /// The bursts in batches.
     pub batches: Vec<usize>,
-    /// How many claims get a volume of a pool, one at a time and then at one time; 0 leaves it out.
+    /// How many claims get a pooled volume, one at a time and then at one time; 0 leaves this out.
     pub pool: usize,
 }
 
@@ -88,8 +88,8 @@ struct Singles {
     consumer: Value,
 }
 
-/// Measures everything: single claims several times, in turns with what the machine does without us, so that all share its
-/// moods; then bursts, each once.
+/// Measures everything: single claims several times, alternating with pods without the orchestrator, so that all share
+/// the conditions of the machine; then bursts, each once.
 pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
     let machine = Machine::this();
     let client = cluster.client().await?;
@@ -119,7 +119,7 @@ pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
     })
 }
 
-/// One at a time.
+/// Measures single claims and pods.
 async fn singles(cluster: &Cluster, plan: &Plan<'_>) -> Result<Vec<Case>> {
     let (client, root, runs) = (cluster.client().await?, plan.root, plan.runs);
     let recorder = Recorder::start(&client, &machine::containerd_socket(plan.name)).await?;
@@ -145,11 +145,11 @@ async fn singles(cluster: &Cluster, plan: &Plan<'_>) -> Result<Vec<Case>> {
         recorder,
     };
     let mut cases = cases();
-    // The first of each, with nothing in the machine's caches, does not count.
+    // The first of each does not count, because the machine's caches are empty.
     for run in 0..=runs {
         let mut measured =
             vec![bench.claim(&bench.immediate, None).await?, bench.claim(&bench.waiting, Some(&bench.consumer)).await?];
-        // What is only compared with needs no tail: every other time does.
+        // The cases for comparison need no tail: they are measured every other time.
         if run % 2 == 1 || run == 0 {
             measured.extend([
                 bench.job().await?,
@@ -184,11 +184,19 @@ fn cases() -> Vec<Case> {
             "a claim of class `hostpath` and its pod: the volume is made where the scheduler puts the pod",
             "claim created → Bound",
         ),
-        ("bare-job", "a Job of the same image with the command `true`, without us", "Job created → container runs"),
-        ("bare-pod-running", "a pod of the same image that sleeps, without us", "pod created → reported Running"),
+        (
+            "bare-job",
+            "a Job of the same image with the command `true`, without the orchestrator",
+            "Job created → container runs",
+        ),
+        (
+            "bare-pod-running",
+            "a pod of the same image that sleeps, without the orchestrator",
+            "pod created → reported Running",
+        ),
         (
             "bare-pod-succeeded",
-            "a pod of the same image with the command `true`, without us",
+            "a pod of the same image with the command `true`, without the orchestrator",
             "pod created → reported Succeeded",
         ),
     ]
@@ -206,7 +214,7 @@ fn cases() -> Vec<Case> {
 type Measured = (f64, Vec<(Step, f64)>);
 
 impl Singles {
-    /// A claim until it is Bound, with its pod where it has one. All of it is deleted again.
+    /// Measures a claim until it is Bound, with its pod if it has one, and deletes all of it again.
     async fn claim(&self, claim: &Value, consumer: Option<&Value>) -> Result<Measured> {
         self.recorder.forget();
         let (began, created) = objects::create(&self.client, claim).await?;
@@ -214,7 +222,7 @@ impl Singles {
             objects::create(&self.client, pod).await?;
         }
         let uid = created["metadata"]["uid"].as_str().context("a claim without UID")?.to_owned();
-        // The pod's report comes long after the claim is Bound; it tells which container was whose.
+        // The pod's report follows long after the claim is Bound; it names the container of the pod.
         let observed = self
             .until("all steps of a claim", |records| {
                 let observed = of_claim(records, &uid);
@@ -238,7 +246,7 @@ impl Singles {
         Ok((millis(began, bound), since(began, &observed)))
     }
 
-    /// A Job of our image that does nothing, until its container runs.
+    /// Measures a Job of the same image that does nothing, until its container runs.
     async fn job(&self) -> Result<Measured> {
         self.recorder.forget();
         let job = bare_job("true");
@@ -255,11 +263,12 @@ impl Singles {
         self.remove(&pod, Kind::Pod).await?;
         self.until("the end of a Job", |r| first(r, Kind::Job, |r| r.gone && r.name() == "bare").map(drop)).await?;
         tokio::time::sleep(REST).await;
-        let runs = observed.iter().find(|observed| observed.step == Step::Container).context("it did not run")?.at;
+        let runs =
+            observed.iter().find(|observed| observed.step == Step::Container).context("the container did not run")?.at;
         Ok((millis(began, runs), since(began, &observed)))
     }
 
-    /// A bare pod, until the API says that it is in `phase`.
+    /// Measures a bare pod, until the API has it in `phase`.
     async fn pod(&self, command: &str, phase: &str) -> Result<Measured> {
         self.recorder.forget();
         let pod = bare_pod(command);
@@ -277,8 +286,8 @@ impl Singles {
         Ok((millis(began, at), since(began, &observed)))
     }
 
-    async fn until<T>(&self, what: &str, look: impl FnMut(&[Record]) -> Option<T>) -> Result<T> {
-        self.recorder.until(LIMIT, what, look).await
+    async fn until<T>(&self, what: &str, check: impl FnMut(&[Record]) -> Option<T>) -> Result<T> {
+        self.recorder.until(LIMIT, what, check).await
     }
 
     async fn remove(&self, object: &Value, kind: Kind) -> Result<()> {
@@ -289,16 +298,16 @@ impl Singles {
     }
 }
 
-fn since(began: Timestamp, observed: &[Seen]) -> Vec<(Step, f64)> {
+fn since(began: Timestamp, observed: &[Observed]) -> Vec<(Step, f64)> {
     observed.iter().map(|observed| (observed.step, millis(began, observed.at))).collect()
 }
 
-/// All steps of a pod, of which the claim's are not.
+/// Returns the number of steps of a pod, without those of a claim.
 fn of_pod_complete() -> usize {
     Step::ALL.len() - [Step::Stamped, Step::Job, Step::Volume, Step::Bound].len()
 }
 
-/// A Job of such a pod.
+/// Builds a Job of such a pod.
 pub fn bare_job(command: &str) -> Value {
     let spec = bare_pod(command)["spec"].take();
     json!({
@@ -307,7 +316,7 @@ pub fn bare_job(command: &str) -> Value {
     })
 }
 
-/// A pod of the image hostpath that runs a command.
+/// Builds a pod of the image hostpath that runs a command.
 pub fn bare_pod(command: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" },

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use cluster::Cluster;
 
-/// Shows what the orchestrator does, step by step with times, and fails unless every step was seen.
+/// Shows what the orchestrator does, step by step with times, and fails unless every step was observed.
 #[derive(Parser)]
 struct Arguments {
     /// The cluster, with the orchestrator on it.
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
     let began = Instant::now();
     match show(&arguments).await {
         Ok(()) => {
-            println!("\nEvery step was seen, in {:.0} s.", began.elapsed().as_secs_f64());
+            println!("\nEvery step was observed, in {:.0} s.", began.elapsed().as_secs_f64());
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -40,13 +40,13 @@ async fn main() -> ExitCode {
 
 async fn show(arguments: &Arguments) -> Result<()> {
     let cluster = Cluster::attach(&arguments.cluster).await?;
-    story::tell(&cluster, &arguments.cluster, &arguments.root).await
+    story::show(&cluster, &arguments.cluster, &arguments.root).await
 }
 
-/// Lines of each output, from its end.
+/// The number of lines of each output, from its end.
 const MAX_LINES: usize = 80;
 
-/// What one would look at first.
+/// Prints the first information for a diagnosis.
 async fn dump(name: &str) {
     let Ok(cluster) = Cluster::attach(name).await else {
         return println!("cluster {name} cannot be reached");
@@ -61,7 +61,7 @@ async fn dump(name: &str) {
         if let Ok(output) = kubectl.args(arguments.split(' ')).output() {
             let text = [output.stdout, output.stderr].concat();
             let text = String::from_utf8_lossy(&text);
-            // The test cluster has no DNS, of which the kubelet tells with every pod.
+            // The test cluster has no DNS, which the kubelet reports with every pod.
             let lines: Vec<_> = text.lines().filter(|line| !line.contains("MissingClusterDNS")).collect();
             lines[lines.len().saturating_sub(MAX_LINES)..].iter().for_each(|line| println!("{line}"));
         }

@@ -18,11 +18,11 @@ use kube::api::LogParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// A step that takes longer is not coming.
+/// The time limit of a step.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The most memory that the orchestrator may ever have used.
+/// The limit of the orchestrator's peak memory.
 const MEMORY: f64 = 25.0;
-/// Where the two classes of the demo keep their volumes, on the node, which is this machine.
+/// The directories of the two classes of the demo on the node, which is this machine.
 const DIRECTORIES: [&str; 2] = ["/var/lib/flex-hostpath", "/var/lib/flex-scratch"];
 const NAMESPACE: &str = "flex-provisioner";
 
@@ -35,7 +35,7 @@ struct Story<'a> {
 }
 
 /// Shows all steps.
-pub async fn tell(cluster: &Cluster, name: &str, root: &Path) -> Result<()> {
+pub async fn show(cluster: &Cluster, name: &str, root: &Path) -> Result<()> {
     let client = cluster.client().await?;
     let recorder = Recorder::start(&client, &machine::containerd_socket(name)).await?;
     let mut story = Story { cluster, client, recorder, root, chapter: 0 };
@@ -54,7 +54,7 @@ pub async fn tell(cluster: &Cluster, name: &str, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A claim of the demo and where its volume lies.
+/// A claim of the demo, with the directory of its volume.
 struct Shown {
     claim: Value,
     uid: String,
@@ -71,20 +71,20 @@ impl Story<'_> {
         objects::read(&self.root.join(file))
     }
 
-    /// What an earlier demo left when it was interrupted.
+    /// Deletes the objects of an interrupted demo.
     async fn clear(&mut self) -> Result<()> {
         let mut all = objects::parse(include_str!("broken.yaml"))?.split_off(1);
         for file in ["reader", "writer", "pure", "claim"] {
             all.extend(self.example(&format!("examples/hostpath/{file}.yaml"))?);
         }
-        // A claim goes when no pod uses it any more.
+        // A claim is deleted once no pod uses it any more.
         all.sort_by_key(|object| object["kind"] != "Pod");
         let mut left = false;
         for object in &all {
             left |= self.remove(object).await?;
         }
         if left {
-            println!("removing what an earlier demo left");
+            println!("removing the objects of an earlier demo");
             let gone = |records: &[Record]| alive(records, Kind::Volume).is_empty().then_some(());
             self.recorder.until(LIMIT, "the end of the volumes of an earlier demo", gone).await?;
         }
@@ -126,7 +126,7 @@ impl Story<'_> {
         }
         for name in ["hostpath", "scratch"] {
             let at = self.verdict(name).await?;
-            // Applied unchanged, it keeps the verdict that it has.
+            // Applied unchanged, the config keeps its verdict.
             line(began, at.max(began), &format!("ConfigMap {name}: the orchestrator's verdict is ok"));
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Story<'_> {
             objects::create(&self.client, &reader).await?;
         }
         self.succeeded("hostpath-reader").await?;
-        self.said("hostpath-reader", "hello from the writer").await
+        self.log_contains("hostpath-reader", "hello from the writer").await
     }
 
     async fn without_a_storage_class(&mut self) -> Result<Shown> {
@@ -174,7 +174,7 @@ impl Story<'_> {
         let objects = self.example("examples/hostpath/pure.yaml")?;
         let shown = self.claim(&objects, "/var/lib/flex-scratch").await?;
         self.succeeded("scratch-example").await?;
-        self.said("scratch-example", "hello from scratch").await?;
+        self.log_contains("scratch-example", "hello from scratch").await?;
         Ok(shown)
     }
 
@@ -211,7 +211,7 @@ impl Story<'_> {
         }
         all?;
         let directory = Path::new(base).join(&uid);
-        ensure!(directory.is_dir(), "the claim is Bound, but {} is not there", directory.display());
+        ensure!(directory.is_dir(), "the claim is Bound, but {} does not exist", directory.display());
         println!("     on the node: {}", directory.display());
         Ok(Shown { claim, uid, directory })
     }
@@ -230,10 +230,10 @@ impl Story<'_> {
         Ok(())
     }
 
-    async fn said(&self, pod: &str, wanted: &str) -> Result<()> {
+    async fn log_contains(&self, pod: &str, wanted: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
         let log = pods.logs(pod, &LogParams::default()).await.with_context(|| format!("the log of pod {pod}"))?;
-        ensure!(log.trim() == wanted, "pod {pod} said `{}`, expected was `{wanted}`", log.trim());
+        ensure!(log.trim() == wanted, "pod {pod} printed `{}`, expected was `{wanted}`", log.trim());
         println!("     $ kubectl logs {pod}\n     {}", log.trim());
         Ok(())
     }
@@ -252,12 +252,12 @@ impl Story<'_> {
         let (event, message) = self
             .recorder
             .until(LIMIT, &what, |records| {
-                let told = first(records, Kind::Event, |r| {
+                let record = first(records, Kind::Event, |r| {
                     r.text("/involvedObject/uid") == uid
                         && r.text("/reason") == reason::PROVISIONING_FAILED.name
                         && r.text("/message").contains(texts)
                 })?;
-                Some((told.at, told.text("/message").to_owned()))
+                Some((record.at, record.text("/message").to_owned()))
             })
             .await?;
         let exit = self
@@ -311,18 +311,18 @@ impl Story<'_> {
                 line(began, *at, &format!("Job {job}"));
             }
             line(began, gone?, "PersistentVolume gone");
-            run.context("no delete run was seen")?;
-            ensure!(!is_volume(&shown.directory), "{} is still there", shown.directory.display());
-            println!("     {} is empty, and nobody's", shown.directory.display());
+            run.context("no delete run was observed")?;
+            ensure!(!is_volume(&shown.directory), "{} still exists", shown.directory.display());
+            println!("     {} is empty, and belongs to no volume", shown.directory.display());
         }
         let after = directories()?;
         println!("     directories of volumes on the node: {}, before: {}", count(&after), count(before));
         // Another cluster of this machine may have the same directories.
         let alone = machine::names_in(Path::new("/run/flex-cluster"))?.len() == 1;
         let uids: BTreeSet<_> = self.recorder.records().iter().map(|record| record.uid().to_owned()).collect();
-        let ours = |name: &str| alone || uids.iter().any(|uid| !uid.is_empty() && name.contains(uid.as_str()));
+        let of_demo = |name: &str| alone || uids.iter().any(|uid| !uid.is_empty() && name.contains(uid.as_str()));
         for ((before, after), base) in before.iter().zip(&after).zip(DIRECTORIES) {
-            let (leftovers, other): (Vec<_>, Vec<_>) = after.difference(before).partition(|name| ours(name));
+            let (leftovers, other): (Vec<_>, Vec<_>) = after.difference(before).partition(|name| of_demo(name));
             ensure!(leftovers.is_empty(), "left behind in {base}: {leftovers:?}");
             if !other.is_empty() {
                 println!("     new in {base}, but of another cluster: {other:?}");
@@ -392,7 +392,7 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The names of the objects of a kind that are there now.
+/// Returns the names of the existing objects of a kind.
 fn alive(records: &[Record], kind: Kind) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for record in records.iter().filter(|record| record.kind == kind) {
@@ -412,7 +412,7 @@ fn directories() -> Result<Vec<BTreeSet<String>>> {
     DIRECTORIES.iter().map(|directory| volumes(directory)).collect()
 }
 
-/// Not an empty directory that the DaemonSet is going to remove.
+/// Returns whether this is more than an empty directory that the DaemonSet is going to remove.
 fn is_volume(path: &Path) -> bool {
     let Ok(found) = std::fs::symlink_metadata(path) else { return false };
     let nobodys = found.is_dir() && matches!(found.permissions().mode() & 0o7777, 0o1000 | 0o1700);
@@ -429,7 +429,7 @@ fn greeting(directory: &Path) -> Result<String> {
     Ok(format!("{} says `{}`", file.display(), text.trim()))
 }
 
-/// Without the colours of terminals.
+/// Removes the colours of terminals.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut characters = text.chars();

@@ -15,25 +15,25 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::Parser;
 
-/// Measures what many claims cost, on a control plane of its own with a simulated node.
+/// Measures the cost of many claims, on a control plane of its own with a simulated node.
 #[derive(Parser)]
 struct Arguments {
     /// The orchestrator's program, as it is shipped.
     #[arg(long)]
     orchestrator: PathBuf,
-    /// Where scale.json, scale.md and scale-*.svg go.
+    /// The directory for scale.json, scale.md and scale-*.svg.
     #[arg(long, default_value = "docs/bench")]
     out: PathBuf,
-    /// Bursts of so many claims each in batches, one after the other.
+    /// The sizes of bursts of claims in batches, one burst after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
     bursts: Vec<usize>,
-    /// Bursts of so many claims with a pod each. At 20 a second those of 10,000 would take most of half an hour.
+    /// The sizes of bursts of claims with a pod each. At 20 a second those of 10,000 would take most of half an hour.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000])]
     each: Vec<usize>,
-    /// With how many claims under way memory is looked at; 0 leaves it out.
+    /// The number of claims in progress for the measurement of memory; 0 leaves it out.
     #[arg(long, default_value_t = scale::IN_FLIGHT)]
     in_flight: usize,
-    /// With how many bound claims and volumes the orchestrator is started; 0 leaves it out.
+    /// The number of bound claims and volumes among which the orchestrator is started; 0 leaves it out.
     #[arg(long, default_value_t = 50_000)]
     standing: usize,
 }

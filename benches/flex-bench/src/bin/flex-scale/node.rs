@@ -1,5 +1,5 @@
-//! A simulated node: it takes each pod of the config namespace, does what the image would do, and reports its end at
-//! once. A benchmark can hold the node, so that runs stay in progress.
+//! A simulated node: it takes each pod of the config namespace, does the work of the image, and reports its end at
+//! once. A benchmark can pause the node, so that runs stay in progress.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const NAME: &str = "simulated";
-/// Members of a batch that are made at one time, as by `flex-pv each --jobs`.
+/// The number of members of a batch that are made at one time, as by `flex-pv each --jobs`.
 const JOBS: usize = 8;
 
 /// The node, until this is dropped.
@@ -33,12 +33,12 @@ pub struct Node {
 }
 
 struct Work {
-    /// The kubelet, whose requests are told from those of images.
+    /// The kubelet's client, whose requests are counted apart from those of images.
     kubelet: Client,
     image: Client,
     /// Whether pods wait before they do anything.
-    held: watch::Sender<bool>,
-    /// For how many claims there are pods that wait.
+    paused: watch::Sender<bool>,
+    /// The number of claims whose pods wait.
     waiting: AtomicUsize,
 }
 
@@ -49,27 +49,27 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Lets it join, and run the pods of a namespace.
+    /// Adds the node, and runs the pods of a namespace.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server refuses the node.
     pub async fn join(cluster: &Cluster, namespace: &str) -> Result<Self> {
         let client = async |user| cluster.client_as(user, &["system:masters"]).await;
         let kubelet = client(audit::NODE).await?;
         let heard = cluster::SimulatedNode::start(kubelet.clone(), NAME, &[]).await?;
         let image = client(audit::IMAGE).await?;
-        let work = Work { kubelet, image, held: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
+        let work = Work { kubelet, image, paused: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
         let work = Arc::new(work);
         let following = tokio::spawn(follow(work.clone(), namespace.to_owned()));
         Ok(Node { following, work, _heard: heard })
     }
 
-    /// From now on pods begin, and wait; or they go on.
-    pub fn hold(&self, held: bool) {
-        self.work.held.send_replace(held);
+    /// Pauses or resumes the node: while it is paused, pods begin and wait.
+    pub fn pause(&self, paused: bool) {
+        self.work.paused.send_replace(paused);
     }
 
-    /// For how many claims there are pods that wait.
+    /// Returns the number of claims whose pods wait.
     pub fn waiting(&self) -> usize {
         self.work.waiting.load(Ordering::Relaxed)
     }
@@ -86,7 +86,7 @@ async fn follow(work: Arc<Work>, namespace: String) {
                 if !ends && begun.insert(pod.uid().unwrap_or_default()) {
                     let work = work.clone();
                     tokio::spawn(async move {
-                        // A pod that could not be run is not asked for again: the burst would not end, and say so.
+                        // A pod that could not be run is not repeated: the burst then does not end, and reports that.
                         if let Err(error) = work.run(&pod).await {
                             eprintln!("pod {}: {error:#}", pod.name_any());
                         }
@@ -123,10 +123,10 @@ impl Work {
         Ok(())
     }
 
-    /// As long as it is held.
+    /// Waits while the node is paused.
     async fn wait(&self, claims: usize) -> Result<()> {
         self.waiting.fetch_add(claims, Ordering::Relaxed);
-        self.held.subscribe().wait_for(|held| !held).await?;
+        self.paused.subscribe().wait_for(|paused| !paused).await?;
         self.waiting.fetch_sub(claims, Ordering::Relaxed);
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Work {
     }
 }
 
-/// What the image in a pod would be asked for: once, or for each member of a batch.
+/// Returns the requests that the image in a pod would get: one, or one for each member of a batch.
 fn requests(pod: &Pod) -> Result<Vec<RunRequest>> {
     let env = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.env.clone()).unwrap_or_default();
     let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
@@ -156,7 +156,7 @@ fn requests(pod: &Pod) -> Result<Vec<RunRequest>> {
     members.into_iter().map(request).collect()
 }
 
-/// The list of members, which an image has as a file and the pod as an annotation.
+/// Returns the list of members, which an image has as a file and the pod as an annotation.
 fn list(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.iter().flatten();
     let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();

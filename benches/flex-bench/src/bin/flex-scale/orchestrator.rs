@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// It is ready long before, or never.
+/// The time limit of a start.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running orchestrator; it is killed when this is dropped.
@@ -20,7 +20,7 @@ pub struct Orchestrator {
     child: Child,
     /// Its process.
     pub process: Process,
-    /// From the start of the process until it said that it is ready.
+    /// The time from the start of the process until its report that it is ready.
     pub ready_after: Duration,
 }
 
@@ -63,9 +63,9 @@ impl Orchestrator {
     /// # Errors
     /// It does not end well.
     pub async fn stop(mut self) -> Result<()> {
-        let told = std::process::Command::new("kill").arg(self.process.pid.to_string()).status()?;
+        let signalled = std::process::Command::new("kill").arg(self.process.pid.to_string()).status()?;
         let ended = self.child.wait().await?;
-        if told.success() && ended.success() { Ok(()) } else { bail!("the orchestrator ended with {ended}") }
+        if signalled.success() && ended.success() { Ok(()) } else { bail!("the orchestrator ended with {ended}") }
     }
 }
 

@@ -22,18 +22,18 @@ use serde_json::{Value, json};
 
 use crate::orchestrator::Orchestrator;
 
-/// Where the orchestrator lives.
+/// The orchestrator's namespace.
 pub const OWN: &str = "flex-provisioner";
-/// Where the config is, and the runs are.
+/// The namespace of the config and the runs.
 pub const ADMIN: &str = "admin";
-/// Where the claims are.
+/// The namespace of the claims.
 pub const USER: &str = "team";
-/// Requests of this program that are under way at one time.
+/// The number of this program's requests at one time.
 const MAX_CONCURRENT: usize = many::WRITERS;
-/// For one claim, and as much for each ten more.
+/// The time limit for one claim, and as much for each ten more.
 const BIND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How the claims of a class are served.
+/// The way in which the claims of a class are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -46,7 +46,7 @@ pub enum How {
 }
 
 impl How {
-    /// In words.
+    /// Returns the name of the way in tables.
     pub fn describe(self) -> &'static str {
         match self {
             How::Each => "a pod each",
@@ -55,7 +55,7 @@ impl How {
         }
     }
 
-    /// The name of its class.
+    /// Returns the name of its class.
     pub fn class(self) -> &'static str {
         match self {
             How::Each => "bench",
@@ -79,7 +79,7 @@ impl How {
 
 /// The control plane.
 pub struct Plane {
-    /// It.
+    /// The cluster.
     pub cluster: Cluster,
     /// A client of an admin.
     pub client: Client,
@@ -87,10 +87,10 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Starts it. With `audited` the API server writes down who asks for what.
+    /// Starts it. With `audited` the API server records the requests.
     ///
     /// # Errors
-    /// It does not start, or does not take the class.
+    /// It does not start, or refuses the class.
     pub async fn start(audited: bool, controllers: bool) -> Result<Self> {
         let mut plane = Cluster::control_plane();
         if !audited {
@@ -107,7 +107,7 @@ impl Plane {
         }
         let accounts: Api<ServiceAccount> = Api::namespaced(plane.client.clone(), ADMIN);
         let began = Instant::now();
-        // Pods are refused until the namespace has its default account.
+        // The API server refuses pods until the namespace has its default account.
         while controllers && accounts.get_opt("default").await?.is_none() {
             ensure!(began.elapsed() < BIND_TIMEOUT, "namespace {ADMIN} got no default account");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -139,10 +139,10 @@ impl Plane {
         Ok(objects::create(&self.client, object).await?.1)
     }
 
-    /// Starts an orchestrator on it, and waits until it serves the classes.
+    /// Starts an orchestrator on it, and waits until the classes are served.
     ///
     /// # Errors
-    /// It does not.
+    /// The classes are not served in time.
     pub async fn orchestrator(&self, program: &Path) -> Result<Orchestrator> {
         let log = self.files.path().join("orchestrator.log");
         let orchestrator = Orchestrator::start(program, &self.kubeconfig()?, (OWN, ADMIN), log).await?;
@@ -161,10 +161,10 @@ impl Plane {
         Ok(orchestrator)
     }
 
-    /// Who is looked at for a profile.
+    /// Returns the processes for a profile.
     ///
     /// # Errors
-    /// A component is not there.
+    /// A component does not exist.
     pub fn watched(&self, orchestrator: &Orchestrator) -> Result<Watched> {
         let mut processes = vec![(profile::ORCHESTRATOR.to_owned(), orchestrator.process)];
         for component in [Component::Etcd, Component::ApiServer, Component::ControllerManager] {
@@ -174,7 +174,7 @@ impl Plane {
         Ok(Watched::new(processes, None))
     }
 
-    /// The orchestrator has a name of its own, by which its requests are known.
+    /// Writes a kubeconfig with the orchestrator's own user, by which its requests are counted.
     fn kubeconfig(&self) -> Result<PathBuf> {
         let text = fs::read_to_string(self.cluster.kubeconfig())?;
         let mut config: Value = serde_saphyr::from_str(&text)?;
@@ -187,25 +187,24 @@ impl Plane {
         Ok(path)
     }
 
-    /// The claims.
     pub fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), USER)
     }
 
-    /// Creates claims as fast as they are taken, and waits until all are bound.
+    /// Creates claims as fast as the API server takes them, and waits until all are bound.
     ///
     /// # Errors
-    /// The API server refuses one, or they are not bound in a long time.
+    /// The API server refuses a claim, or they are not bound in a long time.
     pub async fn burst(&self, how: How, size: usize) -> Result<Times> {
         let claims = many::claims(USER, how.class(), size);
         let mut watch = many::watch(self.claims()).await?;
         many::made(&self.client, &claims, &mut watch, many::is_bound, patience(size)?).await
     }
 
-    /// Waits until no run is left of those that were under way.
+    /// Waits until no run is left.
     ///
     /// # Errors
-    /// Some are left after a long time.
+    /// Runs are left after a long time.
     pub async fn no_runs(&self, size: usize) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), ADMIN);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), ADMIN);
@@ -218,9 +217,9 @@ impl Plane {
     /// Deletes all claims, and waits until they and their volumes are gone.
     ///
     /// # Errors
-    /// They are not in a long time.
+    /// Objects are left after a long time.
     pub async fn clear(&self, size: usize) -> Result<()> {
-        // One request for all of them ends after a minute, whatever is left.
+        // One request for all claims would end after a minute, whatever is left.
         let all = self.claims().list_metadata(&ListParams::default()).await?.items;
         let claims = self.claims();
         each(all.len(), async |number| {
@@ -235,21 +234,21 @@ impl Plane {
         none_of(size, "claims and volumes are left", leftovers).await
     }
 
-    /// The audit log.
+    /// Returns the audit log.
     pub fn audit(&self) -> Audit {
         Audit::of(self.cluster.audit_log())
     }
 }
 
-/// Does something for each of many, several at one time.
+/// Runs a task for each of many, several at one time.
 ///
 /// # Errors
-/// The first that failed.
+/// The first task that failed.
 pub async fn each<F: Future<Output = Result<()>>>(size: usize, work: impl FnMut(usize) -> F) -> Result<()> {
     stream::iter(0..size).map(work).buffer_unordered(MAX_CONCURRENT).try_for_each(|()| async { Ok(()) }).await
 }
 
-/// Waits until a count is zero, in a run of so many claims.
+/// Waits until a count is zero, in a measurement of this many claims.
 async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>) -> Result<()> {
     let began = Instant::now();
     let patience = patience(size)?;
@@ -259,12 +258,12 @@ async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>
             return Ok(());
         }
         ensure!(began.elapsed() < patience, "{remaining} {what} after {patience:?}");
-        // A list of many is work for the API server, too.
+        // A list of many objects is work for the API server, too.
         tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
     }
 }
 
-/// How long so many may take.
+/// Returns the time limit for this many claims.
 fn patience(size: usize) -> Result<Duration> {
     Ok(BIND_TIMEOUT + BIND_TIMEOUT / 10 * u32::try_from(size / 10)?)
 }

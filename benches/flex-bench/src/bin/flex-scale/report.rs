@@ -14,16 +14,16 @@ use serde_json::json;
 use crate::plane::How;
 use crate::scale::{Burst, Results};
 
-/// What a value is to be.
+/// A target of a value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What was measured.
+    /// The name of the value.
     pub what: String,
-    /// The most that it may be.
+    /// The largest allowed value.
     pub bound: f64,
-    /// What it is, if it was measured.
+    /// The measured value, if there is one.
     pub measured: Option<f64>,
-    /// Of both.
+    /// The unit of both.
     pub unit: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
     let cost = series(&|burst| burst.cpu_ms_per_claim);
     let title = "CPU of the orchestrator for a claim, by the size of the burst";
     plot::by_size(&out.join("scale-cpu.svg"), title, "milliseconds", &cost, Some(("target", 2.0)))?;
-    let asked = series(&|burst| ours(burst));
+    let asked = series(&|burst| own_requests(burst));
     let title = "Requests by orchestrator and image for a claim, by the size of the burst";
     plot::by_size(&out.join("scale-requests.svg"), title, "requests", &asked, None)?;
     let memory = series(&|burst| burst.peak_mib);
@@ -63,21 +63,28 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
     plot::by_size(&out.join("scale-memory.svg"), title, "MiB", &memory, None)
 }
 
-/// All that is printed.
+/// Returns all printed tables.
 pub fn tables(results: &Results) -> String {
-    format!("{}\n{}\n{}\n{}\n{}", aims(results), bursts(results), memory(results), requests(results), profiles(results))
+    format!(
+        "{}\n{}\n{}\n{}\n{}",
+        target_table(results),
+        bursts(results),
+        memory(results),
+        requests(results),
+        profiles(results)
+    )
 }
 
 fn of_kind(results: &Results, how: How) -> impl Iterator<Item = &Burst> {
     results.bursts.iter().filter(move |burst| burst.how == how)
 }
 
-/// The one of 1,000 claims, else the largest below.
+/// Returns the burst of 1,000 claims, or the largest below.
 fn typical(results: &Results, how: How) -> Option<&Burst> {
     of_kind(results, how).filter(|burst| burst.claims <= 1_000).max_by_key(|burst| burst.claims)
 }
 
-fn ours(burst: &Burst) -> f64 {
+fn own_requests(burst: &Burst) -> f64 {
     audit::of(&burst.requests, Who::Orchestrator) + audit::of(&burst.requests, Who::Image)
 }
 
@@ -89,7 +96,7 @@ fn targets(results: &Results) -> Vec<Target> {
         let size = burst.map_or_else(String::new, |burst| format!(", of {}", show::number(burst.claims)));
         let texts = how.describe();
         let what = format!("requests by orchestrator and image for a claim, {texts}{size}");
-        target(what, most, burst.map(ours), "");
+        target(what, most, burst.map(own_requests), "");
         if how == How::Batches {
             let measured = burst.map(|burst| audit::of(&burst.requests, Who::ControllerManager));
             target(format!("requests by the controller manager for a claim, {texts}{size}"), 3.0, measured, "");
@@ -98,12 +105,12 @@ fn targets(results: &Results) -> Vec<Target> {
         target(format!("CPU of the orchestrator for a claim, {texts}{size}"), 2.0, measured, " ms");
         let at = |size| of_kind(results, how).find(|burst| burst.claims == size).map(|burst| burst.cpu_ms_per_claim);
         let measured = at(10_000).and_then(|many| Some(many / at(10)?));
-        target(format!("the same where 10,000 wait, by that where 10 do, {texts}"), 1.5, measured, "");
+        target(format!("the same with 10,000 waiting, divided by that with 10, {texts}"), 1.5, measured, "");
     }
     for how in [How::Batches, How::Wide] {
         let found = results.in_flight.iter().find(|found| found.how == how);
         let many = show::number(found.map_or(1_000, |found| found.claims));
-        let what = format!("peak memory with {many} under way, {}", how.describe());
+        let what = format!("peak memory with {many} claims in progress, {}", how.describe());
         target(what, 25.0, found.map(|found| found.peak_mib.max(found.peak_when_bound_mib)), " MiB");
     }
     let standing = results.standing.as_ref();
@@ -115,7 +122,7 @@ fn targets(results: &Results) -> Vec<Target> {
     targets
 }
 
-fn aims(results: &Results) -> String {
+fn target_table(results: &Results) -> String {
     let mut text = String::from("| | target | measured | |\n|---|---|---|---|\n");
     for target in targets(results) {
         let Target { what, bound, measured, unit } = &target;
@@ -153,7 +160,7 @@ fn memory(results: &Results) -> String {
     for found in &results.in_flight {
         let _ = writeln!(
             text,
-            "With {} claims under way, {}: {:.1} MiB at most; {:.1} MiB until all are bound.\n",
+            "With {} claims in progress, {}: {:.1} MiB at most; {:.1} MiB until all are bound.\n",
             show::number(found.claims),
             found.how.describe(),
             found.peak_mib,
@@ -200,22 +207,26 @@ fn markdown(results: &Results) -> String {
     format!(
         "# Many claims\n\nWritten by `make bench`; `scale.json` has the values.\n\n{}\n{}\n\
          ![CPU for a claim](scale-cpu.svg)\n\n![Requests for a claim](scale-requests.svg)\n\n![Memory](scale-memory.svg)\n\n\
-         {}\n## Requests\n\n{}\n## Who uses the processors\n\n{}\n\
+         {}\n## Requests\n\n{}\n## Use of the processors\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
-         - The control plane of `testing/cluster` without nodes, the controller manager's client limits raised, etcd's data in \
-         memory. The node is simulated: it takes each pod, creates its PersistentVolumes and reports its end at once, so \
-         that the times are those of the control plane. With a pod each 50 at one time (`max-in-flight`); in batches up \
-         to 250 in each and 1,000 at one time, those that come within a second together.\n\
-         - CPU is what the kernel counted for the orchestrator's process from the first claim to a second after the last \
-         run was gone; memory its largest resident size. A process of its own for each row. Of less than {TOGETHER} claims \
-         the mean of several bursts.\n\
-         - Requests are counted in the API server's audit log, for the same time; leases are left out, events are in. Those \
-         of the kubelet are the simulated node's, and others are this program's.\n\
-         - Memory with many under way: the node holds all pods until there are pods for all claims.\n\
-         - Those among which it is started are copies of a claim and volume that were bound before, and nobody else is at work.\n\
+         - The control plane is that of `testing/cluster` without nodes, with raised client limits of the controller \
+         manager and etcd's data in memory.\n  \
+           The node is simulated: it takes each pod, creates its PersistentVolumes and reports its end at once, so that \
+         the times are those of the control plane.\n  \
+           With a pod each, 50 claims are in progress at one time (`max-in-flight`); in batches, up to 250 in each batch \
+         and 1,000 at one time.\n  \
+           A batch has claims that are created within a second.\n\
+         - CPU is the processor time of the orchestrator's process from the first claim to a second after the last run \
+         was deleted; memory is its largest resident size.\n  \
+           Each row has a process of its own, and rows of fewer than {TOGETHER} claims are the mean of several bursts.\n\
+         - Requests are counted in the API server's audit log in the same time; Leases are left out, events are included.\n  \
+           Requests of the kubelet are those of the simulated node, and others are those of this program.\n\
+         - For the memory with many claims in progress, the node is paused until there are pods for all claims.\n\
+         - For the start among many claims, those are copies of a claim and volume that were bound before, and nothing \
+         else runs.\n\
          - flex-provisioner at commit {}. {}.\n",
-        aims(results),
+        target_table(results),
         bursts(results),
         memory(results),
         requests(results),

@@ -20,95 +20,95 @@ use serde_json::{Value, json};
 use crate::node::Node;
 use crate::plane::{ADMIN, How, Plane, USER, each};
 
-/// So many claims are under way at one time when memory is looked at.
+/// The number of claims in progress when memory is measured.
 pub const IN_FLIGHT: usize = 1_000;
-/// What a small burst costs is the mean of several, of so many claims together.
+/// A small burst is repeated until this many claims are measured, and its cost is the mean.
 pub const TOGETHER: usize = 200;
-/// What comes after the last run is over: events, and the volumes' last writes.
+/// The rest after the last run has ended, for events and the volumes' last writes.
 const REST: Duration = Duration::from_secs(1);
 
-/// What is to be measured.
+/// The plan of the measurements.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Sizes of bursts in batches.
     pub bursts: Vec<usize>,
     /// Sizes of bursts with a pod each.
     pub each: Vec<usize>,
-    /// How many claims are under way when memory is looked at; 0 leaves it out.
+    /// The number of claims in progress when memory is measured; 0 leaves it out.
     pub in_flight: usize,
-    /// Among how many claims the orchestrator is started; 0 leaves it out.
+    /// The number of claims among which the orchestrator is started; 0 leaves it out.
     pub standing: usize,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub struct Results {
-    /// When.
+    /// The date.
     pub date: String,
     /// The state of the project.
     pub commit: String,
-    /// On what.
+    /// The machine.
     pub machine: Machine,
-    /// Bursts, from the smallest of each kind.
+    /// The bursts, from the smallest of each kind.
     pub bursts: Vec<Burst>,
-    /// Memory while many are under way.
+    /// The memory with many claims in progress.
     pub in_flight: Vec<InFlight>,
-    /// The start where the cluster is full.
+    /// The start in a full cluster.
     pub standing: Option<Standing>,
 }
 
 /// Claims that were created at once.
 #[derive(Debug, Serialize)]
 pub struct Burst {
-    /// How they are served.
+    /// The way in which they are served.
     pub how: How,
-    /// So many.
+    /// The number of claims.
     pub claims: usize,
-    /// How often: what follows is the mean, but for what is said of the last one.
+    /// The number of repetitions: the values are the mean, unless they are those of the last burst.
     pub times: usize,
-    /// Until the last was bound, in seconds.
+    /// The time until the last was bound, in seconds.
     pub seconds: f64,
-    /// From the creation of each until it was bound in the last one, in milliseconds.
+    /// The times from the creation of each until it was bound, in the last burst, in milliseconds.
     pub latency: Spread,
-    /// Processor time of the orchestrator for each until no run was left, in milliseconds.
+    /// The orchestrator's processor time for each until no run was left, in milliseconds.
     pub cpu_ms_per_claim: f64,
     /// The same for the deletion of each with its volume.
     pub cpu_ms_per_deletion: f64,
-    /// The most memory that the orchestrator had until no run was left, in MiB.
+    /// The orchestrator's peak memory until no run was left, in MiB.
     pub peak_mib: f64,
-    /// Requests for each, until no run was left.
+    /// The requests for each, until no run was left.
     pub requests: Vec<Each>,
-    /// Requests for the deletion of each.
+    /// The requests for the deletion of each.
     pub deletion_requests: Vec<Each>,
-    /// Who used the processors until the last was bound, in the last one.
+    /// The use of the processors until the last was bound, in the last burst.
     pub profile: Profile,
-    /// When each was bound in the last one, in seconds since the beginning.
+    /// The times at which each was bound, in the last burst, in seconds since the beginning.
     pub done: Vec<f64>,
 }
 
-/// Memory of the orchestrator while many claims are under way.
+/// The orchestrator's memory with many claims in progress.
 #[derive(Debug, Serialize)]
 pub struct InFlight {
-    /// How they are served.
+    /// The way in which they are served.
     pub how: How,
-    /// So many claims have pods that wait.
+    /// The number of claims whose pods wait.
     pub claims: usize,
-    /// The most memory until all had, in MiB.
+    /// The peak memory until all had pods, in MiB.
     pub peak_mib: f64,
-    /// The most memory until all were bound.
+    /// The peak memory until all were bound.
     pub peak_when_bound_mib: f64,
 }
 
 /// A start in a cluster with many volumes.
 #[derive(Debug, Serialize)]
 pub struct Standing {
-    /// Bound claims, and as many volumes.
+    /// The number of bound claims, and of volumes.
     pub claims: usize,
-    /// From the start of the process until it was ready, in seconds.
+    /// The time from the start of the process until it was ready, in seconds.
     pub ready_s: f64,
-    /// The most memory that it had by half a minute later, in MiB.
+    /// The peak memory in the next half minute, in MiB.
     pub peak_mib: f64,
-    /// Processor time that it took by then, in seconds.
+    /// The processor time in that time, in seconds.
     pub cpu_s: f64,
 }
 
@@ -155,7 +155,7 @@ async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<B
         let (used, before, mark) = (process.processor_time()?, watched.sample()?, audit.mark()?);
         let made = plane.burst(how, size).await?;
         let profile = watched.since(&before)?;
-        // What comes after the binding is part of the price.
+        // Work after the binding is part of the cost.
         plane.no_runs(size).await?;
         tokio::time::sleep(REST).await;
         let (done, peak) = (process.processor_time()?, process.peak_memory()?);
@@ -171,7 +171,7 @@ async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<B
         last = Some((made, profile, peak));
     }
     orchestrator.stop().await?;
-    let (made, profile, peak) = last.context("at least one")?;
+    let (made, profile, peak) = last.context("a burst has at least one repetition")?;
     let each = |time: Duration| time.as_secs_f64() * 1000.0 / (size * times) as f64;
     Ok(Burst {
         how,
@@ -189,11 +189,11 @@ async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<B
     })
 }
 
-/// The node holds all pods until there are pods for all claims.
+/// Measures memory: the node is paused until there are pods for all claims.
 async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: usize) -> Result<InFlight> {
     let orchestrator = plane.orchestrator(program).await?;
-    node.hold(true);
-    let held = async {
+    node.pause(true);
+    let release = async {
         let began = Instant::now();
         while node.waiting() < size {
             let waiting = node.waiting();
@@ -202,10 +202,10 @@ async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: u
         }
         tokio::time::sleep(REST).await;
         let peak = orchestrator.process.peak_memory();
-        node.hold(false);
+        node.pause(false);
         peak
     };
-    let (peak, _) = tokio::try_join!(held, plane.burst(how, size))?;
+    let (peak, _) = tokio::try_join!(release, plane.burst(how, size))?;
     plane.no_runs(size).await?;
     let bound = orchestrator.process.peak_memory()?;
     plane.clear(size).await?;
@@ -214,7 +214,7 @@ async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: u
     Ok(InFlight { how, claims: size, peak_mib: mib(peak), peak_when_bound_mib: mib(bound) })
 }
 
-/// A claim and its volume, as they are when all is done.
+/// Returns a claim and its volume in their final state.
 async fn specimen(plane: &Plane, program: &Path) -> Result<(Value, Value)> {
     let orchestrator = plane.orchestrator(program).await?;
     plane.burst(How::Each, 1).await?;
@@ -227,7 +227,7 @@ async fn specimen(plane: &Plane, program: &Path) -> Result<(Value, Value)> {
     Ok((serde_json::to_value(claim)?, serde_json::to_value(volume)?))
 }
 
-/// The start among many that are like the specimen, with nobody else at work.
+/// Measures a start among many copies of the specimen, with no other work.
 async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> Result<Standing> {
     let plane = Plane::start(false, false).await?;
     let claims = many::claims(USER, How::Each.class(), many);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_that_a_job_could_not_have_are_refused() {
+    fn impossible_resources_of_a_job_are_refused() {
         for good in [
             "{}",
             "requests: {cpu: 10m, memory: 32Mi}",

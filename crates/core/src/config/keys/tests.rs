@@ -12,7 +12,7 @@ use crate::object::ObjectName;
 /// Keys that the choice of a class reads, before its recipe is made.
 const OF_THE_CHOICE: &[KeySpec] = &[PLUGIN_NAME, REPLACES_PROVISIONER, REPLACES_PROVISIONER_NAMESPACE, SERVICE_TOKEN];
 
-/// The config in which a key makes sense.
+/// Returns a config in which a key makes sense.
 fn around(key: &KeySpec) -> BTreeMap<String, String> {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: v, mountPath: /var/lib/volumes}]}], volumes: [{name: v, hostPath: {path: /var/lib/volumes}}]}";
     let needs: &[(KeySpec, &str)] = match key.name {
@@ -27,7 +27,7 @@ fn around(key: &KeySpec) -> BTreeMap<String, String> {
     [image].iter().chain(needs).map(|(key, value)| (key.name.to_owned(), (*value).to_owned())).collect()
 }
 
-/// A recipe without what it says of where it comes from.
+/// Returns a recipe without its source.
 fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
     let config = ObjectName::new("admin", "silver");
     let recipe = EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe()?;
@@ -42,9 +42,9 @@ fn with(key: &KeySpec, value: &str) -> Result<Recipe, Vec<Problem>> {
 }
 
 #[test]
-fn each_key_stands_once_and_is_documented() {
+fn each_key_exists_once_and_is_documented() {
     let names: BTreeSet<&str> = ALL.iter().map(|key| key.name).collect();
-    assert_eq!(names.len(), ALL.len(), "a key stands there twice");
+    assert_eq!(names.len(), ALL.len(), "a key exists twice");
     for key in ALL {
         let first = key.doc[0].trim();
         assert!(first.ends_with('.') && first.split(' ').count() <= 22, "{}: {first}", key.name);
@@ -65,7 +65,7 @@ fn the_example_of_each_key_is_accepted_and_has_its_effect() {
 }
 
 #[test]
-fn a_default_that_can_be_written_is_what_holds_without_the_key() {
+fn a_written_default_equals_an_absent_key() {
     let mut written = 0;
     for key in ALL {
         let code = key.default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
@@ -77,11 +77,11 @@ fn a_default_that_can_be_written_is_what_holds_without_the_key() {
 }
 
 #[test]
-fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
+fn each_documented_error_is_reported_in_these_words() {
     for key in ALL {
         for (value, texts) in key.errors {
             let problems = match (key.name, with(key, value)) {
-                // It is about both together.
+                // The error is about both keys together.
                 ("max-in-flight-per-node", Ok(_)) => {
                     let mut data = around(key);
                     data.extend([
@@ -90,7 +90,7 @@ fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
                     ]);
                     recipe(data).unwrap_err()
                 }
-                // Only the choice of a class knows which is meant.
+                // Only the choice of a class decides between the two.
                 ("plugin-name", Ok(_)) => {
                     let config = Config { data: around(key), ..Config::default() };
                     let identity = Identity {
@@ -106,14 +106,14 @@ fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
                 }
                 (_, checked) => checked.expect_err(key.name),
             };
-            let said: Vec<_> = problems.iter().filter(|problem| problem.key == key.name).collect();
-            assert!(said.iter().any(|problem| problem.message.contains(texts)), "{}={value}: {problems:?}", key.name);
+            let found: Vec<_> = problems.iter().filter(|problem| problem.key == key.name).collect();
+            assert!(found.iter().any(|problem| problem.message.contains(texts)), "{}={value}: {problems:?}", key.name);
         }
     }
 }
 
 #[test]
-fn a_key_that_follows_the_class_leads_to_no_other_backend_but_by_its_program() {
+fn a_key_taken_from_the_class_changes_the_backend_only_by_its_program() {
     for key in ALL.iter().filter(|key| key.follows_class && key.leads_to_backend) {
         assert!([COMMAND.name, ARGS.name].contains(&key.name), "{}: deletions would look elsewhere", key.name);
     }

@@ -31,14 +31,14 @@ fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
 }
 
 #[test]
-fn storage_that_nobody_knows() {
+fn unknown_storage_is_a_finding() {
     let cluster = networked();
     let compare = |entries: &[(State, &str)]| compare(&cluster.0, &cluster.0, &[listing(None, entries, &cluster)]);
     assert_eq!(kinds(&compare(&[(State::Volume, UID)])), []);
     let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
     assert_eq!(kinds(&found), [FindingKind::BackendUnknown, FindingKind::BackendRubbish]);
     assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
-    // A claim, run or volume of anybody has the id, before or after.
+    // A claim, run or volume of any owner has the id, before or after.
     let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
     let run = networked().job("provision", |job| job.run_labels.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
@@ -48,7 +48,7 @@ fn storage_that_nobody_knows() {
 }
 
 #[test]
-fn storage_that_is_missing() {
+fn missing_storage_is_a_finding() {
     let cluster = networked();
     let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
         kinds(&compare(&cluster.0, &cluster.0, &[listing(None, entries, cluster)]))
@@ -59,7 +59,7 @@ fn storage_that_is_missing() {
     // An incomplete list is reported, and says nothing else.
     let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
     assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [FindingKind::BackendNotListed]);
-    // A list of another place says nothing. Nor does a list about a volume that appeared or vanished meanwhile.
+    // A list of another location says nothing. Nor does a list about a volume that appeared or disappeared meanwhile.
     assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
     let empty = Cluster::with(&[("placement", "any")]).bound();
     assert_eq!(kinds(&compare(&empty.0, &cluster.0, &[listing(None, &[], &cluster)])), []);
@@ -69,7 +69,7 @@ fn storage_that_is_missing() {
 }
 
 #[test]
-fn volumes_of_a_node_are_looked_for_there() {
+fn volumes_of_a_node_are_expected_in_its_list() {
     let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], "a"));
     let views = views(&cluster.0);
     assert_eq!(views.len(), 1);
@@ -83,7 +83,7 @@ fn volumes_of_a_node_are_looked_for_there() {
 }
 
 #[test]
-fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
+fn versions_of_a_config_share_a_list_only_with_the_same_backend() {
     // An older image with another timeout made the volume.
     let same = Cluster::with(&[("placement", "any")])
         .bound()
@@ -104,7 +104,7 @@ fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
 }
 
 #[test]
-fn a_node_selector_bounds_where_is_listed() {
+fn a_node_selector_bounds_the_listed_nodes() {
     let mut cluster = Cluster::with(&[("node-selector", "storage=yes")]).node("a").node("b");
     let labelled = Node { labels: [("storage".to_owned(), "yes".to_owned())].into(), ..(*cluster.0.nodes[1]).clone() };
     cluster.0.nodes[1] = Arc::new(labelled);
@@ -112,7 +112,7 @@ fn a_node_selector_bounds_where_is_listed() {
 }
 
 #[test]
-fn nodes_that_never_take_a_run_are_not_listed_unless_they_have_volumes() {
+fn nodes_without_runs_are_listed_only_if_they_have_volumes() {
     let taint = |key: &str| k8s_openapi::api::core::v1::Taint {
         key: key.into(),
         effect: "NoSchedule".into(),

@@ -65,7 +65,7 @@ fn any() -> impl Strategy<Value = Cluster> {
 proptest! {
     /// Only objects of the orchestrator that are old, ended or orphaned are deleted. Volumes and claims never are.
     #[test]
-    fn only_what_nobody_needs_is_removed(cluster in any()) {
+    fn only_unneeded_objects_are_removed(cluster in any()) {
         for finding in cluster.found() {
             prop_assert!(!finding.remedy.is_empty() && !finding.detail.is_empty());
             let Some(removal) = &finding.removal else { continue };
@@ -84,14 +84,14 @@ proptest! {
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Vouch => prop_assert!(cluster.0.volumes[0].is_restored()),
-                Removal::Revision { .. } => prop_assert!(false, "there is none"),
+                Removal::Revision { .. } => prop_assert!(false, "the cluster has no revision"),
             }
         }
     }
 
     /// The findings do not depend on the order of the objects.
     #[test]
-    fn order_is_nothing(cluster in any()) {
+    fn the_order_of_objects_does_not_matter(cluster in any()) {
         let mut turned = cluster.0.clone();
         turned.claims.reverse();
         turned.volumes.reverse();

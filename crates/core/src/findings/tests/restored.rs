@@ -13,7 +13,7 @@ fn only(cluster: &Cluster, kind: FindingKind) -> Finding {
 const PATCH: &str = r#"--type json -p '[{"op":"remove","path":"/spec/claimRef/uid"}]'"#;
 
 #[test]
-fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
+fn a_restored_volume_reserved_for_a_former_uid_is_a_finding() {
     let former = |v: &mut Volume| {
         gone(v);
         (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
@@ -30,7 +30,7 @@ fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
     let volume = only(&lost().volume(former), FindingKind::VolumeRestored);
     let keep = format!("to keep it for a claim of the same name: {patch}; once it is bound: flex-provisioner vouch");
     assert!(volume.remedy.starts_with(&keep) && !volume.remedy.contains("by hand"), "{volume:#?}");
-    assert_eq!(volume.removal, None, "nobody confirms by an option of doctor that storage is deleted");
+    assert_eq!(volume.removal, None, "no option of doctor deletes storage");
     let others = |v: &mut Volume| {
         former(v);
         v.claim_ref.as_mut().unwrap().name = ObjectName::new("team", "other");
@@ -43,7 +43,7 @@ fn a_claim_whose_restored_volume_is_reserved_for_its_former_uid() {
 }
 
 #[test]
-fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_nobody_needs_it() {
+fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_unused() {
     let text =
         format!("nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [a]}}]}}]", names::HOSTNAME);
     let strange = |phase: &'static str| {

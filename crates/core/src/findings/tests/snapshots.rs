@@ -33,7 +33,7 @@ impl Cluster {
         self
     }
 
-    fn kept_claim(self, uid: &str, finalizer: &str) -> Self {
+    fn protected_claim(self, uid: &str, finalizer: &str) -> Self {
         self.claim(json!({ "metadata": { "name": uid, "uid": uid, "finalizers": [finalizer] } }))
     }
 }
@@ -43,19 +43,19 @@ fn not_ready() -> Value {
 }
 
 #[test]
-fn snapshots_that_are_well_are_no_findings() {
-    let held = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
-    Cluster::new().snapshot(held.clone()).content(held.clone()).clean();
-    Cluster::new().snapshot(held.clone()).clean();
+fn healthy_snapshots_are_no_findings() {
+    let with_finalizer = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(with_finalizer.clone()).content(with_finalizer.clone()).clean();
+    Cluster::new().snapshot(with_finalizer.clone()).clean();
     let terminating =
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
     Cluster::new().snapshot(terminating.clone()).content(terminating).clean();
-    let making = Cluster::new().snapshot(held).content(not_ready());
+    let making = Cluster::new().snapshot(with_finalizer).content(not_ready());
     making
-        .kept_claim("source", &names::source_finalizer(SNAPSHOT))
+        .protected_claim("source", &names::source_finalizer(SNAPSHOT))
         .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
         .clean();
-    // The contents belong to somebody else, are too young, or are not bound yet.
+    // The contents belong to another orchestrator, are too young, or are not bound yet.
     Cluster::new().content(json!({ "spec": { "driver": "other.example" } })).clean();
     Cluster::new().content(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).clean();
     Cluster::new().content(json!({ "metadata": { "creationTimestamp": at(NOW - 3) } })).clean();
@@ -63,7 +63,7 @@ fn snapshots_that_are_well_are_no_findings() {
 }
 
 #[test]
-fn contents_whose_snapshot_is_gone() {
+fn contents_without_a_snapshot_are_findings() {
     let says = "its VolumeSnapshot team/monday does not exist";
     Cluster::new().content(json!({})).finds(FindingKind::ContentWithoutSnapshot, says, false);
     let another = json!({ "metadata": { "uid": "another" } });
@@ -76,26 +76,26 @@ fn contents_whose_snapshot_is_gone() {
 }
 
 #[test]
-fn snapshots_that_cannot_be_made_or_deleted() {
+fn snapshots_that_cannot_be_made_or_deleted_are_findings() {
     let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
     let mut stuck = failed("snapshot");
     merge(&mut stuck, json!({ "status": { "readyToUse": false, "error": { "message": "the array is on fire" } } }));
     Cluster::new().snapshot(json!({})).content(stuck.clone()).finds(FindingKind::SnapshotStuck, "on fire", false);
     merge(&mut stuck, json!({ "metadata": { "creationTimestamp": at(NOW - 300) } }));
     Cluster::new().snapshot(json!({})).content(stuck).clean();
-    let mut held = failed("delete-snapshot");
+    let mut with_finalizer = failed("delete-snapshot");
     merge(
-        &mut held,
+        &mut with_finalizer,
         json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } }),
     );
     let of = |content: &Value| Cluster::new().content(content.clone());
-    of(&held).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
-    merge(&mut held, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
-    of(&held).clean();
+    of(&with_finalizer).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
+    merge(&mut with_finalizer, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
+    of(&with_finalizer).clean();
 }
 
 #[test]
-fn runs_whose_content_is_gone() {
+fn runs_without_a_content_are_orphans() {
     let of = |job: &mut Job| (job.content, job.is_over) = (Some("snapcontent-gone".into()), true);
     let says = "its VolumeSnapshotContent snapcontent-gone does not exist";
     Cluster::new().job("delete-snapshot", of).finds(FindingKind::JobWithoutOwner, says, false);
@@ -108,16 +108,16 @@ fn runs_whose_content_is_gone() {
 }
 
 #[test]
-fn finalizers_that_nothing_needs() {
+fn unneeded_finalizers_are_findings() {
     let source = names::source_finalizer(SNAPSHOT);
-    let gone = Cluster::new().kept_claim("source", &source);
+    let gone = Cluster::new().protected_claim("source", &source);
     gone.finds(FindingKind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
-    let ready = Cluster::new().snapshot(json!({})).content(json!({})).kept_claim("source", &source);
+    let ready = Cluster::new().snapshot(json!({})).content(json!({})).protected_claim("source", &source);
     ready.finds(FindingKind::FinalizerLeft, "is ready", false);
     let copy = names::clone_finalizer(UID);
-    Cluster::new().kept_claim("original", &copy).finds(FindingKind::FinalizerLeft, "does not exist", false);
+    Cluster::new().protected_claim("original", &copy).finds(FindingKind::FinalizerLeft, "does not exist", false);
     let volume = |volume: &mut Volume| volume.finalizers.clear();
-    let copied = Cluster::new().bound().volume(volume).kept_claim("original", &copy);
+    let copied = Cluster::new().bound().volume(volume).protected_claim("original", &copy);
     copied.finds(FindingKind::FinalizerLeft, "claim team/data, which was made from it, is bound", false);
     let read = json!({ "metadata": { "finalizers": [copy] } });
     let read = Cluster::new().snapshot(json!({})).content(read);
@@ -133,21 +133,25 @@ fn finalizers_that_nothing_needs() {
     Cluster::new()
         .claim(in_progress)
         .job("provision", |_| ())
-        .kept_claim("original", &names::clone_finalizer(UID))
+        .protected_claim("original", &names::clone_finalizer(UID))
         .clean();
     // The sweep does not check finalizers. Finalizers of others are no findings.
     let mut shallow = gone;
     shallow.0.deep = false;
     shallow.clean();
-    Cluster::new().kept_claim("theirs", "other.example/in-use").clean();
+    Cluster::new().protected_claim("theirs", "other.example/in-use").clean();
 }
 
 #[test]
-fn policies_that_do_not_act_say_what_is_off() {
+fn findings_about_policies_name_the_missing_protection() {
     let found = |state: PolicyState| Finding::of_policy(&POLICIES[0], &state);
     assert!(found(PolicyState::Installed).is_none() && found(PolicyState::Limited).is_none());
     let missing = found(PolicyState::Missing).unwrap();
-    assert_eq!((missing.kind, missing.severity), (FindingKind::PolicyMissing, Severity::Info), "all works without it");
+    assert_eq!(
+        (missing.kind, missing.severity),
+        (FindingKind::PolicyMissing, Severity::Info),
+        "everything works without the policy"
+    );
     assert!(missing.detail.contains("not installed: who created a claim is not known"), "{}", missing.detail);
     let outdated = found(PolicyState::Differs("spec.mutations".into())).unwrap();
     assert_eq!((outdated.kind, outdated.severity), (FindingKind::PolicyOutdated, Severity::Warning));
