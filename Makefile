@@ -1,8 +1,9 @@
 # From nothing to a result, on Debian 12 with Rust and Go, as root. What else is needed is installed.
+# `images` and `push` need no Go, `manifests` needs neither.
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint images cluster-up cluster-down clean
+.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,9 +35,21 @@ bench: ## how long one claim takes on a fresh cluster, how fast many are bound, 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests
 	@scripts/lint.sh
 
-images: ## all images, offline, into build/images
-	@scripts/setup.sh
-	@bash -c '. scripts/lib.sh; build' images
+chart: ## the parts of the Helm chart that follow from configmaps/, deploy/ and the comments of its values.yaml
+	@scripts/chart.py
+
+images: ## all images, into build/images, with their sizes and digests: no Kubernetes, no registry
+	@scripts/images.sh
+
+# For both: the REGISTRY, with a path if it has one. The images get the tag VERSION, and unless given that of Cargo.toml.
+# KUBERNETES is the version of the cluster, if it is older than 1.36. PULL_SECRET names a Secret for the registry.
+files = --registry '$(REGISTRY)' --version '$(VERSION)' --kubernetes '$(KUBERNETES)' --pull-secret '$(PULL_SECRET)'
+
+push: ## brings the images to REGISTRY=registry.example.org/team and writes the manifests; INSECURE=1 allows plain HTTP
+	@scripts/push.sh $(files) $(if $(INSECURE),--insecure)
+
+manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., into build/install
+	@scripts/manifests.sh $(files)
 
 cluster-up: ## a cluster with the orchestrator; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)

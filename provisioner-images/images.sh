@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Builds all images offline, from static binaries and Dockerfiles FROM scratch, into
-# build/images/NAME.tar (docker archives, as `ctr images import` takes them), and prints their paths.
+# build/images/NAME.tar (OCI archives, as `ctr images import` and `skopeo copy` take them), and prints their paths.
 # An image whose inputs have not changed is left as it is. Run as root; needs no daemon, no registry.
 #
 #   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
+#   images.sh --list                     prints each image's name and its program, and builds nothing
 #   FLEX_PROFILE=quick                   with the programs that tests build, not those of `release`
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-version=0.1.0
+version=$("$root/scripts/version.sh")
 prefix=localhost/flex-provisioner
 # shellcheck source=scripts/static.sh
 source "$root/scripts/static.sh"
@@ -77,7 +78,7 @@ context() { # NAME DIRECTORY
 inputs() { # NAME DIRECTORY
     cat "$(dockerfile "$1")"
     (cd "$2" && find . -printf '%p %m %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
-    echo "$prefix/$1:$version"
+    echo "$prefix/$1:$version, an OCI archive"
 }
 
 build() { # NAME
@@ -94,21 +95,22 @@ build() { # NAME
         say "$name: building"
         # Own storage folders, so that nothing of the machine's other images is touched.
         local buildah=(buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
-        "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format docker \
+        "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format oci \
             --tag "$prefix/$name:$version" --file "$(dockerfile "$name")" "$work/context" >/dev/null
         rm -f "$tar" "$tar.inputs"
-        "${buildah[@]}" push --quiet "$prefix/$name:$version" "docker-archive:$tar:$prefix/$name:$version" >/dev/null
+        "${buildah[@]}" push --quiet "$prefix/$name:$version" "oci-archive:$tar:$prefix/$name:$version" >/dev/null
         echo "$hash" >"$tar.inputs"
     fi
     echo "$tar"
 }
 
-compile=yes
+compile=yes list=no
 wanted=()
 for argument in "$@"; do
     case $argument in
         --no-build) compile=no ;;
-        -*) say "unknown option $argument; usage: images.sh [--no-build] [NAME...]"; exit 64 ;;
+        --list) list=yes ;;
+        -*) say "unknown option $argument; usage: images.sh [--no-build | --list] [NAME...]"; exit 64 ;;
         *) wanted+=("$argument") ;;
     esac
 done
@@ -119,6 +121,10 @@ fi
 for name in "${wanted[@]}"; do
     [[ -f $(dockerfile "$name") ]] || { say "there is no image $name: $(dockerfile "$name") does not exist"; exit 64; }
 done
+if [[ $list == yes ]]; then
+    for name in "${wanted[@]}"; do echo "$name $(binary "$name")"; done
+    exit
+fi
 if [[ $compile == yes ]]; then
     arguments=()
     for name in "${wanted[@]}"; do arguments+=(--package "$(package "$name")" --bin "$(binary "$name")"); done

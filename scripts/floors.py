@@ -22,6 +22,7 @@ FLOORS = {
         volume
         capacity policies
         findings
+        preflight uninstall
     """,
     "src": """
         clock

@@ -7,8 +7,13 @@ readonly version=v3.22.0
 readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}/helm-$version
 
 if [[ ! -x $directory/helm ]]; then
-    echo "helm.sh: building helm $version into $directory" >&2
     mkdir -p "$directory"
+    # Tests run beside each other. The second waits, and finds what the first has built.
+    exec {lock}>"$directory/lock"
+    flock "$lock"
+fi
+if [[ ! -x $directory/helm ]]; then
+    echo "helm.sh: building helm $version into $directory" >&2
     GOBIN=$directory CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
         go install -trimpath "helm.sh/helm/v3/cmd/helm@$version" >&2
 fi

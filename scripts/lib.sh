@@ -45,11 +45,19 @@ build_only() { # PROGRAM...
 }
 
 build_chosen() { # CARGO'S FLAG...
-    [[ -x $programs/flex-cluster ]] || say "building the programs of this project, some minutes on 2 cores the first time"
+    [[ -x $programs/flex-provisioner ]] || say "building the programs of this project, some minutes on 2 cores the first time"
     cargo build --profile "$profile" --workspace "$@" >&2 ||
         fail "cargo could not build the programs (its output is above)" \
             "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"
     provisioner-images/images.sh --no-build >/dev/null
+}
+
+# The digest by which a registry knows the image of an archive. Each archive of ours has one image.
+digest_of() { # ARCHIVE
+    local digest
+    digest=$(tar --extract --to-stdout --file "$1" index.json | sed -n 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/p')
+    [[ -n $digest ]] || fail "$1 is no OCI archive with one image" "remove it, and run \`make images\`"
+    echo "$digest"
 }
 
 # As built last, or built now: to end a cluster nothing else must be built.

@@ -74,7 +74,7 @@ advisories() {
 unused_dependencies() {
     cargo machete --version >/dev/null 2>&1 || {
         say "lint: building cargo-machete"
-        CARGO_BUILD_TARGET='' cargo install cargo-machete --locked --quiet
+        env -u CARGO_BUILD_TARGET cargo install cargo-machete --locked --quiet
     } || return
     cargo machete .
 }
@@ -165,13 +165,34 @@ kustomize_elsewhere() {
         { say "an overlay with another namespace loses subjects"; return 1; }
 }
 
+# `make manifests` renders without kubectl what kustomize renders, and quickstart.yaml can be read too.
+install_files() {
+    local registry=registry.example/team
+    scripts/manifests.sh --registry "$registry" --out "$work/install" || return
+    sed "s#localhost/flex-provisioner/#$registry/#" "$work/kustomize.yaml" >"$work/expected.yaml"
+    printf 'resources: [install.yaml]\nsortOptions: {order: legacy}\n' >"$work/install/kustomization.yaml"
+    normal "$work/install" >"$work/install.yaml" || return
+    diff -u --label deploy/kustomize --label install.yaml "$work/expected.yaml" "$work/install.yaml" >&2 || return
+    printf 'resources: [quickstart.yaml]\n' >"$work/install/kustomization.yaml"
+    normal "$work/install" >"$work/quickstart.yaml" && grep -q 'name: flex-local' "$work/quickstart.yaml"
+}
+
 # A helm that was built by `go install` takes the cluster for an old one unless told.
 template() { # ARGUMENTS...
     "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
 }
 
 chart_lint() {
-    "$helm" lint --strict --quiet "$chart" >&2
+    local values
+    "$helm" lint --strict --quiet "$chart" >&2 || return
+    for values in "$chart"/ci/*-values.yaml; do
+        "$helm" lint --strict --quiet --values "$values" "$chart" >&2 || return
+    done
+}
+
+# The labels that name a release of Helm, which kustomize knows nothing of.
+without_release() {
+    grep -vE '^ +(app\.kubernetes\.io/(instance|managed-by|version)|helm\.sh/chart): '
 }
 
 # The chart with some values is what kustomize made.
@@ -180,12 +201,11 @@ same() { # NAME-OF-WHAT-KUSTOMIZE-MADE ARGUMENTS...
     shift
     template --set namespace.create=true "$@" >"$work/chart/all.yaml" || return
     printf 'resources: [all.yaml]\nsortOptions: {order: legacy}\n' >"$work/chart/kustomization.yaml"
-    normal "$work/chart" >"$work/chart.yaml" || return
+    normal "$work/chart" | without_release >"$work/chart.yaml" || return
     diff -u --label deploy/kustomize --label "$chart" "$work/$made.yaml" "$work/chart.yaml" >&2
 }
 
 chart_is_kustomize() {
-    cmp deploy/kustomize/policies.yaml "$chart/files/policies.yaml" >&2 || return
     same kustomize || return
     same kustomize-all --set networkPolicy.enabled=true
 }
@@ -199,6 +219,67 @@ chart_values() {
     while read -r wanted; do
         grep -qF -- "$wanted" "$work/values.yaml" || { say "the chart with all values lacks: $wanted"; return 1; }
     done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
+    while read -r wanted; do
+        ! grep -nF -- "$wanted" "$work/values.yaml" >&2 || { say "the chart with all values has: $wanted"; return 1; }
+    done < <(sed -n 's/^# not: //p' "$chart/ci/all-values.yaml")
+    validate --plugin-name example/second --provisioner-name second.example --config-namespace storage-a,storage-b \
+        "$work/values.yaml"
+}
+
+# As clippy and the tests of this script are built.
+validate() { # ARGUMENTS...
+    cargo run --quiet --locked --bin flex-provisioner -- validate "$@" >&2
+}
+
+# A class of each preset: the orchestrator accepts what the chart makes of it.
+chart_presets() {
+    local preset values=$chart/ci/preset-values.yaml
+    for preset in "$chart"/files/presets/*.yaml; do
+        preset=$(basename "$preset" .yaml)
+        grep -qx "    preset: $preset" "$values" || { say "$values has no class of the preset $preset; write one"; return 1; }
+        grep -q "^| \`$preset\` |" docs/helm.md || { say "docs/helm.md does not list the preset $preset"; return 1; }
+    done
+    template --values "$values" >"$work/presets/all.yaml" || return
+    printf 'resources: [all.yaml]\n' >"$work/presets/kustomization.yaml"
+    normal "$work/presets" >"$work/presets.yaml" || return
+    validate "$work/presets.yaml"
+}
+
+# Two flags make a whole class, with no kind that the cluster is known to lack.
+chart_class() {
+    local kind
+    local class=(--set classes.local.preset=hostpath --set classes.local.default=true --show-only templates/classes.yaml)
+    local cluster=(--api-versions apiregistration.k8s.io/v1)
+    template "${class[@]}" >"$work/class.yaml" || return
+    for kind in ConfigMap ServiceAccount ClusterRoleBinding StorageClass VolumeSnapshotClass; do
+        grep -qx "kind: $kind" "$work/class.yaml" || { say "two flags for a class make no $kind"; return 1; }
+    done
+    validate "$work/class.yaml" || return
+    template "${class[@]}" "${cluster[@]}" >"$work/class.yaml" || return
+    ! grep -x 'kind: VolumeSnapshotClass' "$work/class.yaml" >&2 ||
+        { say "a cluster without VolumeSnapshotClasses gets one"; return 1; }
+    template "${class[@]}" "${cluster[@]}" --api-versions snapshot.storage.k8s.io/v1/VolumeSnapshotClass >"$work/class.yaml" ||
+        return
+    grep -qx 'kind: VolumeSnapshotClass' "$work/class.yaml" ||
+        { say "a cluster with VolumeSnapshotClasses gets none"; return 1; }
+}
+
+# Wrong values get an answer that says what to do.
+chart_refuses() {
+    local line values words answer status=0
+    while read -r line; do
+        words=${line#* :: } values=${line%% :: *}
+        values=${values%"${values##*[! ]}"}
+        if answer=$(template --set "$values" 2>&1); then
+            say "the chart takes $values"
+            status=1
+        elif ! grep -qF -- "$words" <<<"$answer"; then
+            say "the chart refuses $values, but its answer lacks: $words"
+            say "$answer"
+            status=1
+        fi
+    done < <(grep -v '^#' "$chart/ci/refused.txt")
+    return "$status"
 }
 
 # docs/internals/tests.md and the promises of SECURITY.md name tests: each must be there.
@@ -219,7 +300,7 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{command-line,config,contract,operations,troubleshooting}.md; do
+    for file in README.md docs/{command-line,config,contract,helm,install,operations,troubleshooting}.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
         done < <(grep -oE "$test_name" "$file" | sort -u)
@@ -257,7 +338,7 @@ json() {
 }
 
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
-mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values"
+mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values" "$work/presets"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of tests with stages of their own" \
@@ -267,12 +348,14 @@ deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
+check "one version of this project" scripts/version.sh --check
 check "arrows between modules" scripts/floors.py
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
 install_package python3 python3
 check "json" json
+check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "links" scripts/links.py
@@ -282,11 +365,15 @@ if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
     check "kustomize with another namespace" kustomize_elsewhere
+    check "the files of make manifests" install_files
     if helm=$(scripts/helm.sh); then
         readonly helm
         check "helm lint" chart_lint
         check "the chart renders what kustomize renders" chart_is_kustomize
         check "the chart with all values" chart_values
+        check "the chart makes a class by two flags" chart_class
+        check "the chart with each preset" chart_presets
+        check "the chart refuses wrong values" chart_refuses
     else
         failed+=("helm could not be built")
     fi

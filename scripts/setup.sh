@@ -1,32 +1,36 @@
 #!/usr/bin/env bash
 # Makes a machine ready to build, run and test this project: Debian packages, the Kubernetes binary. Idempotent and
-# quick when nothing is missing. Rust and Go must be there.
+# quick when nothing is missing. Rust must be there to build something, and Go to build Kubernetes.
 #
 #   setup.sh            what `make demo` and `make cluster-up` need
-#   setup.sh --test     and what only the tests need
+#   setup.sh --images   what `make images` needs: no Go, no Kubernetes
+#   setup.sh --push     what brings images to a registry: no compiler
+#   setup.sh --test     what all of these and the tests need
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 scope='demo'
 case ${1:-} in
     '') ;;
-    --test) scope='test' ;;
-    *) fail "unknown argument $1; usage: setup.sh [--test]" ;;
+    --images | --push | --test) scope=${1#--} ;;
+    *) fail "unknown argument $1; usage: setup.sh [--images | --push | --test]" ;;
 esac
 
 # Each line: what must be there, and the Debian package that brings it. testing/cluster/setup.sh has a list of its own.
 required() {
-    cat <<'LIST'
+    echo '/etc/ssl/certs/ca-certificates.crt ca-certificates'
+    [[ $scope == push ]] || cat <<'LIST'
 cc gcc
 /usr/include/stdio.h libc6-dev
 ld binutils
-/etc/ssl/certs/ca-certificates.crt ca-certificates
 readelf binutils
 buildah buildah
 /bin/busybox busybox-static
 LIST
+    [[ $scope != push && $scope != test ]] || echo 'skopeo skopeo'
     [[ $scope == test ]] || return 0
     cat <<'LIST'
+docker-registry docker-registry
 c++ g++
 ganesha.nfsd nfs-ganesha
 /usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so nfs-ganesha-vfs
@@ -65,9 +69,9 @@ install_packages() {
     return "$status"
 }
 
-command -v cargo >/dev/null ||
+[[ $scope == push ]] || command -v cargo >/dev/null ||
     fail "cargo is missing" "install Rust 1.95 or newer (https://rustup.rs) so that 'cargo --version' works, and run it again"
-command -v go >/dev/null ||
+[[ $scope == push || $scope == images ]] || command -v go >/dev/null ||
     fail "go is missing: Kubernetes is built from its Go modules" \
         "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
 
@@ -84,6 +88,7 @@ if ((${#missing[@]} > 0)); then
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]} == 0)) || fail "still missing after apt-get install: ${missing[*]}"
 fi
+[[ $scope != push && $scope != images ]] || exit 0
 testing/cluster/setup.sh >/dev/null
 # Not in the midst of the tests, whose time it would take.
 if [[ $scope == test ]]; then

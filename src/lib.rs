@@ -12,6 +12,6 @@ pub mod reconcile;
 pub mod state;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, run,
-    snapshot, sync_probe, text, volume,
+    attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, preflight,
+    run, snapshot, sync_probe, text, uninstall, volume,
 };

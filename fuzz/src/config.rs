@@ -38,7 +38,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("tolerations", &["[{key: a, operator: Exists}]"]),
     ("priority-class", &["high"]),
     ("resources", &["{limits: {memory: 1Gi}}"]),
-    ("run-as-user", &["0", "1000"]),
+    ("run-as-user", &["0", "1000", "any"]),
     ("placement", &["any", "selected-node"]),
     ("node-gone", &["forget", "hold"]),
     ("secret-env", &["a", "[a, b]"]),

@@ -1,14 +1,21 @@
 //! Objects beside the configs, as far as an admin may read them.
 
+use std::collections::BTreeMap;
+
 use flex_contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::out::say;
+use crate::api::external_provisioner;
+use crate::clock::Clock;
 use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{Config, Identity};
-use crate::config::keys;
+use crate::config::classes::{ClassObject, Classes, Config, Identity};
+use crate::config::external_provisioner::replaced_drivers;
+use crate::config::{self, keys};
 use crate::object::ObjectName;
 
 /// Returns the ServiceAccounts of the config namespaces, as far as they can be read.
@@ -23,6 +30,25 @@ pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
         accounts.retain(namespace, |_| true);
     }
     accounts
+}
+
+/// Returns the classes and the verdicts on the configs, as the orchestrator sees them now.
+///
+/// # Errors
+/// If configs, StorageClasses or revisions of configs cannot be read.
+pub(super) async fn classes(client: &Client, identity: &Identity) -> anyhow::Result<Classes> {
+    let configs = super::doctor::collect::configs(client, identity).await?;
+    let objects = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await?;
+    let objects: Vec<ClassObject> = objects.items.iter().map(ClassObject::from).collect();
+    let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
+    let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
+    let revisions: BTreeMap<_, _> =
+        kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::revision).collect();
+    let drivers = replaced_drivers(identity, &configs);
+    let external_provisioners = external_provisioner::once(client, drivers, &Clock::default()).await;
+    let mut classes = config::classes::classes(identity, &configs, &objects, &revisions, &external_provisioners);
+    classes.warn_of_accounts(configs.iter(), &accounts(client, identity).await);
+    Ok(classes)
 }
 
 /// Returns configs for this orchestrator in namespaces where it does not look. The orchestrator never sees them, so

@@ -4,11 +4,13 @@
 #![warn(clippy::print_stdout)]
 
 mod beside;
+mod check;
 mod doctor;
 mod out;
 mod render;
 mod run;
 mod status;
+mod uninstall;
 mod validate;
 mod vouch;
 
@@ -37,6 +39,11 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Print the Job that a claim would get, without a cluster.
     Render(render::RenderArgs),
+    /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
+    ///
+    /// Prints a line for each check with ✓, ‼ or ✗, and what to do. Exits 0 if all is well, 1 if there are warnings, and
+    /// 2 if something does not work or the cluster does not answer.
+    Check(check::CheckArgs),
     /// Find orphaned and stuck objects, and say what to do.
     ///
     /// Only reads, unless --fix is given. Exits 0 if there is no problem, 2 if somebody must act, 3 if data is lost or
@@ -50,6 +57,11 @@ enum Command {
     Vouch(vouch::VouchArgs),
     /// Show classes, claims in progress, pools, capacity and admission policies.
     Status(status::StatusArgs),
+    /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
+    ///
+    /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
+    /// and 1 if the cluster could not be read.
+    Uninstall(uninstall::UninstallArgs),
 }
 
 /// The names of the orchestrator, which are the same for all subcommands.
@@ -152,9 +164,11 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
+        Command::Check(args) => check::check(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Vouch(args) => vouch::vouch(args),
         Command::Status(args) => status::status(args),
+        Command::Uninstall(args) => uninstall::uninstall(args),
     };
     match done {
         Ok(code) => code,

@@ -9,9 +9,8 @@ use clap::Args;
 use flex_contract::exit::Failure;
 use flex_contract::names;
 use flex_contract::request::Operation;
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
@@ -19,10 +18,9 @@ use serde_json::json;
 use self::health::Health;
 use super::out::say;
 use super::{Names, Namespaces, Output};
-use crate::api::{client, external_provisioner, policies as live};
+use crate::api::{client, policies as live};
 use crate::capacity::Published;
-use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, classes};
-use crate::config::external_provisioner::replaced_drivers;
+use crate::config::classes::{ClassLookup, Classes};
 use crate::config::pool::Watermarks;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -86,27 +84,8 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (table, claims, volumes, capacities, policies, unseen) = runtime.block_on(async {
         let (client, _) = client::connect().await?;
-        let mut configs = Vec::new();
-        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
-        for namespace in &identity.config_namespaces {
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            configs.extend(api.list(&ListParams::default().labels(&selector)).await?.items.iter().map(Config::from));
-        }
-        let objects: Vec<ClassObject> = Api::<StorageClass>::all(client.clone())
-            .list(&ListParams::default())
-            .await?
-            .items
-            .iter()
-            .map(ClassObject::from)
-            .collect();
+        let table = super::beside::classes(&client, &identity).await?;
         let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
-        let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
-        let revisions: BTreeMap<_, _> =
-            kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::revision).collect();
-        let drivers = replaced_drivers(&identity, &configs);
-        let external_provisioners = external_provisioner::once(&client, drivers, &crate::clock::Clock::default()).await;
-        let mut table = classes(&identity, &configs, &objects, &revisions, &external_provisioners);
-        table.warn_of_accounts(configs.iter(), &super::beside::accounts(&client, &identity).await);
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
@@ -378,8 +357,10 @@ fn to_json(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
-    use crate::config::classes::Identity;
+    use crate::config::classes::{Config, Identity, classes};
 
     pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, texts: &str) -> Row {
         let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": texts });

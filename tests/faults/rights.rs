@@ -187,9 +187,7 @@ async fn the_orchestrator_uses_exactly_the_shipped_rights() {
 
 #[test]
 fn the_chart_grants_the_same_rights() {
-    let helm = Command::new(path("scripts/helm.sh")).output().expect("scripts/helm.sh runs");
-    assert!(helm.status.success(), "{}", String::from_utf8_lossy(&helm.stderr));
-    let helm = String::from_utf8(helm.stdout).unwrap().trim().to_owned();
+    let helm = cluster::helm().expect("helm is there");
     let rendered = |more: &[&str]| {
         let chart = ["template", "flex-provisioner", "deploy/helm/flex-provisioner", "--namespace", OWN];
         let rbac = ["--kube-version", "1.36.0", "--show-only", "templates/rbac.yaml"];

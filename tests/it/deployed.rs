@@ -43,12 +43,17 @@ pub async fn users(namespace: &str) -> Ring {
     Ring::on_whole(cluster, namespace).await
 }
 
-async fn deploy(cluster: &Cluster) {
-    for image in ["flex-provisioner", "hostpath", "nfs", "cinder", "csi"] {
+/// Brings images that `make images` has built to the node.
+pub async fn import(cluster: &Cluster, images: &[&str]) {
+    for image in images {
         let archive = root().join(format!("build/images/{image}.tar"));
         assert!(archive.exists(), "{} is missing: run `make images`", archive.display());
         cluster.import_image(&archive).await.expect("the image is imported");
     }
+}
+
+async fn deploy(cluster: &Cluster) {
+    import(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi"]).await;
     kubectl(cluster, &["apply", "-k", "deploy/kustomize"]);
     // A cluster of an earlier run has the image of that run.
     kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);

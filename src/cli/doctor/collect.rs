@@ -72,7 +72,7 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
 }
 
 /// Returns the configs of all config namespaces.
-pub(super) async fn configs(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Config>> {
+pub(in crate::cli) async fn configs(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Config>> {
     let labels = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
     let mut found = Vec::new();
     for namespace in &identity.config_namespaces {

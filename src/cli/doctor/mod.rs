@@ -126,7 +126,11 @@ async fn confirmed(
 }
 
 /// Returns a finding if no orchestrator leads.
-async fn leader_finding(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Option<Finding>> {
+pub(super) async fn leader_finding(
+    client: &Client,
+    identity: &Identity,
+    clock: &Clock,
+) -> anyhow::Result<Option<Finding>> {
     let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;

@@ -173,8 +173,14 @@ impl Cluster {
         Ok(network.with_context(|| format!("cluster {} has no network of its own", self.facts.name))?.host())
     }
 
+    /// Lets the node pull from a registry that speaks plain HTTP, by its host and port. Pulls from other registries fail.
+    pub fn allow_registry(&self, host: &str) -> Result<()> {
+        self.node_name()?;
+        node::allow_registry(&self.facts, host)
+    }
+
     /// Makes the images of an archive (docker or OCI format) available to pods. Use `imagePullPolicy: Never` or
-    /// `IfNotPresent`: there is no registry.
+    /// `IfNotPresent`: no registry has them.
     pub async fn import_image(&self, archive: &Path) -> Result<()> {
         self.node_name()?;
         let (state, archive) = (self.facts.clone(), archive.to_owned());

@@ -24,11 +24,7 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     let cni = state.root.join("cni");
     network.write_cni(&cni, &state.root.join("cni-addresses"), &state.name)?;
     // Pulls fail at once instead of waiting for name servers that no test may depend on.
-    fs::create_dir_all(registry.join("_default"))?;
-    write(
-        &registry.join("_default/hosts.toml"),
-        "server = \"http://127.0.0.1:1\"\n[host.\"http://127.0.0.1:1\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
-    )?;
+    direct_pulls(&registry.join("_default"), "http://127.0.0.1:1")?;
     fs::create_dir_all(&root)?;
     // Overlays cannot be stacked: inside a container only the slower driver works.
     let stacked = statfs(&root).is_ok_and(|found| found.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
@@ -72,6 +68,18 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         ),
     )?;
     state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
+}
+
+/// Lets the node pull from a registry that speaks plain HTTP. containerd reads these files at each pull.
+pub(crate) fn allow_registry(state: &State, host: &str) -> Result<()> {
+    direct_pulls(&state.root.join("registry").join(host), &format!("http://{host}"))
+}
+
+/// Writes the directory that tells containerd which server answers for a host.
+fn direct_pulls(directory: &Path, server: &str) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    let hosts = format!("server = \"{server}\"\n[host.\"{server}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
+    write(&directory.join("hosts.toml"), &hosts)
 }
 
 /// Brings the images of an archive to the node.

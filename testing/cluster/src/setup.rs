@@ -17,10 +17,10 @@ pub(crate) enum Scope {
 /// The directory of the built files.
 pub(crate) struct Cache(PathBuf);
 
-/// Runs a script of this crate, with its progress on standard error. Returns the directory that it prints last.
+/// Runs a script, by its path from this crate, with its progress on standard error. Returns the path that it prints last.
 ///
 /// # Errors
-/// The script cannot be run, fails, or prints no directory.
+/// The script cannot be run, fails, or prints no path.
 pub(crate) fn made_by(script: &str, arguments: &[&str]) -> Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
     let output = Command::new(&path)
@@ -33,7 +33,7 @@ pub(crate) fn made_by(script: &str, arguments: &[&str]) -> Result<PathBuf> {
         bail!("{} failed ({}); what to do is in its output above", path.display(), output.status);
     }
     let text = String::from_utf8(output.stdout).with_context(|| format!("the output of {script} is not text"))?;
-    let last = text.lines().last().with_context(|| format!("{} printed no directory", path.display()))?;
+    let last = text.lines().last().with_context(|| format!("{} printed no path", path.display()))?;
     Ok(last.into())
 }
 

@@ -14,7 +14,7 @@ use super::keys::{self, KeySpec};
 use super::record::EffectiveConfig;
 use super::slips::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
-use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh};
+use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser};
 use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::is_dns_name;
@@ -128,10 +128,7 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
         tolerations: r.read(&keys::TOLERATIONS, known_yaml).unwrap_or_default(),
         priority_class: r.name(&keys::PRIORITY_CLASS, "PriorityClass"),
         resources: r.read(&keys::RESOURCES, resources::resources),
-        run_as_user: r.read(&keys::RUN_AS_USER, |text| match text.parse::<i64>() {
-            Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(user),
-            _ => Err(format!("`{text}` is not a user id; write a number, \"0\" for root")),
-        }),
+        run_as_user: r.read(&keys::RUN_AS_USER, run_as_user),
         placement: match r.one_of(&keys::PLACEMENT, &["selected-node", "any"], "selected-node").as_str() {
             "any" => Placement::Any,
             _ => Placement::SelectedNode,
@@ -336,6 +333,16 @@ fn fs_type(text: &str) -> Result<String, String> {
     match text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) && text.len() <= 16 {
         true => Ok(text.to_owned()),
         false => Err(format!("`{text}` is not a file system; write for example ext4 or xfs")),
+    }
+}
+
+fn run_as_user(text: &str) -> Result<RunAsUser, String> {
+    match text.parse::<i64>() {
+        _ if text == "any" => Ok(RunAsUser::Any),
+        Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(RunAsUser::Id(user)),
+        _ => Err(format!(
+            "`{text}` is not a user id; write a number, \"0\" for root, or any where the platform assigns the user"
+        )),
     }
 }
 

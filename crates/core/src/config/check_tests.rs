@@ -85,7 +85,7 @@ fn every_key_has_its_effect() {
     assert_eq!((recipe.node_selector["disk"].as_str(), recipe.node_selector["zone"].as_str()), ("ssd", "a"));
     assert_eq!(recipe.tolerations[0].key.as_deref(), Some("storage"));
     assert_eq!(recipe.resources.unwrap().limits.unwrap()["cpu"].0, "1");
-    assert_eq!((recipe.run_as_user, recipe.placement), (Some(0), Placement::Any));
+    assert_eq!((recipe.run_as_user, recipe.placement), (Some(RunAsUser::Id(0)), Placement::Any));
     assert_eq!((recipe.secret_env, recipe.secret_volume), (vec!["env-one".to_owned()], vec!["files".to_owned()]));
     assert_eq!(recipe.reclaim_policy, "Retain");
     assert_eq!(recipe.access_modes, ["ReadWriteOnce", "ReadOnlyMany"]);
@@ -121,6 +121,7 @@ fn bad_values_are_refused_with_a_remedy() {
         ("resources", "limits: 5", "expected"),
         ("resources", "limit: {memory: 64Mi}", "`limit`"),
         ("run-as-user", "root", "\"0\" for root"),
+        ("run-as-user", "Any", "or any where the platform assigns"),
         ("run-as-user", "-1", "not a user id"),
         ("run-as-user", "2147483648", "not a user id"),
         ("placement", "node", "write one of selected-node, any"),

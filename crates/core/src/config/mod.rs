@@ -86,6 +86,15 @@ pub enum Placement {
     Any,
 }
 
+/// The user of the container of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunAsUser {
+    /// The user with this id; 0 is root.
+    Id(i64),
+    /// A user that the platform assigns, or that of the image: never root.
+    Any,
+}
+
 /// The treatment of storage on a node that does not exist any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeGone {
@@ -165,8 +174,8 @@ pub struct Recipe {
     pub priority_class: Option<String>,
     /// The resources of the container.
     pub resources: Option<ResourceRequirements>,
-    /// The user id of the container; `None` for the contract's default.
-    pub run_as_user: Option<i64>,
+    /// The user of the container; `None` for the contract's default.
+    pub run_as_user: Option<RunAsUser>,
     /// The place of the pod.
     pub placement: Placement,
     /// The labels of nodes from which the orchestrator derives a volume's node affinity, if the image writes none.

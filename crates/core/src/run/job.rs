@@ -19,9 +19,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::mounts::{self, Sight};
 use super::template;
 use crate::attributes::Attributes;
-use crate::config::Recipe;
 use crate::config::keys;
 use crate::config::topology::Topologies;
+use crate::config::{Recipe, RunAsUser};
 use crate::object::{ObjectName, hash, label_value};
 
 pub use flex_contract::names::CONTAINER;
@@ -212,7 +212,11 @@ fn pod(
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     });
-    let user = recipe.run_as_user.unwrap_or(names::DEFAULT_USER);
+    let user = match recipe.run_as_user {
+        Some(RunAsUser::Any) => None,
+        Some(RunAsUser::Id(user)) => Some(user),
+        None => Some(names::DEFAULT_USER),
+    };
     let container = Container {
         name: CONTAINER.into(),
         image: Some(recipe.image.clone()),
@@ -228,8 +232,8 @@ fn pod(
             allow_privilege_escalation: Some(false),
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
             read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(user != 0),
-            run_as_user: Some(user),
+            run_as_non_root: Some(user != Some(0)),
+            run_as_user: user,
             ..SecurityContext::default()
         }),
         ..Container::default()

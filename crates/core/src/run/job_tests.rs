@@ -235,6 +235,24 @@ fn a_run_has_only_the_rights_that_it_needs() {
 }
 
 #[test]
+fn with_any_user_the_pod_names_none_and_forbids_root() {
+    let security = |keys: &[(&str, &str)]| {
+        let recipe = recipe(&[&[("image", "i"), ("run-as-user", "any")], keys].concat());
+        // A later run reads the record of a volume again.
+        let recipe = recipe.record.recipe().unwrap();
+        assert_eq!(recipe.run_as_user, Some(RunAsUser::Any));
+        let pod = job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap();
+        let of_pod = pod.security_context.unwrap();
+        assert_eq!((of_pod.run_as_user, of_pod.run_as_group, of_pod.fs_group), (None, None, None));
+        let of_container = pod.containers.into_iter().next().unwrap().security_context.unwrap();
+        (of_container.run_as_user, of_container.run_as_non_root)
+    };
+    assert_eq!(security(&[]), (None, Some(true)));
+    let template = "spec: {containers: [{name: provisioner, securityContext: {runAsUser: 7}}]}";
+    assert_eq!(security(&[("pod-template", template)]), (Some(7), Some(true)));
+}
+
+#[test]
 fn a_template_may_add_rights() {
     let template = "spec:\n  automountServiceAccountToken: true\n  volumes: [{name: big, emptyDir: {sizeLimit: 9Gi}}]\n  containers:\n  - name: provisioner\n    resources: {limits: {memory: 1Gi}}\n    volumeMounts: [{name: big, mountPath: /tmp}]\n    securityContext: {readOnlyRootFilesystem: false, capabilities: {drop: [ALL], add: [CHOWN]}}\n";
     let with = |keys: &[(&str, &str)]| {

@@ -188,6 +188,9 @@ fn explain(reason: &str, message: &str) -> String {
             "the directory of the volume or snapshot is not on the node: its data is lost, or its disk is not mounted there"
         }
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
+        "CreateContainerConfigError" if message.contains("non-numeric user") => {
+            "the image names its user by a word, which Kubernetes cannot check; write the user's number as `run-as-user` in the provisioner config"
+        }
         "CreateContainerConfigError"
             if ["runAsNonRoot", "non-root policy"].iter().any(|texts| message.contains(texts)) =>
         {

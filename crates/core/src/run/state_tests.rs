@@ -155,6 +155,14 @@ fn a_container_that_may_not_be_root_says_which_key_permits_it() {
 }
 
 #[test]
+fn a_user_that_is_a_word_gets_the_key_for_its_number() {
+    let texts = "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root";
+    let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), texts.into())), ..pod("Pending") };
+    let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
+    assert!(cause.message.contains("number as `run-as-user`") && !cause.message.contains("as root"), "{cause:?}");
+}
+
+#[test]
 fn the_reason_why_a_pod_does_not_start_is_reported() {
     let pull = Pod { stuck: Some(("ErrImagePull".into(), "not found".into())), ..pod("Pending") };
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };

@@ -199,8 +199,10 @@ keys! {
     }
 
     /// The user id of the container; `"0"` permits root.
+    /// With `any` the pod names no user, so that a platform such as OpenShift assigns one.
+    /// Root stays forbidden then.
     RUN_AS_USER = "run-as-user", Placement {
-        value: "a number", default: "user 65532", example: "0", section: "",
+        value: "a number, or `any`", default: "user 65532", example: "0", section: "",
         errors: [("root", "is not a user id")],
         affects_volume: yes, follows_class: yes, class_may_set: no, leads_to_backend: no,
     }

@@ -1,0 +1,148 @@
+//! The objects that still need the orchestrator: a pure judgement before it is removed.
+
+use serde::Serialize;
+
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::volume::Volume;
+use crate::run::view::Job;
+
+/// An object that still needs the orchestrator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Dependent {
+    /// The kind of the object.
+    pub kind: &'static str,
+    /// The name of the object, with its namespace if it has one.
+    pub name: String,
+    /// The consequence of a removal now.
+    pub why: String,
+    /// The way to make the removal safe.
+    pub remedy: String,
+}
+
+/// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
+pub fn can_be_retained(volume: &Volume) -> bool {
+    volume.reclaim_policy == "Delete" && !volume.deleting && volume.pool_kind().is_none()
+}
+
+/// Returns the objects of an orchestrator that still need it, sorted.
+pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jobs: &[Job]) -> Vec<Dependent> {
+    let mut found: Vec<_> = volumes.iter().filter_map(of_volume).collect();
+    found.extend(claims.iter().filter_map(of_claim));
+    found.extend(contents.iter().filter_map(of_content));
+    found.extend(jobs.iter().filter(|job| !job.is_over).map(of_job));
+    found.sort();
+    found
+}
+
+fn of_volume(volume: &Volume) -> Option<Dependent> {
+    let held = volume.has_finalizer();
+    let (why, remedy) = if volume.deleting {
+        ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it")
+    } else if volume.pool_kind().is_some() {
+        (
+            "it is pooled, and nobody would use or delete it",
+            "remove `pool` from its config, and wait until the pool is empty",
+        )
+    } else if volume.reclaim_policy == "Delete" {
+        ("nobody would delete its storage", "delete its claim, or keep the storage with --retain")
+    } else if held {
+        ("it would stay terminating when somebody deletes it", "wait until the orchestrator has removed its finalizer")
+    } else {
+        return None;
+    };
+    Some(Dependent { kind: "PersistentVolume", name: volume.name.clone(), why: why.into(), remedy: remedy.into() })
+}
+
+fn of_claim(claim: &Claim) -> Option<Dependent> {
+    let why = match (claim.has_finalizer(), claim.deleting) {
+        (true, true) => "it is terminating, and would stay so",
+        (true, false) => "its volume is being made, and would be lost",
+        (false, _) => return None,
+    };
+    let remedy = "wait until the claim is bound or gone, or delete it";
+    Some(Dependent {
+        kind: "PersistentVolumeClaim",
+        name: claim.name.to_string(),
+        why: why.into(),
+        remedy: remedy.into(),
+    })
+}
+
+fn of_content(content: &Content) -> Option<Dependent> {
+    let (why, remedy) = match (content.has_finalizer(), content.policy == "Delete") {
+        (true, true) => (
+            "nobody would delete the snapshot on the backend",
+            format!("delete VolumeSnapshot {}, or keep the snapshot with --retain", content.snapshot),
+        ),
+        (true, false) if content.deleting => ("it is terminating, and would stay so", "wait until it is gone".into()),
+        _ => return None,
+    };
+    Some(Dependent { kind: "VolumeSnapshotContent", name: content.name.clone(), why: why.into(), remedy })
+}
+
+fn of_job(job: &Job) -> Dependent {
+    Dependent {
+        kind: "Job",
+        name: job.name.to_string(),
+        why: "its run is in progress".into(),
+        remedy: "wait until the Job has ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flex_contract::names;
+    use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::ObjectName;
+
+    fn volume(policy: &str, finalizer: bool) -> Volume {
+        let finalizers: &[&str] = if finalizer { &[names::VOLUME_FINALIZER] } else { &[] };
+        let volume: PersistentVolume = serde_json::from_value(json!({
+            "metadata": { "name": "pvc-1", "finalizers": finalizers },
+            "spec": { "persistentVolumeReclaimPolicy": policy },
+        }))
+        .unwrap();
+        Volume::from(&volume)
+    }
+
+    fn claim(finalizers: &[&str]) -> Claim {
+        let metadata = json!({ "name": "data", "namespace": "team", "finalizers": finalizers });
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        Claim::from(&claim)
+    }
+
+    fn remedies(found: &[Dependent]) -> Vec<&str> {
+        found.iter().map(|dependent| dependent.remedy.as_str()).collect()
+    }
+
+    #[test]
+    fn a_volume_needs_the_orchestrator_while_it_deletes_the_storage() {
+        let of = |volume: Volume| dependents(&[volume], &[], &[], &[]);
+        assert_eq!(of(volume("Retain", false)), []);
+        assert_eq!(remedies(&of(volume("Delete", true))), ["delete its claim, or keep the storage with --retain"]);
+        assert_eq!(remedies(&of(volume("Delete", false))), ["delete its claim, or keep the storage with --retain"]);
+        let waits = "wait until the orchestrator has removed its finalizer";
+        assert_eq!(remedies(&of(volume("Retain", true))), [waits]);
+        let terminating = Volume { deleting: true, ..volume("Delete", true) };
+        assert!(!can_be_retained(&terminating));
+        assert_eq!(remedies(&of(terminating)), ["wait until the orchestrator has deleted it"]);
+    }
+
+    #[test]
+    fn a_claim_needs_the_orchestrator_while_its_volume_is_made() {
+        assert_eq!(dependents(&[], &[claim(&[]), claim(&["kubernetes.io/pvc-protection"])], &[], &[]), []);
+        let found = dependents(&[], &[claim(&[names::CLAIM_FINALIZER])], &[], &[]);
+        assert_eq!((found.len(), found[0].name.as_str()), (1, "team/data"));
+    }
+
+    #[test]
+    fn a_run_in_progress_needs_the_orchestrator() {
+        let job = |is_over| Job { name: ObjectName::new("flex", "provision-1"), is_over, ..Job::default() };
+        assert_eq!(dependents(&[], &[], &[], &[job(true)]), []);
+        assert_eq!(dependents(&[], &[], &[], &[job(false)]).len(), 1);
+    }
+}

@@ -1,0 +1,45 @@
+{{/* The namespaces of configs, as a list in YAML under `list`. */}}
+{{- define "flex-provisioner.configNamespaces" -}}
+list:
+{{- range (.Values.configNamespaces | default (list .Release.Namespace) | uniq) }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The labels that Kubernetes recommends, and those of the admin. */}}
+{{- define "flex-provisioner.labels" -}}
+app.kubernetes.io/name: {{ .Values.name }}
+app.kubernetes.io/part-of: flex-provisioner
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The name of an image, from a dict with `registry`, `repository`, `tag` and `digest`. */}}
+{{- define "flex-provisioner.image" -}}
+{{- $name := ternary (printf "%s/%s" .registry .repository) .repository (not (empty .registry)) -}}
+{{- if .digest }}{{ printf "%s@%s" $name .digest }}{{ else }}{{ printf "%s:%s" $name .tag }}{{ end -}}
+{{- end }}
+
+{{/* The names of the Secrets for pulling images, as a list in YAML under `list`. An entry may be a map, as in a pod. */}}
+{{- define "flex-provisioner.pullSecrets" -}}
+{{- $names := list }}
+{{- range concat (.Values.global.imagePullSecrets | default list) (.Values.imagePullSecrets | default list) }}
+{{- $names = append $names (kindIs "map" . | ternary (get (kindIs "map" . | ternary . dict) "name") .) }}
+{{- end }}
+{{- dict "list" ($names | uniq) | toYaml }}
+{{- end }}
+
+{{/* `true` where the platform assigns the user ids of pods. */}}
+{{- define "flex-provisioner.assignsUsers" -}}
+{{- $enabled := .Values.openshift.enabled | toString }}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}true{{ end }}
+{{- end }}
+
+{{/* The names of the orchestrator, which classes have to use. */}}
+{{- define "flex-provisioner.provisioner" -}}{{ .Values.provisionerName | default "flex-provisioner.io" }}{{- end }}
+{{- define "flex-provisioner.plugin" -}}{{ .Values.pluginName | default "kubernetes.io/flex-provisioner" }}{{- end }}

@@ -1,0 +1,261 @@
+//! The facts of a cluster for `check`. A fact that cannot be read is a line of its own, and no error.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flex_contract::names;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+
+use super::{CheckArgs, pull};
+use crate::api::policies as live;
+use crate::cli::{beside, doctor};
+use crate::clock::Clock;
+use crate::config::classes::{Classes, Identity};
+use crate::policies::{self, PolicyKind};
+use crate::preflight::rights::{self, Right, Scope};
+use crate::preflight::{self, ImageState, Line, TakenNames};
+
+/// The number of questions about rights that are asked at one time.
+const REVIEWS: usize = 16;
+
+/// The objects of the installation, as group, resource, and whether they are in a namespace.
+const INSTALLED: [(&str, &str, bool); 10] = [
+    ("", "namespaces", false),
+    ("", "serviceaccounts", true),
+    ("apps", "deployments", true),
+    ("apps", "daemonsets", true),
+    ("rbac.authorization.k8s.io", "clusterroles", false),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", false),
+    ("rbac.authorization.k8s.io", "rolebindings", true),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", false),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", false),
+    ("storage.k8s.io", "storageclasses", false),
+];
+
+/// Makes all checks.
+pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs) -> Vec<Line> {
+    let version = client.apiserver_version().await;
+    let version = version.as_ref().map(|version| (version.major.as_str(), version.minor.as_str()));
+    let server = preflight::server(version.map_err(ToString::to_string).as_ref().map(|v| *v).map_err(String::as_str));
+    let mut lines = vec![server];
+    if lines[0].mark == preflight::Mark::Failed && version.is_err() {
+        return lines;
+    }
+    lines.push(match args.pre {
+        true => or_unknown("rights", rights_to_install(client, identity).await, |missing| {
+            preflight::rights_to_install(&missing)
+        }),
+        false => {
+            let account = format!("{}/{}", identity.namespace, args.service_account);
+            let missing = rights_of_account(client, identity, &args.service_account).await;
+            or_unknown("rights", missing, |missing| preflight::rights_of_account(&account, &missing))
+        }
+    });
+    lines.extend(policy_lines(client, args.pre).await);
+    lines.push(or_unknown(
+        "snapshots",
+        serves(client, "snapshot.storage.k8s.io/v1", "volumesnapshots").await,
+        |served| preflight::snapshot_kinds(served),
+    ));
+    match taken_names(client, identity).await {
+        Ok(taken) => lines.extend(preflight::taken_names(identity, &taken)),
+        Err(error) => lines.push(Line::unknown("names", &error.to_string())),
+    }
+    lines.push(or_unknown("default class", default_classes(client).await, |names| preflight::default_classes(&names)));
+    let mut images: BTreeSet<String> = args.images.iter().cloned().collect();
+    if !args.pre {
+        lines.push(leader(client, identity).await);
+        match beside::classes(client, identity).await {
+            Ok(classes) => {
+                lines.extend(preflight::configs(identity, &classes));
+                images.extend(images_of(&classes));
+            }
+            Err(error) => lines.push(Line::unknown("configs", &format!("{error:#}"))),
+        }
+    }
+    match image_states(client, identity, images, args).await {
+        Ok(states) => lines.extend(preflight::images(&states)),
+        Err(error) => lines.push(Line::unknown("images", &format!("{error:#}"))),
+    }
+    lines
+}
+
+fn or_unknown<T>(check: &'static str, fact: kube::Result<T>, judge: impl FnOnce(T) -> Line) -> Line {
+    match fact {
+        Ok(fact) => judge(fact),
+        Err(error) => Line::unknown(check, &error.to_string()),
+    }
+}
+
+/// Returns the objects of the installation that the caller may not create.
+async fn rights_to_install(client: &Client, identity: &Identity) -> kube::Result<Vec<String>> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut missing = Vec::new();
+    for (group, resource, in_namespace) in INSTALLED {
+        let attributes = ResourceAttributes {
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some("create".to_owned()),
+            namespace: in_namespace.then(|| identity.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            missing.push(resource.to_owned());
+        }
+    }
+    Ok(missing)
+}
+
+/// Returns the rights that RBAC does not give to the orchestrator's account, grouped by resource.
+async fn rights_of_account(client: &Client, identity: &Identity, account: &str) -> kube::Result<Vec<String>> {
+    let questions = rights::of_orchestrator().into_iter().flat_map(|right| {
+        let namespaces = match right.scope {
+            Scope::Cluster => vec![None],
+            Scope::Own => vec![Some(identity.namespace.clone())],
+            Scope::Configs => identity.config_namespaces.iter().cloned().map(Some).collect(),
+        };
+        namespaces.into_iter().map(move |namespace| (right.clone(), namespace))
+    });
+    let missing: Vec<Option<Right>> = stream::iter(questions)
+        .map(|(right, namespace)| is_missing(client, identity, account, right, namespace))
+        .buffered(REVIEWS)
+        .try_collect()
+        .await?;
+    Ok(rights::described(&missing.into_iter().flatten().collect::<Vec<_>>()))
+}
+
+/// Asks RBAC for a right of an account. Returns the right if the account does not have it.
+async fn is_missing(
+    client: &Client,
+    identity: &Identity,
+    account: &str,
+    right: Right,
+    namespace: Option<String>,
+) -> kube::Result<Option<Right>> {
+    let own = &identity.namespace;
+    let groups =
+        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{own}"), "system:authenticated".into()];
+    let spec = SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{own}:{account}")),
+        groups: Some(groups.into()),
+        resource_attributes: Some(ResourceAttributes {
+            group: Some(right.group.clone()),
+            resource: Some(right.resource.clone()),
+            subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
+            verb: Some(right.verb.clone()),
+            namespace,
+            ..ResourceAttributes::default()
+        }),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let review = SubjectAccessReview { spec, ..Default::default() };
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(right))
+}
+
+async fn policy_lines(client: &Client, pre: bool) -> Vec<Line> {
+    const GROUP: &str = "admissionregistration.k8s.io/v1";
+    if pre {
+        let mutating = serves(client, GROUP, "mutatingadmissionpolicies").await;
+        let validating = serves(client, GROUP, "validatingadmissionpolicies").await;
+        let both = mutating.and_then(|mutating| Ok((mutating, validating?)));
+        return vec![or_unknown("policies", both, |(mutating, validating)| {
+            preflight::policy_kinds(|kind| if kind == PolicyKind::Mutating { mutating } else { validating })
+        })];
+    }
+    match live::read(client).await {
+        Ok(live) => preflight::policies(&policies::states(&live)),
+        Err(why) => vec![Line::unknown("policies", &why)],
+    }
+}
+
+/// Checks whether the API server serves a resource.
+async fn serves(client: &Client, group_version: &str, resource: &str) -> kube::Result<bool> {
+    match client.list_api_group_resources(group_version).await {
+        Ok(list) => Ok(list.resources.iter().any(|served| served.name == resource)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn taken_names(client: &Client, identity: &Identity) -> kube::Result<TakenNames> {
+    let driver = Api::<CSIDriver>::all(client.clone()).get_opt(&identity.provisioner).await?;
+    let foreign_driver =
+        driver.is_some_and(|driver| driver.labels().get(names::LABEL_INSTANCE) != Some(&identity.instance));
+    let lease = format!("flex-provisioner-{}", identity.instance);
+    let named = ListParams::default().fields(&format!("metadata.name={lease}"));
+    let leases = Api::<Lease>::all(client.clone()).list(&named).await?;
+    let namespaces = leases.items.iter().filter_map(ResourceExt::namespace);
+    let other_namespaces = namespaces.filter(|namespace| *namespace != identity.namespace).collect();
+    Ok(TakenNames { foreign_driver, other_namespaces })
+}
+
+async fn default_classes(client: &Client) -> kube::Result<Vec<String>> {
+    let classes = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await?;
+    let is_default =
+        |class: &&StorageClass| class.annotations().get(names::DEFAULT_CLASS).is_some_and(|is| is == "true");
+    Ok(classes.items.iter().filter(is_default).map(ResourceExt::name_any).collect())
+}
+
+async fn leader(client: &Client, identity: &Identity) -> Line {
+    let missing = match doctor::leader_finding(client, identity, &Clock::default()).await {
+        Ok(missing) => missing,
+        Err(error) => return Line::unknown("leader", &format!("{error:#}")),
+    };
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &identity.namespace);
+    let lease = leases.get_opt(&format!("flex-provisioner-{}", identity.instance)).await.ok().flatten();
+    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+    preflight::leader(missing.as_ref(), holder.as_deref())
+}
+
+/// Returns the images of all classes that can be served.
+fn images_of(classes: &Classes) -> impl Iterator<Item = String> {
+    classes.iter().filter_map(|class| Some(class.recipe.as_ref().ok()?.image.clone()))
+}
+
+/// Returns the state of each image, and of those that pods of the orchestrator wait for.
+async fn image_states(
+    client: &Client,
+    identity: &Identity,
+    images: BTreeSet<String>,
+    args: &CheckArgs,
+) -> anyhow::Result<BTreeMap<String, ImageState>> {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    let mut states: BTreeMap<_, _> = images.into_iter().map(|image| (image, ImageState::default())).collect();
+    for (image, state) in &mut states {
+        let has_it = |node: &&Node| {
+            let listed = node.status.iter().flat_map(|status| status.images.iter().flatten());
+            listed.flat_map(|listed| listed.names.iter().flatten()).any(|name| name == image)
+        };
+        state.nodes = nodes.items.iter().filter(has_it).count();
+    }
+    let mut namespaces = identity.config_namespaces.clone();
+    namespaces.push(identity.namespace.clone());
+    namespaces.sort();
+    namespaces.dedup();
+    for namespace in namespaces {
+        let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await?;
+        for (image, error) in pods.items.iter().flat_map(pull::errors) {
+            states.entry(image).or_default().error = Some(error);
+        }
+    }
+    if args.pull {
+        let namespace = if args.pre { "default" } else { &identity.namespace };
+        for (image, state) in &mut states {
+            *state = pull::pull(client, namespace, image, args.timeout).await?;
+        }
+    }
+    Ok(states)
+}

@@ -1,0 +1,91 @@
+//! Whether nodes can pull an image: by the pods that wait for it, or by a pod that is started for this.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use crate::preflight::ImageState;
+
+/// The time between two looks at a pod.
+const POLL: Duration = Duration::from_millis(500);
+
+/// A program that no image has: the pod ends as soon as its image is there, and runs nothing of the image.
+const NO_PROGRAM: &str = "/flex-provisioner-check-pulls-only";
+
+/// Returns the images for which a pod waits in vain, with the kubelet's messages.
+pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses
+        .filter_map(|status| {
+            let waiting = status.state.as_ref()?.waiting.as_ref()?;
+            let reason = waiting.reason.as_deref()?;
+            let is_pull =
+                reason.contains("ImagePull") || reason.contains("InvalidImageName") || reason.contains("ErrImage");
+            let message = waiting.message.clone().unwrap_or_else(|| reason.to_owned());
+            is_pull.then(|| (status.image.clone(), message))
+        })
+        .collect()
+}
+
+/// Checks whether the container's image is on the node: the kubelet has created, or tried to start, the container.
+fn is_pulled(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.into_iter().any(|status| {
+        let state = status.state.as_ref();
+        let begun = state.is_some_and(|state| state.terminated.is_some() || state.running.is_some());
+        let tried = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
+        begun || tried.is_some_and(|reason| reason.contains("RunContainer") || reason.contains("CreateContainer"))
+    })
+}
+
+/// Pulls an image: starts a pod, waits until the image is there or cannot be pulled, and deletes the pod.
+pub(super) async fn pull(
+    client: &Client,
+    namespace: &str,
+    image: &str,
+    timeout: Duration,
+) -> anyhow::Result<ImageState> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "generateName": "flex-provisioner-check-" },
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "tolerations": [{ "operator": "Exists" }],
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "check",
+                "image": image,
+                "command": [NO_PROGRAM],
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+        },
+    }))?;
+    let pod = pods.create(&PostParams::default(), &pod).await?.name_any();
+    let state = wait(&pods, &pod, timeout).await;
+    pods.delete(&pod, &DeleteParams::default().grace_period(0)).await?;
+    Ok(state?)
+}
+
+async fn wait(pods: &Api<Pod>, name: &str, timeout: Duration) -> kube::Result<ImageState> {
+    let began = Instant::now();
+    loop {
+        let pod = pods.get(name).await?;
+        if is_pulled(&pod) {
+            return Ok(ImageState { nodes: 1, error: None });
+        }
+        if let Some((_, error)) = errors(&pod).into_iter().next() {
+            return Ok(ImageState { nodes: 0, error: Some(error) });
+        }
+        if began.elapsed() > timeout {
+            let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+            let error = format!("the pod that pulls it is still {phase} after {} s", timeout.as_secs());
+            return Ok(ImageState { nodes: 0, error: Some(error) });
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

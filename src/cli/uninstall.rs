@@ -1,0 +1,132 @@
+//! `uninstall`: shows what still needs the orchestrator before it is removed.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::doctor::collect;
+use super::out::say;
+use super::{Names, Namespaces, Output};
+use crate::api::client;
+use crate::clock::Clock;
+use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::api::VolumeSnapshotContent;
+use crate::model::volume::Volume;
+use crate::uninstall::{Dependent, can_be_retained, dependents};
+
+/// The time between two looks at the cluster.
+const POLL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(super) struct UninstallArgs {
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Keep the storage of all volumes and snapshots: sets their policies to Retain, and waits until the orchestrator
+    /// has removed its finalizers.
+    #[arg(long)]
+    retain: bool,
+    /// The longest time to wait until nothing needs the orchestrator.
+    #[arg(long, default_value = "0s", value_parser = crate::config::values::duration)]
+    wait: Duration,
+}
+
+/// The objects of an orchestrator.
+struct Objects {
+    volumes: Vec<Volume>,
+    contents: Vec<Content>,
+    dependents: Vec<Dependent>,
+}
+
+pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
+    let UninstallArgs { names, namespaces, output, retain, wait } = args;
+    let identity = names.identity(&namespaces);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = runtime.block_on(async {
+        let (client, _) = client::connect().await?;
+        let began = Instant::now();
+        let mut objects = read(&client, &identity).await?;
+        if retain {
+            keep(&client, &objects).await?;
+            objects = read(&client, &identity).await?;
+        }
+        while !objects.dependents.is_empty() && began.elapsed() < wait {
+            tokio::time::sleep(POLL).await;
+            objects = read(&client, &identity).await?;
+        }
+        anyhow::Ok(objects.dependents)
+    })?;
+    match output {
+        Output::Json => say!("{}", json!({ "safe": found.is_empty(), "dependents": found })),
+        Output::Table => print(&found, &identity),
+    }
+    Ok(ExitCode::from(if found.is_empty() { 0 } else { 2 }))
+}
+
+async fn read(client: &Client, identity: &Identity) -> anyhow::Result<Objects> {
+    let index = collect::index(client, identity, &Clock::default()).await?;
+    let whole = index.whole(identity, Clock::default().now(), true);
+    let volumes: Vec<_> =
+        whole.volumes.iter().filter(|volume| volume.belongs_to(identity)).map(|volume| (**volume).clone()).collect();
+    let contents: Vec<_> =
+        whole.contents.iter().filter(|content| content.is_ours(identity)).map(|content| (**content).clone()).collect();
+    let claims: Vec<_> = whole
+        .claims
+        .iter()
+        .filter(|claim| !claim.belongs_to_other_instance(&identity.instance))
+        .map(|claim| (**claim).clone())
+        .collect();
+    let jobs: Vec<_> = whole.jobs.iter().map(|job| (**job).clone()).collect();
+    let dependents = dependents(&volumes, &claims, &contents, &jobs);
+    Ok(Objects { volumes, contents, dependents })
+}
+
+/// Sets the policies of volumes and snapshots to Retain. The orchestrator then removes its finalizers.
+async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    for volume in objects.volumes.iter().filter(|volume| can_be_retained(volume)) {
+        let patch = json!({
+            "metadata": { "resourceVersion": volume.resource_version },
+            "spec": { "persistentVolumeReclaimPolicy": "Retain" },
+        });
+        let kept = volumes.patch(&volume.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        kept.with_context(|| format!("PersistentVolume {} cannot be retained", volume.name))?;
+        eprintln!("PersistentVolume {}: its storage is kept", volume.name);
+    }
+    let contents: Api<VolumeSnapshotContent> = Api::all(client.clone());
+    for content in objects.contents.iter().filter(|content| content.policy == "Delete" && !content.deleting) {
+        let patch = json!({
+            "metadata": { "resourceVersion": content.resource_version },
+            "spec": { "deletionPolicy": "Retain" },
+        });
+        let kept = contents.patch(&content.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        kept.with_context(|| format!("VolumeSnapshotContent {} cannot be retained", content.name))?;
+        eprintln!("VolumeSnapshotContent {}: its snapshot is kept", content.name);
+    }
+    Ok(())
+}
+
+fn print(found: &[Dependent], identity: &Identity) {
+    for Dependent { kind, name, why, remedy } in found {
+        say!("{kind} {name}: {why}");
+        say!("    what to do: {remedy}");
+    }
+    match found.len() {
+        0 => say!(
+            "nothing needs the orchestrator {} any more: remove it as it was installed (kubectl delete -k, or helm uninstall)",
+            identity.instance
+        ),
+        count => say!("{count} objects still need the orchestrator {}: do not remove it yet", identity.instance),
+    }
+}
