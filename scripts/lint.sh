@@ -359,6 +359,7 @@ check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "links" scripts/links.py
+check "planted circles between files" scripts/floors.py --self-test
 check "decisions" decisions
 check "glossary" glossary
 if kubernetes=$(kubernetes); then

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
+use flex_contract::names::CONTAINER;
 use flex_contract::request::RunRequest;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::run::job::CONTAINER;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde::Serialize;

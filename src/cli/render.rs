@@ -9,8 +9,9 @@ use clap::Args;
 use flex_contract::request::Operation;
 use flex_manifest::to_yaml;
 
+use super::files::{expand, read, shown};
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, ClassObject, Config, classes};

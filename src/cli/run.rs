@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-use super::{Names, Namespaces};
+use super::flags::{Names, Namespaces};
 use crate::api::events::EventRecorder;
 use crate::api::fence::Fence;
 use crate::api::lease::LeaderElector;

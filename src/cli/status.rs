@@ -1,14 +1,13 @@
 //! `status`: shows the classes, the claims in progress, and the admission policies.
 
 mod health;
+mod row;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
-use flex_contract::exit::Failure;
 use flex_contract::names;
-use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::Api;
@@ -16,20 +15,16 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use self::health::Health;
+use self::row::{Row, row};
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live};
 use crate::capacity::Published;
-use crate::config::classes::{ClassLookup, Classes};
+use crate::config::classes::Classes;
 use crate::config::pool::Watermarks;
-use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::policies::{self, Policy, PolicyState};
-use crate::run::failure::LastFailure;
 use crate::text::line;
-
-/// The length of a failure's message beside its class. The claim has the whole message.
-const MAX_FAILURE_TEXT: usize = 200;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -40,42 +35,6 @@ pub(super) struct StatusArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-}
-
-/// A claim in progress, for people.
-struct Row {
-    claim: String,
-    class: String,
-    state: &'static str,
-    attempt: u32,
-    age: i64,
-    created: i64,
-    /// The seconds since the attempt in progress began.
-    running: Option<i64>,
-    failure: Option<LastFailure>,
-}
-
-impl Row {
-    /// Returns the last words of the image, or the reason why there are none.
-    fn describe(&self) -> String {
-        self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
-    }
-
-    /// Returns the time at which this claim showed that the class fails. An attempt that can never succeed counts only
-    /// for its own claim, from the time of the claim's creation.
-    fn failed_at(&self) -> Option<i64> {
-        let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
-        let failure =
-            self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
-        Some(if failure.kind == Failure::Never { self.created } else { failure.at })
-    }
-}
-
-/// The claims of a class whose attempts fail, if no attempt has succeeded since.
-#[derive(Debug, PartialEq, Eq, serde::Serialize)]
-struct Failing {
-    claims: usize,
-    last: String,
 }
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
@@ -114,35 +73,6 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row> {
-    let claim = Claim::from(object);
-    let class = claim.class.clone()?;
-    let ClassLookup::Ours(_) = table.lookup(&class) else { return None };
-    let stamp = claim.own_stamp();
-    let attempt = stamp.map_or(0, |stamp| stamp.attempt);
-    let failure = claim.last_failure.as_ref();
-    let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
-        (true, ..) if grows(&claim) => "Growing",
-        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.in_progress()) => "Modifying",
-        (true, ..) => "Bound",
-        (_, true, ..) => "Deleting",
-        (_, _, None, _) => "Waiting",
-        (_, _, Some(stamp), Some(failure)) if failure.attempt == stamp.attempt => "Failed",
-        _ => "Running",
-    };
-    let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
-    let began = stamp.filter(|_| state == "Running").and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
-    let running = began.map(|began| now - began.as_second());
-    let failure = failure.cloned();
-    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
-}
-
-/// Checks whether the claim requests more than it has.
-fn grows(claim: &Claim) -> bool {
-    let requested = claim.size.as_ref().copied().unwrap_or_default();
-    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < requested)
-}
-
 /// Counts the claims of a class by state, such as `Bound 3, Failed 1`.
 fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
     ["Bound", "Growing", "Modifying", "Running", "Waiting", "Failed", "Deleting"]
@@ -150,17 +80,6 @@ fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
         .map(|state| (state, rows.iter().filter(|row| row.class == class && row.state == state).count()))
         .filter(|(_, count)| *count > 0)
         .collect()
-}
-
-/// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.
-fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
-    let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
-    let made = made.map(|volume| volume.created).max();
-    let failed = rows.iter().filter(|row| row.class == class);
-    let failed: Vec<_> = failed.filter_map(|row| Some((row.failed_at().filter(|at| Some(*at) > made)?, row))).collect();
-    let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
-    let last = line(&format!("{}: {}", last.claim, last.describe()), MAX_FAILURE_TEXT);
-    Some(Failing { claims: failed.len(), last })
 }
 
 /// The pooled volumes of a class, for one size.
@@ -357,10 +276,14 @@ fn to_json(
 
 #[cfg(test)]
 mod tests {
+    use flex_contract::exit::Failure;
+    use flex_contract::request::Operation;
     use k8s_openapi::api::core::v1::ConfigMap;
 
+    use super::row::failing;
     use super::*;
     use crate::config::classes::{Config, Identity, classes};
+    use crate::run::failure::LastFailure;
 
     pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, texts: &str) -> Row {
         let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": texts });

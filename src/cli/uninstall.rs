@@ -11,8 +11,8 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::doctor::collect;
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output};
 use crate::api::client;
 use crate::clock::Clock;
 use crate::config::classes::Identity;

@@ -8,13 +8,14 @@ use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
+use super::files::{expand, read, shown};
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
-use crate::config::slips;
+use crate::config::{labels, slips, spelling};
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -149,9 +150,9 @@ impl Checked {
 
     fn config(&mut self, file: &File, map: &ConfigMap, lines: Lines, identity: &Identity) {
         let mut config = Config::from(map);
-        let (ours, name) = (slips::is_marked(&map.metadata), config.name.name.clone());
+        let (ours, name) = (labels::is_marked(&map.metadata), config.name.name.clone());
         if !ours {
-            let Some(why) = slips::unmarked(map) else { return };
+            let Some(why) = labels::unmarked(map) else { return };
             let message = format!(
                 "ConfigMap {name} {why}, and the provisioner does not see it; write the label `type: provisioner-config`"
             );
@@ -190,7 +191,7 @@ impl Checked {
             let message = "is a List, and `validate` does not look into Lists; write its items as documents of their own, with `---` between them";
             return self.report(&file.name, line, "error", message);
         }
-        let meant = ["ConfigMap", "StorageClass"].into_iter().find(|known| slips::reads_like(kind, known));
+        let meant = ["ConfigMap", "StorageClass"].into_iter().find(|known| spelling::reads_like(kind, known));
         if let Some(meant) = meant {
             self.report(
                 &file.name,

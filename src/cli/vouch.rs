@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::Args;
 
 use super::doctor::collect;
+use super::flags::{Names, Namespaces};
 use super::out::say;
-use super::{Names, Namespaces};
 use crate::api::client;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;

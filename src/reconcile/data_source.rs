@@ -8,7 +8,7 @@ use flex_contract::request::{CloneSource, Snapshot as Told};
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::config::classes::{ClassLookup, Identity};
-use crate::config::external_provisioner;
+use crate::config::input;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::data_source::SourceUser;
@@ -110,7 +110,7 @@ pub(super) struct SourceSnapshotObservation {
 fn replaced_driver(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    external_provisioner::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+    input::replaced_driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
 }
 
 impl SourceSnapshotObservation {
@@ -227,7 +227,8 @@ pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceU
         let content = index.content(&names::content_name(uid))?;
         content.reads_source().then(|| content.snapshot.clone())
     };
-    let snapshots = snapshots_using(claim).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: being_made(uid) });
+    let snapshots =
+        snapshots_using(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: being_made(uid) });
     copies.chain(snapshots).collect()
 }
 
@@ -251,7 +252,7 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
 /// Removes the finalizers of copies and snapshots that are not in progress.
 pub(super) async fn unprotect_source(context: &Context, claim: &Claim, copies: &[String]) -> Result<Claim, WriteError> {
     let (snapshots, claims): (Vec<_>, Vec<_>) =
-        copies.iter().cloned().partition(|uid| snapshots_using(claim).any(|of| of == uid));
+        copies.iter().cloned().partition(|uid| snapshots_using(&claim.finalizers).any(|of| of == uid));
     let of = claim.name.to_string();
     confirm_done(context, &claims, &of).await?;
     for uid in &snapshots {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use flex_provisioner::config::keys;
-use flex_provisioner::config::slips::{letters, near_key};
+use flex_provisioner::config::spelling::{letters, near_key};
 
 use crate::Part;
 

@@ -28,7 +28,7 @@ use crate::request::{Property, RunRequest};
 use crate::text::cut;
 
 /// The value of `OPERATION` in the environment of a batch run.
-pub const OPERATION: &str = "batch";
+pub const OPERATION: &str = crate::operation::BATCH;
 /// The variable with the path of the list of members.
 pub const VARIABLE: &str = crate::variable::BATCH.name;
 /// The name of the file with the list of members. It is in the directory of the properties.

@@ -28,6 +28,7 @@ pub mod parameter;
 pub mod quantity;
 pub mod reason;
 pub mod request;
+mod request_error;
 pub mod storage;
 pub mod text;
 pub mod variable;

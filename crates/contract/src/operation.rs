@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::request::RequestError;
+use crate::request_error::RequestError;
+
+/// The value of `OPERATION` in the environment of a run for several requests ([`crate::batch`]).
+pub const BATCH: &str = "batch";
 
 /// The operation of a run, as the image reads it from `OPERATION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::operation;
 pub use crate::operation::Operation;
 use crate::parameter;
+pub use crate::request_error::RequestError;
 use crate::variable::{self, Variable};
 
 /// The claim that a run is for.
@@ -249,7 +251,7 @@ impl RunRequest {
         let list = |variable: &Variable| -> Vec<String> {
             optional(variable).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        if optional(variable::OPERATION) == crate::batch::OPERATION {
+        if optional(variable::OPERATION) == operation::BATCH {
             return Err(RequestError::Batch);
         }
         let operation: Operation = optional(variable::OPERATION).parse().unwrap_or(Operation::Provision);
@@ -356,31 +358,6 @@ impl RunRequest {
                 .collect(),
         })
     }
-}
-
-/// The reason why an environment is not that of a run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// These variables are absent or empty.
-    #[error(
-        "these variables are missing: {0}; they are set in the pods that the flex provisioner starts (to try by hand, set them yourself)"
-    )]
-    Missing(String),
-    /// The run is a batch.
-    #[error(
-        "this run is for a batch of claims, and this program makes one volume: the image has to start it by `flex-pv each -- PROGRAM`"
-    )]
-    Batch,
-    /// A variable has an invalid value.
-    #[error("{variable}=`{value}` is not {expected}")]
-    Invalid {
-        /// The name of the variable.
-        variable: &'static str,
-        /// The value of the variable.
-        value: String,
-        /// The expected form of the value.
-        expected: &'static str,
-    },
 }
 
 #[cfg(test)]

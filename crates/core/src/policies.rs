@@ -237,7 +237,8 @@ mod tests {
 
     use super::*;
     use crate::config::keys;
-    use crate::config::slips::{SECRETS, letters, near_key};
+    use crate::config::slips::SECRETS;
+    use crate::config::spelling::{letters, near_key};
 
     fn all(live: &[Value]) -> Vec<PolicyState> {
         states(live).into_iter().map(|(_, state)| state).collect()

@@ -2,8 +2,8 @@
 
 use flex_image_kit::Failure;
 
-use crate::api::Pool;
-use crate::run::{GIB, Outcome, Run};
+use crate::api::{GIB, Pool};
+use crate::run::{Outcome, Run};
 use crate::trouble::Kind;
 
 impl Run {

@@ -6,9 +6,9 @@
 use flex_image_kit::Failure;
 use serde_json::Value;
 
-use crate::api::Volume;
+use crate::api::{GIB, Volume};
 use crate::mapper::{self, Growth, Mapped};
-use crate::run::{GIB, Outcome, Pace, Run};
+use crate::run::{Outcome, Pace, Run};
 use crate::trouble::{Kind, Trouble};
 
 /// The next step of an expansion.

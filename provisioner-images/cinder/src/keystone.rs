@@ -156,7 +156,7 @@ impl From<Trouble> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud::Secret;
+    use crate::cloud::access::Secret;
 
     fn keystone(region: Option<&str>, interface: &str) -> (Keystone, Cloud) {
         let identity = Identity::ApplicationCredential {

@@ -5,10 +5,10 @@ use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use crate::api::{Snapshot, Volume};
+use crate::api::{GIB, Snapshot, Volume};
 use crate::names::{self, CLONE_REQUEST};
 use crate::parameters::Parameters;
-use crate::run::{GIB, Outcome, Run};
+use crate::run::{Outcome, Run};
 use crate::trouble::Kind;
 
 /// The data source that the run requests.

@@ -7,12 +7,12 @@ use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::SecretReference;
 use serde_json::{Value, json};
 
-use crate::api::{Connection, Volume};
+use crate::api::{Connection, GIB, Volume};
 use crate::mapper::{self, Target};
 use crate::names::{self, ZONE};
 use crate::origin::{Origin, WantedSource, wanted_source};
 use crate::parameters::RbdForm;
-use crate::run::{GIB, Outcome, Pace, Run};
+use crate::run::{Outcome, Pace, Run};
 use crate::step::{Step, provide};
 use crate::trouble::{Kind, Trouble};
 

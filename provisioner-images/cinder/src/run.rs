@@ -7,7 +7,7 @@ use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use serde_json::{Value, json};
 
-use crate::api::{Cinder, Volume};
+use crate::api::{Cinder, Snapshot, Volume};
 use crate::cluster::Cluster;
 use crate::names;
 use crate::parameters::Parameters;
@@ -17,9 +17,6 @@ use crate::trouble::{Kind, Trouble};
 /// The time for which a temporary problem is retried. The orchestrator waits for the end of longer outages, because a
 /// waiting pod uses resources of its node.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// GiB, the unit of Cinder, in bytes.
-pub const GIB: u64 = 1 << 30;
 
 /// One run of the image.
 pub struct Run {
@@ -78,6 +75,18 @@ impl Run {
             ))
             .into()),
             (Some(_), false) => Err(Failure::never(format!("Cinder has several volumes of the id {id}")).into()),
+        }
+    }
+
+    /// Finds a snapshot of this image by its snapshot id, or one that somebody made by Cinder's id.
+    pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
+        if !names::is_id(id) {
+            return Ok(None);
+        }
+        let named = self.cinder.snapshots_named(&names::snapshot(id)).await?;
+        match named.into_iter().next() {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.cinder.snapshot(id).await,
         }
     }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use flex_image_kit::Failure;
 use serde_json::json;
 
-use crate::api::Snapshot;
 use crate::names;
 use crate::run::{Outcome, Pace, Run};
 use crate::trouble::{Kind, Trouble};
@@ -65,18 +64,6 @@ impl Run {
         match self.find_snapshot(&self.snapshot_id()?).await? {
             Some(snapshot) => self.remove_snapshot(&snapshot.id).await,
             None => Ok(()),
-        }
-    }
-
-    /// Finds a snapshot of this image by its snapshot id, or one that somebody made by Cinder's id.
-    pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
-        if !names::is_id(id) {
-            return Ok(None);
-        }
-        let named = self.cinder.snapshots_named(&names::snapshot(id)).await?;
-        match named.into_iter().next() {
-            Some(snapshot) => Ok(Some(snapshot)),
-            None => self.cinder.snapshot(id).await,
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::cluster::Cluster;
 use crate::parameters::Parameters;
 use crate::run::Run;
-use crate::{carry_out, reach};
+use crate::work::{carry_out, reach};
 
 /// Does the work of each member.
 ///

@@ -25,10 +25,12 @@ pub mod flex_pv;
 pub mod listing;
 pub mod mounted;
 pub mod patience;
+mod process;
 pub mod remove;
 mod run;
 pub mod secrets;
 pub mod termination_message;
 
 pub use failure::Failure;
-pub use run::{block_on, conclude, request, run, run_or_show, terminated};
+pub use process::{block_on, conclude, request, terminated};
+pub use run::{run, run_or_show};

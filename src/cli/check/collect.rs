@@ -14,7 +14,8 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 
-use super::{CheckArgs, pull};
+use super::args::CheckArgs;
+use super::pull;
 use crate::api::policies as live;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;

@@ -1,45 +1,19 @@
 //! `check`: says whether the cluster is ready for the orchestrator, and whether the installation works.
 
+mod args;
 mod collect;
 mod pull;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::Args;
 use serde_json::json;
 
+pub(super) use self::args::CheckArgs;
+use super::flags::Output;
 use super::out::say;
-use super::{Names, Namespaces, Output};
 use crate::api::client;
 use crate::preflight::{self, Line, Mark};
 use crate::text::{line, printable};
-
-#[derive(Debug, Args)]
-pub(super) struct CheckArgs {
-    #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
-    /// The form of the output.
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Check the cluster before the installation: with your rights, and without an orchestrator.
-    #[arg(long)]
-    pre: bool,
-    /// Pull each image on a node: starts a pod for each, waits for the image, and deletes the pod.
-    #[arg(long)]
-    pull: bool,
-    /// An image to check beside those of the configs. May be given several times.
-    #[arg(long = "image")]
-    images: Vec<String>,
-    /// The ServiceAccount of the orchestrator, in its namespace.
-    #[arg(long, default_value = "flex-provisioner")]
-    service_account: String,
-    /// The longest time to wait for each image.
-    #[arg(long, default_value = "2m", value_parser = crate::config::values::duration)]
-    timeout: Duration,
-}
 
 pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let identity = args.names.identity(&args.namespaces);

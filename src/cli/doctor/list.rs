@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use flex_contract::listing;
+use flex_contract::names::CONTAINER;
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +14,6 @@ use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::findings::backend::{Listing, View};
-use crate::run::job::CONTAINER;
 use crate::run::list::list;
 use crate::run::state::{RunState, state};
 use crate::run::view;

@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use super::{Names, Namespaces, Output};
 use crate::api::writes::{Binding, Writes};
 use crate::api::{client, policies};
 use crate::clock::Clock;

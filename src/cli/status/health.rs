@@ -2,7 +2,7 @@
 
 use flex_contract::request::Operation;
 
-use super::{Failing, MAX_FAILURE_TEXT, Row, failing};
+use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};
 use crate::model::volume::Volume;
 use crate::text::line;

@@ -7,7 +7,8 @@ use flex_contract::quantity::quantity;
 use crate::config::Recipe;
 use crate::model;
 use crate::model::claim::Claim;
-use crate::model::data_source::{DataSource, not_granted};
+use crate::model::data_source::DataSource;
+use crate::model::grant::not_granted;
 use crate::model::volume::Volume;
 use crate::snapshot::restore::SnapshotSource;
 

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::record::EffectiveConfig;
-use crate::model::modification::ModifyStatus;
+use crate::model::modify_status::ModifyStatus;
 use crate::model::volume::Reference;
 use crate::object::ObjectName;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};

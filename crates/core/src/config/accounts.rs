@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ServiceAccount;
 
 use super::Problem;
-use super::classes::Config;
+use super::input::Config;
 use super::keys::SERVICE_ACCOUNT_NAME;
 use crate::object::ObjectName;
 

@@ -2,18 +2,20 @@
 
 mod mounts;
 mod pool;
+mod reader;
 mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use flex_contract::{names, parameter, quantity, request};
+use flex_contract::{names, parameter, request};
 
+use self::reader::Reader;
 use super::capability;
-use super::keys::{self, KeySpec};
+use super::keys;
 use super::record::EffectiveConfig;
-use super::slips::{misspelt, near_key};
-use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
+use super::spelling::{misspelt, near_key};
+use super::values::{backoff, duration, known_yaml, list, map, moment, number, refresh, size, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser};
 use crate::config::pool::Pool;
 use crate::limits;
@@ -29,70 +31,6 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 100;
 const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
-
-/// A reader of values. It records an error and continues.
-struct Reader<'a> {
-    data: &'a BTreeMap<String, String>,
-    problems: Vec<Problem>,
-}
-
-impl Reader<'_> {
-    fn text(&self, key: &KeySpec) -> Option<&str> {
-        self.data.get(key.name).map(|value| value.trim()).filter(|value| !value.is_empty())
-    }
-
-    fn fail(&mut self, key: &KeySpec, message: impl Into<String>) {
-        self.problems.push(Problem::new(key.name, message));
-    }
-
-    fn read<T>(&mut self, key: &KeySpec, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-        match parse(self.text(key)?) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.fail(key, message);
-                None
-            }
-        }
-    }
-
-    fn names(&mut self, key: &KeySpec, what: &str) -> Vec<String> {
-        self.read(key, |text| {
-            let names = list(text)?;
-            match names.iter().find(|name| !is_dns_name(name)) {
-                Some(name) => Err(format!("`{name}` cannot be the name of a {what}")),
-                None => Ok(names),
-            }
-        })
-        .unwrap_or_default()
-    }
-
-    fn name(&mut self, key: &KeySpec, what: &str) -> Option<String> {
-        self.read(key, |text| match is_dns_name(text) {
-            true => Ok(text.to_owned()),
-            false => Err(format!("`{text}` cannot be the name of a {what}")),
-        })
-    }
-
-    fn one_of(&mut self, key: &KeySpec, allowed: &[&str], default: &str) -> String {
-        self.read(key, |text| match allowed.contains(&text) {
-            true => Ok(text.to_owned()),
-            false => Err(format!("`{text}` is not known; write one of {}", allowed.join(", "))),
-        })
-        .unwrap_or_else(|| default.to_owned())
-    }
-
-    fn some_of(&mut self, key: &KeySpec, allowed: &[&str], default: &[&str]) -> Vec<String> {
-        self.read(key, |text| {
-            let chosen = list(text)?;
-            match chosen.iter().find(|item| !allowed.contains(&item.as_str())) {
-                Some(item) => Err(format!("`{item}` is not known; write some of {}", allowed.join(", "))),
-                None if chosen.is_empty() => Err("it is empty; leave the key out instead".into()),
-                None => Ok(chosen),
-            }
-        })
-        .unwrap_or_else(|| default.iter().map(|item| (*item).to_owned()).collect())
-    }
-}
 
 /// Checks the effective data of a class.
 pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
@@ -344,17 +282,6 @@ fn run_as_user(text: &str) -> Result<RunAsUser, String> {
             "`{text}` is not a user id; write a number, \"0\" for root, or any where the platform assigns the user"
         )),
     }
-}
-
-fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("`{text}` must be a whole number from {min} to {max}")),
-    }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    quantity::bytes(text).map_err(|error| error.to_string())
 }
 
 /// Reads a list of label keys of nodes.

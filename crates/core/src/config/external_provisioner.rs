@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Problem;
-use super::classes::{Config, Identity};
+use super::identity::Identity;
+use super::input::Config;
 use super::keys;
 use super::values::list;
 use crate::object::ObjectName;
@@ -26,11 +27,6 @@ pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String
         .and_then(|text| list(text).ok())
         .filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
-}
-
-/// Returns the driver that a config with this data replaces.
-pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
-    data.get(keys::REPLACES_PROVISIONER.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 /// The term of a Lease that states none.

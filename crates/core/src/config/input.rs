@@ -7,27 +7,12 @@ use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::external_provisioner;
+use super::identity::Identity;
+use super::labels;
 use super::record::EffectiveConfig;
-use super::slips;
 use super::topology::Topologies;
 use super::{Problem, keys};
 use crate::object::ObjectName;
-
-/// The names of the orchestrator, and the namespaces of configs.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// The provisioner name in StorageClasses.
-    pub provisioner: String,
-    /// The plugin name in ConfigMaps.
-    pub plugin: String,
-    /// The instance id on all objects of the orchestrator.
-    pub instance: String,
-    /// The namespaces of configs.
-    pub config_namespaces: Vec<String>,
-    /// The namespace of the orchestrator.
-    pub namespace: String,
-}
 
 /// A provisioner ConfigMap, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,7 +43,7 @@ impl From<&ConfigMap> for Config {
             class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
             data: map.data.clone().unwrap_or_default(),
             verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
-            slips: slips::in_labels(&map.metadata),
+            slips: labels::in_labels(&map.metadata),
         }
     }
 }
@@ -66,7 +51,7 @@ impl From<&ConfigMap> for Config {
 impl Config {
     /// Returns the CSI driver whose external provisioner the config replaces.
     pub fn replaces(&self) -> Option<&str> {
-        external_provisioner::driver(&self.data)
+        replaced_driver(&self.data)
     }
 
     /// Checks whether the config is meant for this orchestrator.
@@ -75,6 +60,11 @@ impl Config {
         identity.config_namespaces.contains(&self.name.namespace)
             && self.data.get(keys::PLUGIN_NAME.name).is_none_or(plugin)
     }
+}
+
+/// Returns the driver that a config with this data replaces.
+pub fn replaced_driver(data: &BTreeMap<String, String>) -> Option<&str> {
+    data.get(keys::REPLACES_PROVISIONER.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 /// The time at which a claim's volume is made.

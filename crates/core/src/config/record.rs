@@ -4,13 +4,9 @@
 //! again later, and neither object is needed any more. The record never contains the service token, which is read from
 //! the ConfigMap.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use super::check;
 use super::keys;
-use super::{Problem, Recipe};
 use crate::object::{ObjectName, hash};
 
 /// The effective data of a class, with its origin.
@@ -32,17 +28,6 @@ pub struct EffectiveConfig {
     /// name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-}
-
-/// The result of a check.
-pub type Checked = Result<Arc<Recipe>, Vec<Problem>>;
-
-/// The largest number of remembered results. It is more than the recipes of a cluster and of its volumes.
-const REMEMBERED: usize = 512;
-
-thread_local! {
-    /// The results of checked records. A result follows from its record alone, so that losing it costs only time.
-    static CHECKED: RefCell<HashMap<EffectiveConfig, Checked>> = RefCell::default();
 }
 
 impl EffectiveConfig {
@@ -68,26 +53,6 @@ impl EffectiveConfig {
     pub fn provisioner<'a>(&'a self, own: &'a str) -> &'a str {
         if self.replaces.is_empty() { own } else { &self.replaces }
     }
-
-    /// Checks the record and returns its recipe.
-    pub fn recipe(&self) -> Result<Recipe, Vec<Problem>> {
-        check::recipe(self.clone())
-    }
-
-    /// Returns the same, and checks each record only once.
-    pub fn checked(&self) -> Checked {
-        if let Some(known) = CHECKED.with_borrow(|known| known.get(self).cloned()) {
-            return known;
-        }
-        let checked = self.recipe().map(Arc::new);
-        CHECKED.with_borrow_mut(|known| {
-            if known.len() >= REMEMBERED {
-                known.clear();
-            }
-            known.insert(self.clone(), checked.clone());
-        });
-        checked
-    }
 }
 
 pub(super) fn version(config: &ObjectName, hash: &str) -> String {
@@ -102,35 +67,4 @@ pub fn hash_of(version: &str) -> Option<&str> {
 /// Returns the name of the ControllerRevision that holds the record with this hash.
 pub fn revision_name(hash: &str) -> String {
     format!("flex-config-{hash}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(image: &str) -> EffectiveConfig {
-        let data = [("image".to_owned(), image.to_owned())].into();
-        EffectiveConfig { class: "silver".into(), data, ..EffectiveConfig::default() }
-    }
-
-    #[test]
-    fn what_was_checked_is_remembered_as_it_is() {
-        let (one, other) = (record("one"), record("other"));
-        let first = one.checked().unwrap();
-        assert!(Arc::ptr_eq(&first, &one.clone().checked().unwrap()));
-        assert_eq!(*first, one.recipe().unwrap());
-        assert_eq!(*other.checked().unwrap(), other.recipe().unwrap());
-        for _ in 0..2 {
-            assert_eq!(record("").checked().unwrap_err(), record("").recipe().unwrap_err());
-        }
-    }
-
-    #[test]
-    fn no_more_is_remembered_than_there_is_room_for() {
-        for number in 0..=REMEMBERED {
-            record(&number.to_string()).checked().unwrap();
-        }
-        assert_eq!(CHECKED.with_borrow(HashMap::len), 1);
-        assert_eq!(*record("0").checked().unwrap(), record("0").recipe().unwrap());
-    }
 }

@@ -3,29 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use strsim::osa_distance;
+use flex_contract::parameter::check_name;
+use flex_contract::request::is_reserved;
 
 use super::Problem;
 use super::input::{CONFIG_PARAMETER, ClassObject};
 use super::keys::{self, KeySpec};
-use crate::object::is_dns_name;
-use flex_contract::names;
-use flex_contract::parameter::check_name;
-use flex_contract::request::is_reserved;
-
-/// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
-const SYNONYMS: &[(&str, KeySpec)] = &[
-    ("capability", keys::CAPABILITIES),
-    ("mountopts", keys::MOUNT_OPTIONS),
-    ("priorityclassname", keys::PRIORITY_CLASS),
-    ("pullpolicy", keys::IMAGE_PULL_POLICY),
-    ("reclaimpolicies", keys::RECLAIM_POLICY),
-    ("retry", keys::RETRIES),
-    ("runasuid", keys::RUN_AS_USER),
-    ("serviceaccount", keys::SERVICE_ACCOUNT_NAME),
-];
+use super::spelling::{misspelt, near_key, reads_like};
 
 /// The last words in the names of parameters that hold secrets. The other words say whose secret it is.
 pub const SECRETS: &[&str] = &[
@@ -46,107 +30,6 @@ pub const SECRETS: &[&str] = &[
 
 /// A parameter of the image cinder that names a Secret.
 const REFERENCE: &str = "ceph-secret";
-
-/// Removes the differences of case and separators from a text.
-pub fn letters(text: &str) -> String {
-    text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
-}
-
-/// Returns the key from which a name differs only in separators or case.
-pub fn misspelt(name: &str) -> Option<&'static str> {
-    let wanted = letters(name);
-    keys::ALL.iter().map(|key| key.name).find(|key| letters(key) == wanted && *key != name)
-}
-
-/// Returns the key that a name with other letters was probably meant to be.
-pub fn near_key(name: &str) -> Option<&'static str> {
-    let word = letters(name);
-    // StorageClasses of CSI drivers and several images use such names.
-    let is_reference = ["secretname", "secretnamespace"].iter().any(|end| word.ends_with(end));
-    if keys::is_key(name) || is_reference {
-        return None;
-    }
-    let other = SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, key)| key.name);
-    other.or_else(|| keys::ALL.iter().map(|key| key.name).find(|key| is_near(&word, &letters(key))))
-}
-
-/// Checks whether a word is another word with a typing error: one letter, or two in long words. People hardly ever
-/// mistype the first letter, and `min` is no typing error of `max`.
-fn is_near(word: &str, key: &str) -> bool {
-    let most = if key.len() < 9 { 1 } else { 2 };
-    word != key
-        && word.len().abs_diff(key.len()) <= most
-        && word.chars().next() == key.chars().next()
-        && word.starts_with("min") == key.starts_with("min")
-        && osa_distance(word, key) <= most
-}
-
-/// Finds slips in the labels by which a ConfigMap names its class.
-pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
-    let label = names::LABEL_STORAGE_CLASS;
-    let said = |message: String| Problem::new("", message);
-    let class = metadata.labels.as_ref().and_then(|labels| labels.get(label));
-    if let Some(class) = class.filter(|class| !class.is_empty()) {
-        let message = || {
-            format!(
-                "its label `{label}: {class}` names an impossible class: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
-            )
-        };
-        return if is_dns_name(class) { Vec::new() } else { vec![said(message())] };
-    }
-    let empty = class.map(|_| said(format!("its label `{label}` is empty, so it names no class; write the class")));
-    let strays = metadata
-        .labels
-        .iter()
-        .flat_map(BTreeMap::keys)
-        .filter(|key| names_class(key))
-        .map(|key| said(format!("its label `{key}` has no effect; the label that names the class is `{label}`")));
-    let annotated =
-        metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || names_class(key));
-    let annotated =
-        annotated.map(|key| said(format!("its annotation `{key}` has no effect; the label `{label}` names the class")));
-    empty.into_iter().chain(strays).chain(annotated).collect()
-}
-
-/// Checks whether a ConfigMap has the label that makes it a config.
-pub fn is_marked(metadata: &ObjectMeta) -> bool {
-    let mark = metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_TYPE));
-    mark.is_some_and(|mark| mark == names::LABEL_TYPE_CONFIG)
-}
-
-/// Returns the reason why an unmarked ConfigMap was probably meant to be a config; `None` for other ConfigMaps.
-pub fn unmarked(map: &ConfigMap) -> Option<String> {
-    let (label, mark) = (names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
-    let labels = || map.metadata.labels.iter().flatten();
-    let marks = |value: &str| value == mark || reads_like(value, mark);
-    if let Some((key, value)) = labels().find(|(_, value)| marks(value)) {
-        return Some(format!("has the label `{key}: {value}` in place of `{label}: {mark}`"));
-    }
-    if let Some((key, _)) = map.metadata.annotations.iter().flatten().find(|(_, value)| marks(value)) {
-        return Some(format!("has the annotation `{key}` in place of the label `{label}`"));
-    }
-    let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
-    let names_class = || labels().any(|(key, _)| key == names::LABEL_STORAGE_CLASS || names_class(key));
-    let meant = has(keys::PLUGIN_NAME.name) || has(keys::IMAGE.name) && names_class();
-    meant.then(|| match labels().find(|(key, _)| *key == label) {
-        Some((_, value)) => format!("has the label `{label}: {value}`"),
-        None => format!("lacks the label `{label}`"),
-    })
-}
-
-/// Checks whether two words differ only in separators, case or a typing error.
-pub fn reads_like(word: &str, other: &str) -> bool {
-    let (letters, wanted) = (letters(word), letters(other));
-    word != other && (letters == wanted || is_near(&letters, &wanted))
-}
-
-/// Checks whether the key of a label resembles the one that names the class.
-fn names_class(key: &str) -> bool {
-    let word = key.rsplit('/').next().unwrap_or_default();
-    let wanted = names::LABEL_STORAGE_CLASS;
-    let is_named = word == wanted || reads_like(word, wanted) || letters(word) == letters(wanted) + "name";
-    key != wanted && is_named
-}
 
 /// Finds slips in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {

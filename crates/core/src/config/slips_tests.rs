@@ -1,3 +1,5 @@
+use flex_contract::names;
+
 use super::*;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -53,78 +55,8 @@ fn a_misspelt_plugin_name_gets_a_suggestion() {
 }
 
 #[test]
-fn a_parameter_of_its_own_name_is_left_alone() {
-    for name in [
-        "server",
-        "export",
-        "base-path",
-        "mode",
-        "type",
-        "zone",
-        "use-nfs-server",
-        "secret-namespace",
-        "csi.storage.k8s.io/provisioner-secret-name",
-        "csi.storage.k8s.io/fstype",
-        "on-delete",
-        "sources",
-        "source",
-        "tool",
-        "spool",
-        "min-bytes",
-        "min-volumes",
-        "node-name",
-        "volume-name",
-        "volume-type",
-        "storage-class",
-        "timeout-of-the-array",
-        "csi-connect-timeout",
-    ] {
-        assert_eq!(near_key(name), None, "{name}");
-    }
-}
-
-#[test]
-fn no_key_is_near_itself_or_a_slip_for_another() {
-    for key in keys::ALL.iter().map(|key| key.name) {
-        assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
-    }
-    for (word, _) in SYNONYMS {
-        assert_eq!(letters(word), *word);
-        assert!(!keys::ALL.iter().any(|key| is_near(word, &letters(key.name))), "{word} is found without the list");
-    }
-}
-
-#[test]
 fn separators_and_case_are_an_error_and_not_told_twice() {
     assert_eq!(in_data(&map(&[("nodeSelector", "a"), ("time_out", "x"), ("timeout", "5m")])), []);
-}
-
-#[test]
-fn the_label_of_the_class_is_known_by_other_spellings() {
-    let said = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
-        let (labels, annotations) = (Some(map(labels)), Some(map(annotations)));
-        let found = in_labels(&ObjectMeta { labels, annotations, ..ObjectMeta::default() });
-        found.iter().map(Problem::to_string).collect::<Vec<_>>()
-    };
-    for label in
-        ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
-    {
-        let messages = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
-        let texts = format!("its label `{label}` has no effect; the label that names the class is `storage-class`");
-        assert_eq!(messages, [texts]);
-    }
-    for label in ["app", "team", "storage", "class", "type"] {
-        assert_eq!(said(&[(label, "silver")], &[]), [""; 0], "{label}");
-    }
-    assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
-    let messages = said(&[], &[("storage-class", "silver"), ("team", "a")]);
-    assert!(messages.len() == 1 && messages[0].starts_with("its annotation `storage-class`"), "{messages:?}");
-    let messages = said(&[("storage-class", "")], &[]);
-    assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
-    for class in ["Silver", "my_class"] {
-        let messages = said(&[("storage-class", class)], &[]);
-        assert!(messages.len() == 1 && messages[0].contains("names an impossible class"), "{messages:?}");
-    }
 }
 
 #[test]
@@ -206,33 +138,4 @@ fn an_image_without_any_access_to_the_api_is_reported() {
     for key in ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"] {
         assert_eq!(without_account(&map(&[(key, "x")])), None, "{key}");
     }
-}
-
-#[test]
-fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
-    let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
-        let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
-        let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };
-        assert!(!is_marked(&config.metadata));
-        unmarked(&config)
-    };
-    for labels in [("type", "provisioner-configs"), ("type", "Provisioner-Config"), ("kind", "provisioner-config")] {
-        assert!(why(&[labels], &[]).unwrap().contains("in place of `type: provisioner-config`"), "{labels:?}");
-    }
-    for (labels, data) in [
-        (&[][..], &[("plugin-name", "x")][..]),
-        (&[("storageClass", "a")], &[("image", "x")]),
-        (&[("storage-class", "a")], &[("image", "x")]),
-    ] {
-        assert_eq!(why(labels, data).as_deref(), Some("lacks the label `type`"), "{labels:?}");
-    }
-    for (labels, data) in [
-        (&[][..], &[("image", "x")][..]),
-        (&[("type", "config")], &[("image", "x")]),
-        (&[("storage-class", "a")], &[("zone", "x")]),
-    ] {
-        assert_eq!(why(labels, data), None, "{labels:?}");
-    }
-    let marked = ObjectMeta { labels: Some(map(&[("type", "provisioner-config")])), ..ObjectMeta::default() };
-    assert!(is_marked(&marked));
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use flex_contract::quantity;
 use flex_manifest::Manifest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Backoff, Refresh, SourceRule};
+use super::settings::{Backoff, Refresh, SourceRule};
 
 /// Returns the options for YAML: `0755` is octal, and `on` and `no` remain texts where texts are expected.
 fn options() -> serde_saphyr::Options {
@@ -160,6 +161,19 @@ pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
         return Err(format!("`{text}` ends before it begins; write the shorter time first, such as 10s..30m"));
     }
     Ok(Refresh { pause, interval })
+}
+
+/// Reads a whole number in a range.
+pub fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("`{text}` must be a whole number from {min} to {max}")),
+    }
+}
+
+/// Reads a size in bytes, as Kubernetes writes it.
+pub fn size(text: &str) -> Result<u64, String> {
+    quantity::bytes(text).map_err(|error| error.to_string())
 }
 
 /// Reads a source rule: a kind alone such as `nfs`, or `hostPath:/prefix`, `local:/prefix`, `csi:driver` or

@@ -2,7 +2,9 @@
 
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, Lookups, STUCK_AFTER, without_protection};
+use super::finding::{Finding, STUCK_AFTER, without_protection};
+use super::kind::FindingKind;
+use super::observation::Lookups;
 use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;

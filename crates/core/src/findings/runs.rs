@@ -1,6 +1,8 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use super::{Finding, FindingKind, Lookups, MIN_AGE, Removal, STUCK_AFTER};
+use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
+use super::kind::FindingKind;
+use super::observation::Lookups;
 use crate::config::record::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use flex_contract::names;
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, Lookups, MIN_AGE, STUCK_AFTER, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, without_protection};
+use super::kind::FindingKind;
+use super::observation::Lookups;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;

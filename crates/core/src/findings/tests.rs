@@ -4,17 +4,22 @@ mod restored;
 mod snapshots;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use flex_contract::names;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Recipe;
-use crate::config::classes::{ClassObject, Config, Revision, classes};
+use crate::config::classes::{ClassObject, Config, Identity, Revision, classes};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
-use crate::model::volume::Provenance;
-use crate::model::volume::adoption_mark;
+use crate::model::claim::Claim;
+use crate::model::volume::{Provenance, Volume, adoption_mark};
+use crate::node::Node;
+use crate::object::ObjectName;
+use crate::run::view::{Job, Pod};
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";

@@ -3,7 +3,9 @@
 use flex_contract::names;
 use flex_contract::request::Operation;
 
-use super::{Finding, FindingKind, Lookups, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
+use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
+use super::kind::FindingKind;
+use super::observation::Lookups;
 use crate::config::classes::ClassLookup;
 use crate::config::joined;
 use crate::config::record::hash_of;

@@ -9,43 +9,19 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::data_source::DataSource;
 use super::metadata::{self, ClaimMetadata};
-use super::modification::ModifyStatus;
-use super::resize::ResizeStatus;
+use super::modify_status::ModifyStatus;
+use super::node_list::{distinct, nodes};
+use super::resize_status::ResizeStatus;
 use super::volume::Volume;
+pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
-use crate::run::batch;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
+use crate::run::member;
 use crate::text::cut;
 
 /// The time after which a write has certainly succeeded or failed.
 pub const WRITE_OUTCOME_AFTER: Duration = Duration::from_secs(120);
-
-/// The largest volume generation. If other claims take more volumes, somebody has to find out why.
-pub const MAX_VOLUME_GENERATIONS: u32 = 16;
-
-/// Returns the volume id of a claim's runs after other claims have taken so many volumes. The first id is the claim's
-/// UID. The others are UUIDs derived from it, so that nobody can make a claim's runs name the volume of another claim.
-pub fn volume_id(uid: &str, generation: u32) -> String {
-    use sha2::Digest;
-    if generation == 0 {
-        return uid.to_owned();
-    }
-    let digest = sha2::Sha256::digest(format!("{uid}/{generation}"));
-    let bytes = digest.as_slice().first_chunk::<16>().expect("SHA-256 has 32 bytes");
-    uuid::Uuid::new_v8(*bytes).to_string()
-}
-
-/// Returns all volume ids of a claim, the current one last.
-pub fn volume_ids(uid: &str, generation: u32) -> impl DoubleEndedIterator<Item = String> {
-    (0..=generation.min(MAX_VOLUME_GENERATIONS)).map(move |generation| volume_id(uid, generation))
-}
-
-/// Reads the volume generation from a claim's annotations.
-pub fn volume_generation(annotations: Option<&BTreeMap<String, String>>) -> u32 {
-    let number = annotations.and_then(|all| all.get(names::VOLUME_GENERATION)?.parse().ok());
-    number.unwrap_or(0).min(MAX_VOLUME_GENERATIONS)
-}
 
 /// The party that writes the claim's half of a binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
@@ -197,22 +173,47 @@ impl Claim {
         self.data_source.as_ref().and_then(DataSource::claim)
     }
 
+    /// Returns the claim as the cache keeps it. It has the labels and annotations of these keys, and no long texts of
+    /// its user.
+    pub fn kept(mut self, keys: Vec<String>) -> Self {
+        if self.kept_metadata == ClaimMetadata::Nothing {
+            return self;
+        }
+        self.metadata.retain(|key, _| keys.contains(key));
+        let pairs = self.metadata.iter().map(|(key, value)| key.len() + value.len());
+        let groups = self.created_by_groups.iter().map(String::len);
+        let bytes: usize = pairs.chain(groups).map(|bytes| bytes + limits::ENTRY).sum();
+        self.kept_metadata = ClaimMetadata::Keys(keys);
+        match bytes + self.created_by.len() > limits::CLAIM_METADATA {
+            true => self.without_metadata(),
+            false => self,
+        }
+    }
+
+    /// Removes the words from the claim.
+    fn without_metadata(self) -> Self {
+        Claim {
+            metadata: BTreeMap::new(),
+            created_by: String::new(),
+            created_by_groups: Vec::new(),
+            kept_metadata: ClaimMetadata::Nothing,
+            ..self
+        }
+    }
+
+    /// Checks whether the claim has kept all that an image gets of these keys, and its creator.
+    pub fn has_metadata_of(&self, keys: &[String]) -> bool {
+        match &self.kept_metadata {
+            ClaimMetadata::Whole => true,
+            ClaimMetadata::Keys(kept) => keys.iter().all(|key| kept.contains(key)),
+            ClaimMetadata::Nothing => false,
+        }
+    }
+
     /// Checks whether the claim is bound or about to be. It then needs no volume any more.
     pub fn is_bound(&self) -> bool {
         self.volume_name.is_some() && (self.bind_completed || self.phase == "Bound")
     }
-}
-
-/// Reads the nodes in an annotation as the orchestrator writes them, and ignores everything else.
-pub fn nodes(annotation: Option<&str>) -> Vec<String> {
-    let nodes = annotation.map(names::list).unwrap_or_default();
-    distinct(nodes.into_iter().filter(|node| is_dns_name(node)).take(limits::NODES).collect())
-}
-
-/// Removes duplicates, and keeps the order.
-fn distinct(items: Vec<String>) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    items.into_iter().filter(|item| seen.insert(item.clone())).collect()
 }
 
 impl From<&PersistentVolumeClaim> for Claim {
@@ -261,7 +262,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                     .unwrap_or_default(),
                 volume_generation: volume_generation(metadata.annotations.as_ref()),
                 batch: annotation(names::BATCH)
-                    .filter(|name| batch::operation(name) == Some(Operation::Provision))
+                    .filter(|name| member::operation(name) == Some(Operation::Provision))
                     .map(name),
             }),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),

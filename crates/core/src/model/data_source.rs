@@ -5,7 +5,6 @@ use std::fmt;
 use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
-use super::claim::Claim;
 use super::snapshot::api;
 use crate::limits;
 use crate::object::ObjectName;
@@ -73,14 +72,6 @@ impl fmt::Display for DataSource {
     }
 }
 
-/// Says which ReferenceGrant the claim's namespace needs, for the claim's event.
-pub fn not_granted(claim: &Claim) -> String {
-    let namespace = &claim.name.namespace;
-    format!(
-        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; its owner can create one"
-    )
-}
-
 /// A claim or VolumeSnapshot for which the orchestrator protects a data source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceUser {
@@ -95,9 +86,9 @@ pub fn source_users_of(finalizers: &[String]) -> impl Iterator<Item = &str> {
     finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
 }
 
-/// Returns the UIDs of the VolumeSnapshots for which a claim is protected.
-pub fn snapshots_using(claim: &Claim) -> impl Iterator<Item = &str> {
-    claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
+/// Returns the UIDs of the VolumeSnapshots for which these finalizers protect a claim.
+pub fn snapshots_using(finalizers: &[String]) -> impl Iterator<Item = &str> {
+    finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
 }
 
 #[cfg(test)]

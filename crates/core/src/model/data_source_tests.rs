@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::model::claim::Claim;
 
 fn source(spec: serde_json::Value) -> Option<DataSource> {
     DataSource::of(&serde_json::from_value(spec).unwrap(), "team")
@@ -31,5 +32,5 @@ fn finalizers_name_the_dependents_of_a_claim() {
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
     let claim = Claim::from(&claim);
     assert_eq!(source_users_of(&claim.finalizers).collect::<Vec<_>>(), ["u"]);
-    assert_eq!(snapshots_using(&claim).collect::<Vec<_>>(), ["s"]);
+    assert_eq!(snapshots_using(&claim.finalizers).collect::<Vec<_>>(), ["s"]);
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::claim::Claim;
 use super::data_source::DataSource;
 use crate::model::snapshot::api;
 use crate::object::ObjectName;
@@ -117,6 +118,14 @@ impl Grant {
         };
         self.name.namespace == name.namespace && self.spec.from.iter().any(from) && self.spec.to.iter().any(to)
     }
+}
+
+/// Says which ReferenceGrant the claim's namespace needs, for the claim's event.
+pub fn not_granted(claim: &Claim) -> String {
+    let namespace = &claim.name.namespace;
+    format!(
+        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; its owner can create one"
+    )
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use flex_contract::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::claim::Claim;
 use crate::limits;
 
 /// The part of a claim's *words* that the cache keeps. Words are its labels, its annotations and its creator.
@@ -53,45 +52,6 @@ pub(super) fn metadata(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-impl Claim {
-    /// Returns the claim as the cache keeps it. It has the labels and annotations of these keys, and no long texts of
-    /// its user.
-    pub fn kept(mut self, keys: Vec<String>) -> Self {
-        if self.kept_metadata == ClaimMetadata::Nothing {
-            return self;
-        }
-        self.metadata.retain(|key, _| keys.contains(key));
-        let pairs = self.metadata.iter().map(|(key, value)| key.len() + value.len());
-        let groups = self.created_by_groups.iter().map(String::len);
-        let bytes: usize = pairs.chain(groups).map(|bytes| bytes + limits::ENTRY).sum();
-        self.kept_metadata = ClaimMetadata::Keys(keys);
-        match bytes + self.created_by.len() > limits::CLAIM_METADATA {
-            true => self.without_metadata(),
-            false => self,
-        }
-    }
-
-    /// Removes the words from the claim.
-    pub(super) fn without_metadata(self) -> Self {
-        Claim {
-            metadata: BTreeMap::new(),
-            created_by: String::new(),
-            created_by_groups: Vec::new(),
-            kept_metadata: ClaimMetadata::Nothing,
-            ..self
-        }
-    }
-
-    /// Checks whether the claim has kept all that an image gets of these keys, and its creator.
-    pub fn has_metadata_of(&self, keys: &[String]) -> bool {
-        match &self.kept_metadata {
-            ClaimMetadata::Whole => true,
-            ClaimMetadata::Keys(kept) => keys.iter().all(|key| kept.contains(key)),
-            ClaimMetadata::Nothing => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -100,6 +60,7 @@ mod tests {
     use super::*;
     use crate::claim::admit::admit;
     use crate::config::record::EffectiveConfig;
+    use crate::model::claim::Claim;
 
     fn claim(metadata: serde_json::Value) -> Claim {
         let claim = json!({ "metadata": metadata, "spec": { "storageClassName": "silver",

@@ -5,14 +5,14 @@ use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::node_list::nodes;
+use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
 use crate::config::record::EffectiveConfig;
-use crate::model::claim::MAX_VOLUME_GENERATIONS;
-use crate::model::claim::volume_ids;
 use crate::object::{ObjectName, is_dns_name};
-use crate::run::batch;
 use crate::run::failure::LastFailure;
+use crate::run::member;
 
 /// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -273,13 +273,13 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
-            nodes: crate::model::claim::nodes(annotation(names::NODES).as_deref()),
+            nodes: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE),
-            batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Delete)),
+            batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             expansion: annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new),
             applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),

@@ -1,5 +1,7 @@
+use super::super::pod::{TMP_DIR, TMP_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
 use super::*;
 use crate::config::record::EffectiveConfig;
+use crate::config::topology::Topologies;
 
 pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

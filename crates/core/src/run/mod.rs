@@ -1,8 +1,8 @@
 //! One run of an image.
 //!
-//! - [`job`] builds the Job, with the admin's [`template`] under it.
-//! - [`state`] derives the state of a run from its Job and pods.
-//! - [`batch`] is one run for several claims or volumes, and [`collect`] decides when it begins.
+//! - [`job`] builds the Job: its name, and its pod with the admin's [`template`] under it.
+//! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
+//! - [`batch`] is one run for several claims or volumes, its [`member`]s, and [`collect`] decides when it begins.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`orphaned_runs`] cleans up after runs whose claim is gone.
 
@@ -11,10 +11,14 @@ pub mod batch;
 pub mod collect;
 pub mod failure;
 pub mod job;
+mod job_name;
 pub mod list;
+pub mod member;
 mod mounts;
 pub mod orphaned_runs;
+mod pod;
 pub mod request;
 pub mod state;
+pub mod stuck;
 pub mod template;
 pub mod view;

@@ -3,11 +3,10 @@
 //! A mount by `subPath` shows one directory alone. The run can remove or replace neither this directory nor another.
 //! The kubelet follows no link that leads out of the storage.
 
+use flex_contract::names::CONTAINER;
 use flex_contract::request::{Operation, RunRequest};
 use flex_contract::storage;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
-
-use super::job::CONTAINER;
 
 /// The directory in the image's container below which the directories that must exist are mounted a second time.
 const EXISTING: &str = "/run/flex-provisioner/existing";

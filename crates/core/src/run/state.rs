@@ -1,8 +1,9 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
 use flex_contract::exit::{self, Failure};
+use flex_contract::names::CONTAINER;
 
-use super::mounts::EXISTING_VOLUME;
+use super::stuck::StuckReason;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
@@ -71,7 +72,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     let pods_ended = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
     let end = pod.and_then(|pod| pod.terminated.as_ref());
-    if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
+    if job.complete || end.is_some_and(|end| end.container == CONTAINER && end.code == 0) {
         return RunState::Succeeded;
     }
     let texts = |text: &str| termination_message(text);
@@ -80,7 +81,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
         let ended_before = |end: &&super::view::ContainerEnd| {
-            end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
+            end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
         if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
             let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
@@ -104,7 +105,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         }
     }
     if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
-        && (end.container == super::job::CONTAINER || pod.phase == "Failed")
+        && (end.container == CONTAINER || pod.phase == "Failed")
         && (!pod.deleting || job.failed.is_some() || pod.is_over())
     {
         return failed_container(end, pods_ended);
@@ -133,8 +134,7 @@ pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
 
 fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunState {
     let said = termination_message(&end.message);
-    let whose =
-        if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
+    let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
         reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
@@ -173,33 +173,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Opti
 
 /// Returns the message of Kubernetes, with advice where there is any.
 fn explain(reason: &str, message: &str) -> String {
-    let hint = match reason {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-            "the image cannot be pulled; look at `image`, `image-pull-policy` and `image-pull-secrets` of the provisioner config"
-        }
-        "Unschedulable" => {
-            "the provisioner's pod fits on no node; look at `node-selector`, `tolerations` and `resources` of the provisioner config"
-        }
-        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
-            "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
-        }
-        "FailedCreate" => "Kubernetes does not create the provisioner's pod",
-        "FailedMount" if message.contains(EXISTING_VOLUME) => {
-            "the directory of the volume or snapshot is not on the node: its data is lost, or its disk is not mounted there"
-        }
-        "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
-        "CreateContainerConfigError" if message.contains("non-numeric user") => {
-            "the image names its user by a word, which Kubernetes cannot check; write the user's number as `run-as-user` in the provisioner config"
-        }
-        "CreateContainerConfigError"
-            if ["runAsNonRoot", "non-root policy"].iter().any(|texts| message.contains(texts)) =>
-        {
-            "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
-        }
-        "CreateContainerConfigError" => "the provisioner's container cannot be set up",
-        _ => "the provisioner's pod does not start",
-    };
-    format!("{hint}: {reason}: {message}")
+    format!("{}: {reason}: {message}", StuckReason::of(reason, message).hint())
 }
 
 /// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the

@@ -1,12 +1,13 @@
 //! The admin's partial pod template under the generated pod. The generated pod wins where the contract is concerned.
 //! All else that the admin adds stays.
 
+use flex_contract::names::CONTAINER;
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PodTemplateSpec, SecurityContext,
 };
 
-use super::job::{CONTAINER, TMP_DIR, usual_resources};
+use super::pod::{TMP_DIR, usual_resources};
 
 /// Merges the generated pod over the admin's partial template.
 ///

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_contract::names::CONTAINER;
 use flex_contract::request::Operation;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::batch::Member;
-use super::job::CONTAINER;
+use super::member::{self, Member};
+use super::pod::required_node;
 use crate::attributes::Attributes;
 use crate::object::ObjectName;
 
@@ -40,8 +41,8 @@ fn run_labels(metadata: &ObjectMeta) -> RunLabels {
 /// Reads the members of a batch if the Job has the name of a batch. Pods of other runs may have any annotations from an
 /// admin's template.
 fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
-    let metadata = metadata.filter(|_| super::batch::operation(job).is_some());
-    super::batch::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
+    let metadata = metadata.filter(|_| member::operation(job).is_some());
+    member::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
 }
 
 /// The end of a Job.
@@ -122,7 +123,7 @@ impl From<&batch::Job> for Job {
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
-            node: job.spec.as_ref().and_then(|spec| super::job::required_node(&spec.template)).cloned(),
+            node: job.spec.as_ref().and_then(|spec| required_node(&spec.template)).cloned(),
             members: members(
                 job.metadata.name.as_deref().unwrap_or_default(),
                 job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()),

@@ -4,7 +4,7 @@ use flex_contract::names;
 use flex_contract::quantity::quantity;
 
 use crate::model::claim::Claim;
-use crate::model::data_source::not_granted;
+use crate::model::grant::not_granted;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;

@@ -13,7 +13,7 @@ use crate::http::{Answer, Http};
 use crate::keystone::{Session, log_in};
 use crate::trouble::{Kind, Trouble};
 
-pub use types::{Connection, Pool, Snapshot, Volume};
+pub use types::{Connection, GIB, Pool, Snapshot, Volume};
 
 /// The microversion in which Cinder reports why it could not make a volume.
 const MESSAGES: &str = "volume 3.3";

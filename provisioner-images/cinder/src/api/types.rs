@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::trouble::{Kind, Trouble};
 
+/// GiB, the unit of Cinder, in bytes.
+pub const GIB: u64 = 1 << 30;
+
 /// A volume in Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Volume {
@@ -73,7 +76,7 @@ fn read<'a, T: Deserialize<'a>>(json: &'a Value, what: &str) -> Result<T, Troubl
 impl Volume {
     /// Returns the size in bytes; the largest number if it is too large for any.
     pub fn bytes(&self) -> u64 {
-        self.size.saturating_mul(crate::run::GIB)
+        self.size.saturating_mul(GIB)
     }
 
     /// Reads Cinder's description.

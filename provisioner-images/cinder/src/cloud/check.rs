@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::access::{Access, Cloud, Credential, Domain, Identity, Keystone, Named, Secret};
 use super::raw::{Key, Raw};
 use super::url::with_version;
-use super::{Access, Cloud, Credential, Domain, Identity, Keystone, Named, Secret};
 
 /// Checks a cloud.
 ///

@@ -1,3 +1,4 @@
+use super::access::Secret;
 use super::*;
 
 fn checked(raw: Result<Raw, String>) -> Result<Cloud, String> {

@@ -4,7 +4,7 @@ use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{FCVolumeSource, PersistentVolumeSpec};
 use serde_json::Value;
 
-use super::{Growth, Mapped, Mapper, Target, is_read_only, lacking, some};
+use super::kind::{Growth, Mapped, Mapper, Target, is_read_only, lacking, some};
 use crate::parameters::Parameters;
 
 /// The mapper for Fibre Channel.
@@ -60,7 +60,7 @@ mod tests {
 
     fn map(data: Value) -> Result<Value, Failure> {
         let parameters = Parameters::default();
-        let mapped = FibreChannel.map(&data, &super::super::target(&parameters, ""))?;
+        let mapped = FibreChannel.map(&data, &super::super::kind::target(&parameters, ""))?;
         assert_eq!(mapped.secret, None);
         Ok(serde_json::to_value(mapped.source.fc.unwrap()).unwrap())
     }

@@ -4,7 +4,7 @@ use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, PersistentVolumeSpec};
 use serde_json::Value;
 
-use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
+use super::kind::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
 use crate::parameters::Parameters;
 
 /// The mapper for iSCSI.
@@ -105,7 +105,7 @@ mod tests {
 
     fn map(data: Value) -> Result<Mapped, Failure> {
         let parameters = Parameters { initiator: "iqn.a:b".into(), ..Parameters::default() };
-        Iscsi.map(&data, &super::super::target(&parameters, "xfs"))
+        Iscsi.map(&data, &super::super::kind::target(&parameters, "xfs"))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::Value;
 
-use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
+use super::kind::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
 use crate::parameters::{Parameters, RbdForm};
 
 /// The mapper for Ceph.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn map(data: Value, parameters: &Parameters) -> Result<Mapped, Failure> {
-        Rbd.map(&data, &super::super::target(parameters, "ext4"))
+        Rbd.map(&data, &super::super::kind::target(parameters, "ext4"))
     }
 
     fn parameters(form: RbdForm) -> Parameters {

@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{Each, cannot_start, not_started};
+use super::command::{Each, cannot_start, not_started};
 use crate::Failure;
 use crate::batch::Stop;
 use crate::secrets::Secrets;

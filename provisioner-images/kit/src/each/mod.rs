@@ -2,29 +2,18 @@
 //!
 //! Each member has a process of its own, so that its failure or death concerns no other member.
 
+mod command;
 mod member;
 
-use std::ffi::{OsStr, OsString};
-use std::io;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use flex_contract::exit;
+pub use command::Each;
+use command::{cannot_start, not_started};
 
 use crate::{Failure, batch, conclude, terminated};
-
-/// The command to run for each member.
-#[derive(Clone, Debug)]
-pub struct Each {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// The number of commands that run at one time.
-    pub jobs: usize,
-    /// The time limit of one command; `None` for no limit.
-    pub limit: Option<Duration>,
-}
 
 /// Runs the command for each member. If the run is for a single claim, the command replaces this process.
 pub fn each(each: Each) -> ExitCode {
@@ -46,19 +35,4 @@ fn alone(command: &[OsString]) -> Failure {
     let [program, arguments @ ..] = command else { return Failure::usage("no command was given") };
     let error = std::process::Command::new(program).args(arguments).exec();
     Failure { code: not_started(&error), message: cannot_start(program, &error) }
-}
-
-fn cannot_start(program: &OsStr, error: &io::Error) -> String {
-    format!("{} cannot be started: {error}", program.display())
-}
-
-/// Returns the exit code that a shell uses for the same error.
-fn not_started(error: &io::Error) -> i32 {
-    match error.kind() {
-        io::ErrorKind::NotFound => 127,
-        io::ErrorKind::PermissionDenied => 126,
-        // A text contains a zero byte, and will still contain it next time.
-        io::ErrorKind::InvalidInput => exit::DATAERR,
-        _ => exit::TEMPFAIL,
-    }
 }

@@ -14,6 +14,7 @@ use crate::config::classes::{BindingMode, Class};
 use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
+use crate::run::stuck::StuckReason;
 
 /// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
 const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,10 +31,10 @@ pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, 
         return record_failure(o, class, cause.clone(), Failure::Retry, now);
     }
     let decision = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
-    let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
+    let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
-    let unfit = cause.reason == "Unschedulable" && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
-    let (patience, kind) = match (image, unfit) {
+    let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
+    let (patience, kind) = match (why.is_of_image(), unfit) {
         (true, _) => (IMAGE_PULL_TIMEOUT, Failure::Retry),
         (_, true) => (NODE_TIMEOUT, Failure::NoCapacity),
         _ => return decision,

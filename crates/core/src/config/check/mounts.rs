@@ -3,7 +3,7 @@
 use flex_contract::names::CONTAINER;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
-use super::Reader;
+use super::reader::Reader;
 use crate::config::Recipe;
 use crate::config::keys;
 use crate::config::values::{is_clean_absolute, list};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use flex_contract::quantity;
 
-use super::{Reader, number, size};
+use super::reader::Reader;
 use crate::config::Recipe;
 use crate::config::capability;
 use crate::config::keys;
 use crate::config::pool::{MAX_POOLED, Pool, Watermarks};
-use crate::config::values::map;
+use crate::config::values::{map, number, size};
 
 /// Reads the keys of a class's pool.
 pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {

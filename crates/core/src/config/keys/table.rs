@@ -1,6 +1,6 @@
 //! The table of the keys.
 
-use super::{Group, KeySpec};
+use super::spec::{Group, KeySpec};
 
 /// Declares a constant for each key, with its comment as documentation, and the list of all.
 macro_rules! keys {

@@ -1,0 +1,73 @@
+//! The check of a record. Each record is checked only once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::check;
+use super::record::EffectiveConfig;
+use super::{Problem, Recipe};
+
+/// The result of a check.
+pub type Checked = Result<Arc<Recipe>, Vec<Problem>>;
+
+/// The largest number of remembered results. It is more than the recipes of a cluster and of its volumes.
+const REMEMBERED: usize = 512;
+
+thread_local! {
+    /// The results of checked records. A result follows from its record alone, so that losing it costs only time.
+    static CHECKED: RefCell<HashMap<EffectiveConfig, Checked>> = RefCell::default();
+}
+
+impl EffectiveConfig {
+    /// Checks the record and returns its recipe.
+    pub fn recipe(&self) -> Result<Recipe, Vec<Problem>> {
+        check::recipe(self.clone())
+    }
+
+    /// Returns the same, and checks each record only once.
+    pub fn checked(&self) -> Checked {
+        if let Some(known) = CHECKED.with_borrow(|known| known.get(self).cloned()) {
+            return known;
+        }
+        let checked = self.recipe().map(Arc::new);
+        CHECKED.with_borrow_mut(|known| {
+            if known.len() >= REMEMBERED {
+                known.clear();
+            }
+            known.insert(self.clone(), checked.clone());
+        });
+        checked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(image: &str) -> EffectiveConfig {
+        let data = [("image".to_owned(), image.to_owned())].into();
+        EffectiveConfig { class: "silver".into(), data, ..EffectiveConfig::default() }
+    }
+
+    #[test]
+    fn what_was_checked_is_remembered_as_it_is() {
+        let (one, other) = (record("one"), record("other"));
+        let first = one.checked().unwrap();
+        assert!(Arc::ptr_eq(&first, &one.clone().checked().unwrap()));
+        assert_eq!(*first, one.recipe().unwrap());
+        assert_eq!(*other.checked().unwrap(), other.recipe().unwrap());
+        for _ in 0..2 {
+            assert_eq!(record("").checked().unwrap_err(), record("").recipe().unwrap_err());
+        }
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        for number in 0..=REMEMBERED {
+            record(&number.to_string()).checked().unwrap();
+        }
+        assert_eq!(CHECKED.with_borrow(HashMap::len), 1);
+        assert_eq!(*record("0").checked().unwrap(), record("0").recipe().unwrap());
+    }
+}

@@ -1,0 +1,16 @@
+//! The names by which an orchestrator knows what is its own.
+
+/// The names of the orchestrator, and the namespaces of configs.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The provisioner name in StorageClasses.
+    pub provisioner: String,
+    /// The plugin name in ConfigMaps.
+    pub plugin: String,
+    /// The instance id on all objects of the orchestrator.
+    pub instance: String,
+    /// The namespaces of configs.
+    pub config_namespaces: Vec<String>,
+    /// The namespace of the orchestrator.
+    pub namespace: String,
+}

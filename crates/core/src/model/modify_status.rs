@@ -1,0 +1,52 @@
+//! The attributes of a claim's volume, as the claim's status shows them.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+
+pub(super) const MODIFYING: &str = "ModifyingVolume";
+pub(super) const ERROR: &str = "ModifyVolumeError";
+
+/// The attributes in a claim's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModifyStatus {
+    /// The class whose attributes the volume has.
+    pub(super) current: Option<String>,
+    /// The class whose attributes the volume must get, and the state of that change.
+    pub(super) target: Option<(String, String)>,
+    /// A run is in progress, or due.
+    pub(super) modifying: bool,
+    /// The reason and the message of the last failure.
+    pub(super) error: Option<(String, String)>,
+}
+
+impl ModifyStatus {
+    /// Reads the status of a claim. Returns `None` for most claims, whose status has no attributes.
+    pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
+        let modify = status.modify_volume_status.as_ref();
+        let mut found = ModifyStatus {
+            current: status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
+            target: modify.map(|modify| {
+                (modify.target_volume_attributes_class_name.clone().unwrap_or_default(), modify.status.clone())
+            }),
+            ..ModifyStatus::default()
+        };
+        for condition in status.conditions.iter().flatten().filter(|condition| condition.status == "True") {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            match condition.type_.as_str() {
+                MODIFYING => found.modifying = true,
+                ERROR => found.error = Some((text(&condition.reason), text(&condition.message))),
+                _ => {}
+            }
+        }
+        (found != ModifyStatus::default()).then(|| Box::new(found))
+    }
+
+    /// Checks whether a change has begun.
+    pub fn in_progress(&self) -> bool {
+        self.target.is_some() || self.modifying || self.error.is_some()
+    }
+
+    /// Returns the class whose attributes the volume has.
+    pub fn current(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+}

@@ -1,0 +1,345 @@
+//! The pod of a run, as the orchestrator generates it: a pure function of the recipe and the run's properties.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use flex_contract::names::CONTAINER;
+use flex_contract::request::{Operation, Property};
+use flex_contract::{names, storage, variable};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, KeyToPath, LocalObjectReference,
+    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, PodSecurityContext,
+    PodSpec, PodTemplateSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource,
+    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::mounts::Sight;
+use crate::attributes::Attributes;
+use crate::config::keys;
+use crate::config::topology::Topologies;
+use crate::config::{Recipe, RunAsUser};
+
+/// The variable with the config's `service-token`.
+pub(super) const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
+/// The time that a pod has to stop after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The name of the volume with the account's token. Clients look for the token in its usual directory.
+pub(super) const TOKEN_VOLUME: &str = "flex-token";
+pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The lifetime of a token, in seconds: the shortest that Kubernetes allows.
+const TOKEN_SECONDS: i64 = 600;
+/// The volume of the only directory where a program may write by default.
+pub(super) const TMP_VOLUME: &str = "flex-tmp";
+pub(super) const TMP_DIR: &str = "/tmp";
+
+/// The target of a run: where its Job and its pod are, and the object that it is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunTarget {
+    /// The namespace of the Job.
+    pub namespace: String,
+    /// The node that the pod must run on.
+    pub node: Option<String>,
+    /// The topologies of the class, in which the pod may run.
+    pub allowed: Topologies,
+    /// A text that distinguishes the Job from others of the same operation and volume.
+    pub scope: String,
+    /// The volume of a delete, expand or modify run, where there is one.
+    pub volume: Option<String>,
+    /// The VolumeSnapshotContent of a run for a snapshot, and the id by which its Jobs are found.
+    pub content: Option<(String, String)>,
+    /// The attributes that the run must give its volume.
+    pub attributes: Option<Attributes>,
+    /// Leaves out what may be gone with the config: ServiceAccount, tokens, pull secrets.
+    pub without_account: bool,
+}
+
+/// The data that a pod gets.
+pub(super) struct PodInput {
+    /// The operation of the run.
+    pub operation: Operation,
+    /// The properties that are both environment variables and files.
+    pub properties: Vec<Property>,
+    /// A property that is only a file, with the variable that has its path.
+    pub file: Option<(&'static str, Property)>,
+    /// The part of a storage that the pod sees, where the storage has a directory for each volume.
+    pub sight: Sight,
+}
+
+pub(super) fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Builds the pod of a run with these labels and annotations.
+pub(super) fn pod(
+    recipe: &Recipe,
+    told: &PodInput,
+    target: &RunTarget,
+    labels: BTreeMap<String, String>,
+    mut annotations: BTreeMap<String, String>,
+) -> PodTemplateSpec {
+    let token = recipe.service_token && !target.without_account;
+    let optional = matches!(told.operation, Operation::Delete | Operation::DeleteSnapshot);
+    let files = || told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file));
+    annotations.extend(files().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    let mut volumes = vec![property_volume(recipe, files(), token, optional)];
+    let mut mounts = vec![mount("flex-properties", names::PROPERTY_DIR)];
+    for (n, secret) in recipe.secret_volume.iter().enumerate() {
+        let name = format!("flex-secret-{n}");
+        mounts.push(mount(&name, &format!("{}/{secret}", names::SECRET_DIR)));
+        volumes.push(Volume {
+            name,
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(secret.clone()),
+                optional: optional.then_some(true),
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        });
+    }
+    let account = recipe.service_account.clone().filter(|_| !target.without_account);
+    if account.is_some() {
+        mounts.push(mount(TOKEN_VOLUME, TOKEN_DIR));
+        volumes.push(token_volume());
+    }
+    mounts.push(VolumeMount { read_only: None, ..mount(TMP_VOLUME, TMP_DIR) });
+    volumes.push(Volume {
+        name: TMP_VOLUME.into(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    let user = match recipe.run_as_user {
+        Some(RunAsUser::Any) => None,
+        Some(RunAsUser::Id(user)) => Some(user),
+        None => Some(names::DEFAULT_USER),
+    };
+    let container = Container {
+        name: CONTAINER.into(),
+        image: Some(recipe.image.clone()),
+        image_pull_policy: recipe.pull_policy.clone(),
+        command: (!recipe.command.is_empty()).then(|| recipe.command.iter().map(|word| literal(word)).collect()),
+        args: (!recipe.args.is_empty()).then(|| recipe.args.iter().map(|word| literal(word)).collect()),
+        env: Some(environment(recipe, told, token, optional)),
+        env_from: (!recipe.secret_env.is_empty())
+            .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
+        resources: Some(recipe.resources.clone().unwrap_or_else(usual_resources)),
+        volume_mounts: Some(mounts),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: Some(user != Some(0)),
+            run_as_user: user,
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    };
+    let pull_secrets = recipe.pull_secrets.iter().filter(|_| !target.without_account);
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
+        spec: Some(PodSpec {
+            containers: vec![container],
+            volumes: Some(volumes),
+            restart_policy: Some("Never".into()),
+            automount_service_account_token: Some(false),
+            service_account_name: account,
+            image_pull_secrets: Some(
+                pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect::<Vec<_>>(),
+            )
+            .filter(|secrets| !secrets.is_empty()),
+            node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
+            affinity: nodes(target),
+            tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
+            priority_class_name: recipe.priority_class.clone(),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(seconds(GRACE)),
+            security_context: Some(PodSecurityContext {
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
+                ..PodSecurityContext::default()
+            }),
+            ..PodSpec::default()
+        }),
+    }
+}
+
+/// Returns the resources that a small program needs. If memory is short, Kubernetes evicts pods without requests first.
+pub(super) fn usual_resources() -> ResourceRequirements {
+    let requests = [("cpu", "5m"), ("memory", "16Mi")].map(|(what, much)| (what.to_owned(), Quantity(much.into())));
+    ResourceRequirements { requests: Some(requests.into()), ..ResourceRequirements::default() }
+}
+
+/// Returns the token volume that Kubernetes would mount for the account, with a short lifetime. The kubelet renews the
+/// token during the run.
+fn token_volume() -> Volume {
+    let token = ServiceAccountTokenProjection {
+        path: "token".into(),
+        expiration_seconds: Some(TOKEN_SECONDS),
+        ..ServiceAccountTokenProjection::default()
+    };
+    let authority = ConfigMapProjection {
+        name: "kube-root-ca.crt".into(),
+        items: Some(vec![KeyToPath { key: "ca.crt".into(), path: "ca.crt".into(), mode: None }]),
+        ..ConfigMapProjection::default()
+    };
+    let namespace = DownwardAPIVolumeFile {
+        path: "namespace".into(),
+        field_ref: Some(ObjectFieldSelector {
+            field_path: "metadata.namespace".into(),
+            ..ObjectFieldSelector::default()
+        }),
+        ..DownwardAPIVolumeFile::default()
+    };
+    let sources = vec![
+        VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() },
+        VolumeProjection { config_map: Some(authority), ..VolumeProjection::default() },
+        VolumeProjection {
+            downward_api: Some(DownwardAPIProjection { items: Some(vec![namespace]) }),
+            ..VolumeProjection::default()
+        },
+    ];
+    Volume {
+        name: TOKEN_VOLUME.into(),
+        projected: Some(ProjectedVolumeSource { sources: Some(sources), default_mode: Some(0o444) }),
+        ..Volume::default()
+    }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.into(), mount_path: path.into(), read_only: Some(true), ..VolumeMount::default() }
+}
+
+fn annotation(number: usize) -> String {
+    format!("{}{number}", names::PROPERTY_PREFIX)
+}
+
+/// Escapes a text for an environment variable or a command. Kubernetes expands `$(NAME)` in both, and reads `$$` as a
+/// dollar.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn environment(recipe: &Recipe, told: &PodInput, token: bool, optional: bool) -> Vec<EnvVar> {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { field_path: path.into(), ..ObjectFieldSelector::default() }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    let text = |name: String, value: &str| EnvVar { name, value: Some(literal(value)), ..EnvVar::default() };
+    let mut env: Vec<EnvVar> = told.properties.iter().map(|property| text(property.env(), &property.value)).collect();
+    if let Some((variable, file)) = &told.file {
+        env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, file.name)));
+    }
+    if !recipe.storage_mounts.is_empty() {
+        env.push(text(storage::VARIABLE.to_owned(), &recipe.storage_mounts.join(",")));
+    }
+    env.push(field(variable::POD_NAME.name, "metadata.name"));
+    env.push(field(variable::POD_NAMESPACE.name, "metadata.namespace"));
+    env.push(field(variable::POD_NODE.name, "spec.nodeName"));
+    if token {
+        env.push(EnvVar {
+            name: SERVICE_TOKEN.into(),
+            value_from: Some(EnvVarSource {
+                config_map_key_ref: Some(ConfigMapKeySelector {
+                    name: recipe.config.name.clone(),
+                    key: keys::SERVICE_TOKEN.name.into(),
+                    optional: Some(optional),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+    env
+}
+
+fn secret_env(secret: &str, optional: bool) -> EnvFromSource {
+    EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: secret.into(), optional: optional.then_some(true) }),
+        ..EnvFromSource::default()
+    }
+}
+
+/// Builds the volume with one file for each property, from the numbered annotations.
+fn property_volume<'a>(
+    recipe: &Recipe,
+    properties: impl Iterator<Item = &'a Property>,
+    token: bool,
+    optional: bool,
+) -> Volume {
+    let items = properties
+        .enumerate()
+        .map(|(n, property)| DownwardAPIVolumeFile {
+            path: property.name.clone(),
+            field_ref: Some(ObjectFieldSelector {
+                field_path: format!("metadata.annotations['{}']", annotation(n)),
+                ..ObjectFieldSelector::default()
+            }),
+            ..DownwardAPIVolumeFile::default()
+        })
+        .collect();
+    let mut sources = vec![VolumeProjection {
+        downward_api: Some(DownwardAPIProjection { items: Some(items) }),
+        ..VolumeProjection::default()
+    }];
+    if token {
+        sources.push(VolumeProjection {
+            config_map: Some(ConfigMapProjection {
+                name: recipe.config.name.clone(),
+                items: Some(vec![KeyToPath {
+                    key: keys::SERVICE_TOKEN.name.into(),
+                    path: "service-token".into(),
+                    mode: None,
+                }]),
+                optional: Some(optional),
+            }),
+            ..VolumeProjection::default()
+        });
+    }
+    Volume {
+        name: "flex-properties".into(),
+        projected: Some(ProjectedVolumeSource { sources: Some(sources), default_mode: Some(0o444) }),
+        ..Volume::default()
+    }
+}
+
+/// Binds a pod to a node, or to the allowed nodes, by affinity. The scheduler still places the pod, so that taints and
+/// resources count.
+fn nodes(target: &RunTarget) -> Option<Affinity> {
+    let field = |node: &String| NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.clone()]),
+    };
+    let mut terms = target.allowed.node_terms();
+    if let Some(node) = &target.node {
+        if terms.is_empty() {
+            terms.push(NodeSelectorTerm::default());
+        }
+        terms.iter_mut().for_each(|term| term.match_fields = Some(vec![field(node)]));
+    }
+    let selector = NodeSelector { node_selector_terms: terms };
+    (!selector.node_selector_terms.is_empty()).then(|| Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(selector),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    })
+}
+
+/// Returns the node to which a pod of this template is bound.
+pub(super) fn required_node(template: &PodTemplateSpec) -> Option<&String> {
+    let affinity = template.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    match terms.first()?.match_fields.as_deref()?.first()?.values.as_deref()? {
+        [node] => Some(node),
+        _ => None,
+    }
+}

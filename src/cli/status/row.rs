@@ -1,0 +1,91 @@
+//! A claim as `status` shows it, and what the claims of a class say of the class.
+
+use flex_contract::exit::Failure;
+use flex_contract::request::Operation;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::config::classes::{ClassLookup, Classes};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::run::failure::LastFailure;
+use crate::text::line;
+
+/// The length of a failure's message beside its class. The claim has the whole message.
+pub(super) const MAX_FAILURE_TEXT: usize = 200;
+
+/// A claim in progress, for people.
+pub(super) struct Row {
+    pub(super) claim: String,
+    pub(super) class: String,
+    pub(super) state: &'static str,
+    pub(super) attempt: u32,
+    pub(super) age: i64,
+    pub(super) created: i64,
+    /// The seconds since the attempt in progress began.
+    pub(super) running: Option<i64>,
+    pub(super) failure: Option<LastFailure>,
+}
+
+impl Row {
+    /// Returns the last words of the image, or the reason why there are none.
+    pub(super) fn describe(&self) -> String {
+        self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
+    }
+
+    /// Returns the time at which this claim showed that the class fails. An attempt that can never succeed counts only
+    /// for its own claim, from the time of the claim's creation.
+    pub(super) fn failed_at(&self) -> Option<i64> {
+        let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
+        let failure =
+            self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
+        Some(if failure.kind == Failure::Never { self.created } else { failure.at })
+    }
+}
+
+/// The claims of a class whose attempts fail, if no attempt has succeeded since.
+#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Failing {
+    pub(super) claims: usize,
+    pub(super) last: String,
+}
+
+/// Returns the row of a claim, if the orchestrator serves its class.
+pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row> {
+    let claim = Claim::from(object);
+    let class = claim.class.clone()?;
+    let ClassLookup::Ours(_) = table.lookup(&class) else { return None };
+    let stamp = claim.own_stamp();
+    let attempt = stamp.map_or(0, |stamp| stamp.attempt);
+    let failure = claim.last_failure.as_ref();
+    let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
+        (true, ..) if grows(&claim) => "Growing",
+        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.in_progress()) => "Modifying",
+        (true, ..) => "Bound",
+        (_, true, ..) => "Deleting",
+        (_, _, None, _) => "Waiting",
+        (_, _, Some(stamp), Some(failure)) if failure.attempt == stamp.attempt => "Failed",
+        _ => "Running",
+    };
+    let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
+    let began = stamp.filter(|_| state == "Running").and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let running = began.map(|began| now - began.as_second());
+    let failure = failure.cloned();
+    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
+}
+
+/// Checks whether the claim requests more than it has.
+fn grows(claim: &Claim) -> bool {
+    let requested = claim.size.as_ref().copied().unwrap_or_default();
+    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < requested)
+}
+
+/// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.
+pub(super) fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
+    let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
+    let made = made.map(|volume| volume.created).max();
+    let failed = rows.iter().filter(|row| row.class == class);
+    let failed: Vec<_> = failed.filter_map(|row| Some((row.failed_at().filter(|at| Some(*at) > made)?, row))).collect();
+    let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
+    let last = line(&format!("{}: {}", last.claim, last.describe()), MAX_FAILURE_TEXT);
+    Some(Failing { claims: failed.len(), last })
+}
