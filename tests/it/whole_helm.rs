@@ -66,7 +66,7 @@ async fn write(ring: &Ring, name: &str) -> String {
 #[tokio::test]
 async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_nothing() {
     let name = &format!("{}-helm", cluster::tests_name());
-    // One that is left of a failed test.
+    // A cluster of a failed test may still exist.
     cluster::down(name).await.unwrap();
     let cluster = Cluster::shared(name).await.expect("the whole cluster starts");
     import(&cluster, &["flex-provisioner", "hostpath"]).await;
@@ -106,8 +106,8 @@ async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_noth
     helm(ring.cluster(), &[&["uninstall", RELEASE], &wait[..]].concat());
     until("the objects of the release are gone", || async {
         match objects(ring.cluster()) {
-            left if left.is_empty() => Ok(()),
-            left => unexpected(left),
+            remaining if remaining.is_empty() => Ok(()),
+            remaining => unexpected(remaining),
         }
     })
     .await;
