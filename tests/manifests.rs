@@ -120,9 +120,9 @@ fn the_orchestrator_accepts_the_class_of_quickstart() {
         .env_clear()
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 provisioner configs checked: 0 errors, 0 warnings"), "{said}");
+    let message = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{message}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(message.contains("1 provisioner configs checked: 0 errors, 0 warnings"), "{message}");
     assert!(
         !read(&folder, "quickstart.yaml").contains("/var/lib/flex-hostpath"),
         "the class has a directory of its own"
@@ -167,8 +167,8 @@ fn a_registry_that_cannot_be_one_is_refused_with_advice() {
         ("team", "registry.example.org/team"),
     ] {
         let output = run(folder.path(), &["--registry", registry]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(advice), "{registry}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(advice), "{registry}: {message}");
     }
     let output = run(folder.path(), &["--registry", REGISTRY, "--version", "a/b"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("the tag of the images"));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::deployed::{IMAGE, kubectl, users};
 use crate::orchestrator::{ADMIN, OWN, Ring, program};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// Runs `check`, and returns its exit code and its lines.
 fn check(cluster: &Cluster, config_namespace: &str, flags: &[&str]) -> (i32, Vec<Value>) {
@@ -108,7 +108,7 @@ async fn an_installation_is_checked() {
     ring.config("bad", "bad", &[("image", "-")]).await;
     let lines = until("the orchestrator leads", || async {
         let (_, lines) = check(ring.cluster(), ADMIN, &[]);
-        if of(&lines, "leader") == [("ok", "one leads")] { Ok(lines) } else { seen(lines) }
+        if of(&lines, "leader") == [("ok", "one leads")] { Ok(lines) } else { unexpected(lines) }
     })
     .await;
     assert_eq!(of(&lines, "rights").iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), ["ok"], "{lines:?}");

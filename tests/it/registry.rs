@@ -51,13 +51,13 @@ impl Registry {
     fn wait_until_ready(&mut self) {
         let began = Instant::now();
         while TcpStream::connect(&self.host).is_err() {
-            let said = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let log_text = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             let ended = self.process.try_wait().unwrap();
-            assert!(ended.is_none(), "docker-registry ended: {ended:?}\n{}", said());
+            assert!(ended.is_none(), "docker-registry ended: {ended:?}\n{}", log_text());
             assert!(
                 began.elapsed() < START_TIMEOUT,
                 "docker-registry is not ready after {START_TIMEOUT:?}\n{}",
-                said()
+                log_text()
             );
             sleep(Duration::from_millis(50));
         }

@@ -6,7 +6,7 @@ use flex_contract::names;
 use serde_json::Value;
 
 use crate::orchestrator::{ADMIN, OWN, Ring, program, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 /// Runs `uninstall`, and returns its exit code and its report.
 fn uninstall(ring: &Ring, flags: &[&str]) -> (i32, Value) {
@@ -37,7 +37,7 @@ async fn an_admin_learns_when_the_orchestrator_can_be_removed() {
     let (_, volume) = ring.provision("a").await;
     let settled = until("only the volume needs the orchestrator", || async {
         let (code, report) = uninstall(&ring, &[]);
-        if kinds(&report) == ["PersistentVolume"] { Ok((code, report)) } else { seen(report) }
+        if kinds(&report) == ["PersistentVolume"] { Ok((code, report)) } else { unexpected(report) }
     });
     let (code, report) = settled.await;
     assert_eq!((code, &report["safe"]), (2, &Value::Bool(false)));
@@ -48,7 +48,7 @@ async fn an_admin_learns_when_the_orchestrator_can_be_removed() {
     let (_, report) = uninstall(&ring, &[]);
     assert_eq!(kinds(&report), ["Job", "PersistentVolume", "PersistentVolumeClaim"]);
     ring.delete_claim("b").await;
-    ring.pod_ends_or_goes(&job, 1, "").await;
+    ring.pod_ends_or_is_deleted(&job, 1, "").await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_ends(&delete, 0, "").await;
     ring.claim_gone("b").await;

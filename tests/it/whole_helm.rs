@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::deployed::{clean, directory, import, kubectl, log_of, pod, root, volumes_in};
 use crate::orchestrator::{OWN, Ring, uid};
-use crate::wait::{seen, until};
+use crate::wait::{unexpected, until};
 
 const CHART: &str = "deploy/helm/flex-provisioner";
 const RELEASE: &str = "by-helm";
@@ -47,7 +47,7 @@ async fn accepted(ring: &Ring, class: &str, key: &str, value: &str) {
         let written = config.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
         match verdict.as_deref() {
             Some(verdict) if verdict.starts_with("ok") && written == Some(value) => Ok(()),
-            _ => seen((verdict, written)),
+            _ => unexpected((verdict, written)),
         }
     })
     .await;
@@ -66,7 +66,7 @@ async fn write(ring: &Ring, name: &str) -> String {
 #[tokio::test]
 async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_nothing() {
     let name = &format!("{}-helm", cluster::tests_name());
-    // One that is left of a failed test.
+    // A cluster of a failed test may still exist.
     cluster::down(name).await.unwrap();
     let cluster = Cluster::shared(name).await.expect("the whole cluster starts");
     import(&cluster, &["flex-provisioner", "hostpath"]).await;
@@ -106,8 +106,8 @@ async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_noth
     helm(ring.cluster(), &[&["uninstall", RELEASE], &wait[..]].concat());
     until("the objects of the release are gone", || async {
         match objects(ring.cluster()) {
-            left if left.is_empty() => Ok(()),
-            left => seen(left),
+            remaining if remaining.is_empty() => Ok(()),
+            remaining => unexpected(remaining),
         }
     })
     .await;

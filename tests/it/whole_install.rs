@@ -98,15 +98,15 @@ async fn from_parts(ring: &Ring, files: &Files) {
     remove(ring, &[&class, &config, &install]);
 }
 
-/// Deletes the objects of files as docs/install.md says, and looks for what is left of them.
+/// Deletes the objects of files as docs/install.md says, and checks that nothing is left of them.
 fn remove(ring: &Ring, files: &[&str]) {
     for file in files {
         kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=240s", "-f", file]);
     }
     kubectl(ring.cluster(), &["delete", "--ignore-not-found", "csidriver", "flex-provisioner.io"]);
     let all = kubectl(ring.cluster(), &["get", EVERYWHERE, "-o", "name"]);
-    let left: Vec<&str> = all.lines().filter(|name| name.contains("flex") || name.contains("hostpath")).collect();
-    assert_eq!(left, Vec::<&str>::new(), "the removal leaves nothing");
+    let remaining: Vec<&str> = all.lines().filter(|name| name.contains("flex") || name.contains("hostpath")).collect();
+    assert_eq!(remaining, Vec::<&str>::new(), "the removal leaves nothing");
 }
 
 /// Applies images of another version and a class with another setting, beside a volume of before.
@@ -175,7 +175,7 @@ impl Files {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// How the files name an image of ours: with its tag and its digest.
+    /// Returns the name of an image in the files, with its tag and its digest.
     fn image(&self, name: &str) -> String {
         let images = fs::read_to_string(self.path("images.txt")).unwrap();
         let named = images.lines().find(|line| line.contains(&format!("/{name}:")));
@@ -205,7 +205,7 @@ impl Files {
     }
 }
 
-/// Prints what a failed story has left, before its cluster ends.
+/// Prints the state of a failed test before its cluster ends.
 async fn describe(name: &str) {
     let Ok(cluster) = Cluster::attach(name).await else { return };
     for arguments in [

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_checked_is_remembered_as_it_is() {
+    fn a_checked_config_is_recorded_unchanged() {
         let (one, other) = (record("one"), record("other"));
         let first = one.checked().unwrap();
         assert!(Arc::ptr_eq(&first, &one.clone().checked().unwrap()));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_remembered_than_there_is_room_for() {
+    fn the_memory_of_checked_configs_is_bounded() {
         for number in 0..=REMEMBERED {
             record(&number.to_string()).checked().unwrap();
         }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_of_the_class_is_known_by_other_spellings() {
+    fn other_spellings_of_the_class_label_are_found() {
         let said = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
             let (labels, annotations) = (Some(map(labels)), Some(map(annotations)));
             let found = in_labels(&ObjectMeta { labels, annotations, ..ObjectMeta::default() });
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
+    fn a_config_without_its_label_is_found_and_foreign_config_maps_are_left_alone() {
         let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
             let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
             let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };

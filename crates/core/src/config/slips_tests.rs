@@ -55,12 +55,12 @@ fn a_misspelt_plugin_name_gets_a_suggestion() {
 }
 
 #[test]
-fn separators_and_case_are_an_error_and_not_told_twice() {
+fn separators_and_case_are_an_error_and_reported_once() {
     assert_eq!(in_data(&map(&[("nodeSelector", "a"), ("time_out", "x"), ("timeout", "5m")])), []);
 }
 
 #[test]
-fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
+fn white_space_around_a_parameter_is_reported_and_lines_of_text_are_not() {
     for (value, says) in [
         ("a\r", "carriage return"),
         ("a\r\nb\r\n", "carriage return"),

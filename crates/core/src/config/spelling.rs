@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_of_its_own_name_is_left_alone() {
+    fn a_parameter_with_a_name_of_its_own_gets_no_suggestion() {
         for name in [
             "server",
             "export",
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_near_itself_or_a_slip_for_another() {
+    fn no_key_is_taken_for_a_misspelt_one() {
         for key in keys::ALL.iter().map(|key| key.name) {
             assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
         }

@@ -89,7 +89,7 @@ mod tests {
 
     /// A new attempt is worth it where the image or its settings may have changed.
     #[test]
-    fn reasons_of_the_image_are_told_from_those_of_the_node() {
+    fn reasons_of_the_image_are_distinguished_from_those_of_the_node() {
         for (reason, message, is_of_image) in [
             ("ErrImagePull", "not found", true),
             ("ImagePullBackOff", "", true),
