@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use flex_contract::api::without_field_validation;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
+use kube::client::{Body, ClientBuilder};
 use kube::config::Kubeconfig;
 use kube::{Client, Config};
+use tower::util::MapRequestLayer;
 
 use super::pages;
 
@@ -55,7 +58,8 @@ fn through(
     config.read_timeout = Some(READ);
     config.headers.push((USER_AGENT, user_agent()));
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    let builder = ClientBuilder::try_from(config).context("the kubeconfig cannot be used")?;
+    let client = builder.with_layer(&MapRequestLayer::new(without_field_validation::<Body>)).build();
     Ok((pages::bounded(&client), address))
 }
 

@@ -91,6 +91,13 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
     let apply = ring.cluster().kubectl().arg("apply").arg("-f").arg(&file).output().unwrap();
     assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
     says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy  without a binding that acts"]);
+    // As shipped, but for a selector by which a tenant would pass with a label.
+    let selector =
+        json!({ "spec": { "matchConstraints": { "objectSelector": { "matchLabels": { "watch": "me" } } } } });
+    let policy = ["patch", "validatingadmissionpolicy", "flex-provisioner-images", "--type", "merge", "-p"];
+    let patched = ring.cluster().kubectl().args(policy).arg(selector.to_string()).output().unwrap();
+    assert!(patched.status.success(), "{}", String::from_utf8_lossy(&patched.stderr));
+    says(&status(&ring, &[]), &["not as shipped with this version, at spec.matchConstraints.objectSelector"]);
 }
 
 /// Without the policy the PV controller may write the claim at the moment at which the orchestrator stamps it.

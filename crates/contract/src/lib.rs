@@ -15,9 +15,11 @@
 //! - [`storage`]: directories of a run that sees only its own storage
 //! - [`volume`]: the PersistentVolume that an image creates
 //! - [`text`]: the limits of texts
+//! - [`api`]: what both ask of the API server with each write
 //!
 //! The crate is pure: it reads no clock, no network and no file.
 
+pub mod api;
 pub mod batch;
 pub mod capacity;
 pub mod exit;

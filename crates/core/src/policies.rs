@@ -67,7 +67,7 @@ pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "volumes",
         kind: PolicyKind::Validating,
-        without: "anybody who may change volumes can change what the provisioner wrote on them",
+        without: "anybody who may change volumes can change what the provisioner wrote on them, and images can do so too",
     },
     Policy {
         name: "images",
@@ -187,7 +187,8 @@ fn rank(state: &PolicyState) -> usize {
 }
 
 fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> PolicyState {
-    if let Some(at) = difference(spec, &object["spec"], "spec") {
+    let changed = difference(spec, &object["spec"], "spec");
+    if let Some(at) = changed.or_else(|| loosened(spec, &object["spec"])) {
         return PolicyState::Differs(at);
     }
     let binding = format!("{}Binding", policy.kind.policy());
@@ -228,6 +229,42 @@ fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
             shipped.iter().zip(live).enumerate().find_map(|(n, (s, l))| difference(s, l, &format!("{at}[{n}]")))
         }
         (shipped, live) => (shipped != live).then(|| at.to_owned()),
+    }
+}
+
+/// Returns the path of something that was added to a policy as shipped, and by which it applies to fewer requests: a
+/// selector, names of objects, an excluded resource, or a parameter that can be missing.
+fn loosened(shipped: &Value, live: &Value) -> Option<String> {
+    let parameter = live.get("paramKind").filter(|kind| shipped.get("paramKind").is_none() && !is_default("", kind));
+    parameter
+        .map(|_| "spec.paramKind".to_owned())
+        .or_else(|| addition(&shipped["matchConstraints"], &live["matchConstraints"], "spec.matchConstraints"))
+}
+
+/// Returns the path of the first field that only the live value has, and that has no default.
+fn addition(shipped: &Value, live: &Value, at: &str) -> Option<String> {
+    match (shipped, live) {
+        (Value::Object(shipped), Value::Object(live)) => live.iter().find_map(|(key, value)| {
+            let at = format!("{at}.{key}");
+            match shipped.get(key) {
+                Some(shipped) => addition(shipped, value, &at),
+                None => (!is_default(key, value)).then_some(at),
+            }
+        }),
+        (Value::Array(shipped), Value::Array(live)) => {
+            shipped.iter().zip(live).enumerate().find_map(|(n, (s, l))| addition(s, l, &format!("{at}[{n}]")))
+        }
+        _ => None,
+    }
+}
+
+/// Checks whether a field of `matchConstraints` has the default of the API server.
+fn is_default(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        value => matches!((key, value.as_str()), ("matchPolicy", Some("Equivalent")) | ("scope", Some("*"))),
     }
 }
 
@@ -332,6 +369,10 @@ mod tests {
         for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
             assert!(!SHIPPED.contains(slow), "{slow}: a user can make this slow; look the names up that matter");
         }
+        for (at, _) in SHIPPED.match_indices("key.startsWith(") {
+            let before = &SHIPPED[at.saturating_sub(120)..at];
+            assert!(before.contains(".size() > 16") || before.contains(".size() <= 16"), "{before}: of few keys only");
+        }
         assert!(!SHIPPED.contains(".namespace("), "the owner of a namespace has every right in it, by `*`");
     }
 
@@ -346,6 +387,72 @@ mod tests {
         object(&mut live, "MutatingAdmissionPolicy", "copies")["spec"]["mutations"].as_array_mut().unwrap().pop();
         assert_eq!(all(&live)[3], PolicyState::Differs("spec.validations[1].expression".into()));
         assert_eq!(all(&live)[2], PolicyState::Differs("spec.mutations".into()));
+    }
+
+    #[test]
+    fn an_addition_by_which_a_policy_applies_to_fewer_requests_is_a_difference() {
+        let one = json!([{ "key": "a", "operator": "Exists" }]);
+        for (path, added) in [
+            ("matchConstraints.objectSelector", json!({ "matchLabels": { "a": "b" } })),
+            ("matchConstraints.namespaceSelector", json!({ "matchExpressions": one })),
+            ("matchConstraints.excludeResourceRules", json!([{ "apiGroups": ["*"] }])),
+            ("matchConstraints.matchPolicy", json!("Exact")),
+            ("matchConstraints.resourceRules[0].resourceNames", json!(["a"])),
+            ("matchConstraints.resourceRules[0].scope", json!("Cluster")),
+            ("paramKind", json!({ "apiVersion": "v1", "kind": "ConfigMap" })),
+        ] {
+            let mut live = shipped();
+            let spec = &mut object(&mut live, "ValidatingAdmissionPolicy", "volumes")["spec"];
+            let pointer = format!("/{}", path.replace("[0]", ".0").replace('.', "/"));
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            spec.pointer_mut(parent).unwrap()[key] = added;
+            assert_eq!(all(&live)[4], PolicyState::Differs(format!("spec.{path}")));
+        }
+        // The API server adds these.
+        let mut live = shipped();
+        for policy in POLICIES {
+            let spec = &mut object(&mut live, policy.kind.policy(), policy.name)["spec"];
+            let constraints = &mut spec["matchConstraints"];
+            for (key, default) in
+                [("objectSelector", json!({})), ("namespaceSelector", json!({})), ("matchPolicy", json!("Equivalent"))]
+            {
+                constraints[key] = default;
+            }
+            constraints["resourceRules"][0]["scope"] = json!("*");
+        }
+        assert_eq!(all(&live), vec![PolicyState::Installed; POLICIES.len()]);
+    }
+
+    #[test]
+    fn each_policy_has_one_condition_and_one_validating_policy_looks_at_a_write() {
+        let mut seen = BTreeSet::new();
+        for policy in shipped().iter().filter(|object| !object["spec"]["matchConstraints"].is_null()) {
+            let spec = &policy["spec"];
+            let conditions = spec["matchConditions"].as_array().unwrap();
+            let name = &policy["metadata"]["name"];
+            assert_eq!(
+                conditions.len(),
+                1,
+                "{name}: the API server evaluates all of them, whatever the first one says"
+            );
+            let expression = conditions[0]["expression"].as_str().unwrap();
+            let cheap = expression.split("authorizer.").next().unwrap();
+            assert!(cheap.contains("object") || cheap.contains("userInfo"), "{name}: RBAC is not asked first");
+            if policy["kind"] == "ValidatingAdmissionPolicy" {
+                for rule in spec["matchConstraints"]["resourceRules"].as_array().unwrap() {
+                    let texts = |key: &str| rule[key].as_array().unwrap().iter().map(Value::to_string);
+                    for operation in texts("operations") {
+                        texts("resources").for_each(|resource| {
+                            assert!(
+                                seen.insert((operation.clone(), resource.clone())),
+                                "{name}: {operation} {resource}"
+                            );
+                        });
+                    }
+                }
+            }
+        }
+        assert!(seen.len() >= 9, "{seen:?}");
     }
 
     #[test]

@@ -258,6 +258,9 @@ impl Writes {
                 names::MODIFICATION: null,
             },
             "finalizers": finalizers,
+            // One empty entry ends the record of who manages which field. The API server then keeps none with later
+            // writes, each of which would compare all fields. Nobody applies volumes, and nothing here reads the record.
+            "managedFields": [{}],
         });
         spec["persistentVolumeReclaimPolicy"] = json!(policy);
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await

@@ -101,6 +101,44 @@ async fn the_owner_of_a_namespace_is_no_admin_of_the_storage() {
     assert_eq!(now.metadata.annotations, claim.metadata.annotations);
 }
 
+/// The policies take the usual name of the orchestrator's account for a hint, and for nothing else.
+#[tokio::test]
+async fn an_account_with_the_name_of_the_orchestrator_s_is_like_any_other() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    ring.bound("a").await;
+    let name = names::pv_name(&uid(&claim));
+    grant(&ring, "edit", account(USER, "flex-provisioner"), Some(USER)).await;
+    grant(&ring, "volumes-operator", account(USER, "flex-provisioner"), None).await;
+    let forger = as_user(&ring, &format!("system:serviceaccount:{USER}:flex-provisioner")).await;
+    let (claims, volumes): (Api<PersistentVolumeClaim>, Api<PersistentVolume>) =
+        (Api::namespaced(forger.clone(), USER), Api::all(forger));
+    let forged = json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } });
+    until("the rights are known", || async {
+        match claims.patch("a", &dry_patch(), &Patch::Merge(&forged)).await {
+            Err(kube::Error::Api(status)) if status.message.contains("only the provisioner writes") => Ok(()),
+            other => unexpected(other.map(drop)),
+        }
+    })
+    .await;
+    let said = refusal(volumes.patch(&name, &dry_patch(), &Patch::Merge(&forged)).await);
+    says(&said, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
+    let unheld = json!({ "metadata": { "finalizers": null } });
+    let said = refusal(volumes.patch(&name, &dry_patch(), &Patch::Merge(&unheld)).await);
+    says(&said, &["finalizer flex-provisioner.io/volume"]);
+    let mark = json!({ "status": { "reason": "Adopted-forged" } });
+    let said = refusal(volumes.patch_status(&name, &dry_patch(), &Patch::Merge(mark)).await);
+    says(&said, &["only the provisioner marks a volume as adopted"]);
+    let said = refusal(volumes.create(&dry(), &object(script_volume(&job))).await);
+    says(&said, &["is not the account of an image"]);
+    // What is nobody's is free, as for any other operator.
+    let free = json!({ "metadata": { "labels": { "team": "green" } } });
+    volumes.patch(&name, &dry_patch(), &Patch::Merge(&free)).await.unwrap();
+}
+
 /// A user may make a claim as large as the API allows. The policies still find what they look for, and at once: an
 /// expression over the whole claim would take seconds for each request, and then exceed its cost limit.
 #[tokio::test]

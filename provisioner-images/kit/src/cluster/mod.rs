@@ -7,10 +7,13 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
+use flex_contract::api::without_field_validation;
 use flex_contract::names::FIELD_MANAGER;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Api, PostParams};
+use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use tower::util::MapRequestLayer;
 
 use crate::Failure;
 use answer::{Answer, Verb, answer};
@@ -42,7 +45,9 @@ pub async fn connect() -> Result<Client, Failure> {
     config.read_timeout = Some(Duration::from_secs(10));
     // `create` retries instead, so that all retries share one time limit.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {error}")))
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {error}")))?;
+    Ok(builder.with_layer(&MapRequestLayer::new(without_field_validation::<Body>)).build())
 }
 
 /// Creates the volume, or checks that an earlier run has created the same one.

@@ -7,6 +7,7 @@
 mod node;
 mod orchestrator;
 mod plane;
+mod policies;
 mod report;
 mod scale;
 
@@ -36,14 +37,27 @@ struct Arguments {
     /// The number of bound claims and volumes among which the orchestrator is started; 0 leaves it out.
     #[arg(long, default_value_t = 50_000)]
     standing: usize,
+    /// Measures only bursts of so many claims in batches with the admission policies and without, and prints the
+    /// difference.
+    #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
+    policies: usize,
+    /// With --policies: where profiles of the API server go, one for each burst.
+    #[arg(long, value_name = "DIRECTORY")]
+    profiles: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Arguments { orchestrator, out, bursts, each, in_flight, standing } = Arguments::parse();
+    let Arguments { orchestrator, out, bursts, each, in_flight, standing, policies, profiles } = Arguments::parse();
     let plan = scale::Plan { bursts, each, in_flight, standing };
     ensure!([&plan.bursts, &plan.each].iter().all(|sizes| !sizes.contains(&0)), "sizes of bursts are numbers from 1");
     ensure!(orchestrator.exists(), "{} is missing: run `make images`", orchestrator.display());
+    if policies > 0 {
+        let comparison = policies::measure(&orchestrator, policies, profiles.as_deref()).await?;
+        report::write_comparison(&comparison, &out)?;
+        print!("{}", comparison.table());
+        return Ok(());
+    }
     let results = scale::measure(&orchestrator, &plan).await?;
     report::write(&results, &out)?;
     print!("{}", report::tables(&results));

@@ -54,10 +54,17 @@ impl Node {
     /// # Errors
     /// The API server refuses the node.
     pub async fn join(cluster: &Cluster, namespace: &str) -> Result<Self> {
-        let client = async |user| cluster.client_as(user, &["system:masters"]).await;
-        let kubelet = client(audit::NODE).await?;
+        let image = cluster.client_as(audit::IMAGE, &["system:masters"]).await?;
+        Node::join_with(cluster, namespace, image).await
+    }
+
+    /// The same, with another client of the images.
+    ///
+    /// # Errors
+    /// The API server does not take it.
+    pub async fn join_with(cluster: &Cluster, namespace: &str, image: Client) -> Result<Self> {
+        let kubelet = cluster.client_as(audit::NODE, &["system:masters"]).await?;
         let heard = cluster::SimulatedNode::start(kubelet.clone(), NAME, &[]).await?;
-        let image = client(audit::IMAGE).await?;
         let work = Work { kubelet, image, paused: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
         let work = Arc::new(work);
         let following = tokio::spawn(follow(work.clone(), namespace.to_owned()));

@@ -144,8 +144,20 @@ impl Plane {
     /// # Errors
     /// The classes are not served in time.
     pub async fn orchestrator(&self, program: &Path) -> Result<Orchestrator> {
+        self.start_orchestrator(program, &self.kubeconfig(audit::ORCHESTRATOR, &["system:masters"])?).await
+    }
+
+    /// The same with the rights of an account.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn orchestrator_as(&self, program: &Path, account: &str) -> Result<Orchestrator> {
+        self.start_orchestrator(program, &self.kubeconfig(account, &[])?).await
+    }
+
+    async fn start_orchestrator(&self, program: &Path, kubeconfig: &Path) -> Result<Orchestrator> {
         let log = self.files.path().join("orchestrator.log");
-        let orchestrator = Orchestrator::start(program, &self.kubeconfig()?, (OWN, ADMIN), log).await?;
+        let orchestrator = Orchestrator::start(program, kubeconfig, (OWN, ADMIN), log).await?;
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), ADMIN);
         let began = Instant::now();
         for how in [How::Each, How::Wide, How::Batches] {
@@ -174,17 +186,37 @@ impl Plane {
         Ok(Watched::new(processes, None))
     }
 
-    /// Writes a kubeconfig with the orchestrator's own user, by which its requests are counted.
-    fn kubeconfig(&self) -> Result<PathBuf> {
+    /// Writes a kubeconfig with a user of its own, by which the requests are counted.
+    fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let text = fs::read_to_string(self.cluster.kubeconfig())?;
         let mut config: Value = serde_saphyr::from_str(&text)?;
-        for user in config["users"].as_array_mut().context("a kubeconfig without users")? {
-            user["user"]["as"] = json!(audit::ORCHESTRATOR);
-            user["user"]["as-groups"] = json!(["system:masters"]);
+        for entry in config["users"].as_array_mut().context("a kubeconfig without users")? {
+            entry["user"]["as"] = json!(user);
+            if !groups.is_empty() {
+                entry["user"]["as-groups"] = json!(groups);
+            }
         }
-        let path = self.files.path().join("kubeconfig");
-        fs::write(&path, config.to_string())?;
+        self.file("kubeconfig", &config.to_string())
+    }
+
+    /// Writes a file that goes with the control plane.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.files.path().join(name);
+        fs::write(&path, text)?;
         Ok(path)
+    }
+
+    /// Runs kubectl as an admin, with a file as its last argument.
+    ///
+    /// # Errors
+    /// It fails; the message has what it said.
+    pub fn kubectl(&self, arguments: &[&str], file: &Path) -> Result<()> {
+        let output = self.cluster.kubectl().args(arguments).arg(file).output()?;
+        ensure!(output.status.success(), "kubectl: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
     }
 
     pub fn claims(&self) -> Api<PersistentVolumeClaim> {
@@ -196,9 +228,17 @@ impl Plane {
     /// # Errors
     /// The API server refuses a claim, or they are not bound in a long time.
     pub async fn burst(&self, how: How, size: usize) -> Result<Times> {
+        self.burst_as(&self.client, how, size).await
+    }
+
+    /// The same by the client of a user.
+    ///
+    /// # Errors
+    /// The API server refuses a claim, or they are not bound in a long time.
+    pub async fn burst_as(&self, user: &Client, how: How, size: usize) -> Result<Times> {
         let claims = many::claims(USER, how.class(), size);
         let mut watch = many::watch(self.claims()).await?;
-        many::made(&self.client, &claims, &mut watch, many::is_bound, patience(size)?).await
+        many::made(user, &claims, &mut watch, many::is_bound, patience(size)?).await
     }
 
     /// Waits until no run is left.

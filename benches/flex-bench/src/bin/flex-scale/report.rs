@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::plane::How;
+use crate::policies::Comparison;
 use crate::scale::{Burst, Results};
 
 /// A target of a value.
@@ -61,6 +62,16 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
     let memory = series(&|burst| burst.peak_mib);
     let title = "Memory of the orchestrator, by the size of the burst";
     plot::by_size(&out.join("scale-memory.svg"), title, "MiB", &memory, None)
+}
+
+/// Writes `policies.json` and `policies.md`.
+pub fn write_comparison(comparison: &Comparison, out: &Path) -> Result<()> {
+    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    for (file, text) in [("policies.json", show::json(&json!(comparison))?), ("policies.md", comparison.table())] {
+        let path = out.join(file);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Returns all printed tables.
