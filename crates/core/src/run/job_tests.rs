@@ -1,5 +1,6 @@
 use super::super::pod::{TMP_DIR, TMP_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
 use super::*;
+use crate::config::RunAsUser;
 use crate::config::record::EffectiveConfig;
 use crate::config::topology::Topologies;
 
