@@ -34,7 +34,7 @@ FLOORS = {
     "src/reconcile": """
         memory
         context
-        batch capacity config data_source delete_run pool sync_probe
+        batch capacity config data_source delete_run drive pool sync_probe unnamed
         orphaned_runs
         claim snapshot volume
         findings

@@ -12,6 +12,6 @@ pub mod reconcile;
 pub mod state;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, run,
+    attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, rules, run,
     snapshot, sync_probe, text, volume,
 };

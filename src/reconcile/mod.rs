@@ -10,12 +10,14 @@ pub mod config;
 mod context;
 mod data_source;
 mod delete_run;
+mod drive;
 pub mod findings;
 mod memory;
 mod orphaned_runs;
 mod pool;
 mod snapshot;
 mod sync_probe;
+mod unnamed;
 pub mod volume;
 
 use std::sync::Arc;

@@ -91,7 +91,7 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
+        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim".into() };
         event.record(&mut said);
         if !said.step.is_empty() {
             let step = format!("{} {}", said.kind, said.step);
@@ -111,7 +111,7 @@ struct Said {
     on: bool,
     text: String,
     step: String,
-    kind: &'static str,
+    kind: String,
 }
 
 impl Visit for Said {
@@ -120,9 +120,8 @@ impl Visit for Said {
             "step" => {
                 self.step = first_words(value);
             }
-            "volume" => self.kind = "volume",
-            "snapshot" => self.kind = "snapshot",
-            "content" => self.kind = "content",
+            "object" => self.kind = format!("{value:?}").trim_matches('"').to_owned(),
+            "volume" => self.kind = "volume".into(),
             _ => {}
         }
         if self.on {
