@@ -21,7 +21,7 @@ FLOORS = {
         claim
         volume
         capacity policies
-        findings
+        findings tables
     """,
     "src": """
         clock
@@ -34,7 +34,7 @@ FLOORS = {
     "src/reconcile": """
         memory
         context
-        batch capacity config data_source delete_run drive pool sync_probe unnamed
+        batch capacity config data_source delete_run drive pool sync_probe
         orphaned_runs
         claim snapshot volume
         findings

@@ -13,5 +13,5 @@ pub mod state;
 
 pub use flex_core::{
     attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, rules, run,
-    snapshot, sync_probe, text, volume,
+    snapshot, sync_probe, tables, text, volume,
 };

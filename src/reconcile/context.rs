@@ -83,9 +83,10 @@ impl Context {
         self.events.emit(about, warning, reason, message);
     }
 
-    /// Records the decision about an object, by the name of its rule.
+    /// Records the decision about an object, by the name of its rule, in the log and in the metric.
     pub(super) fn decided<R: Rule>(&self, about: &impl Display, rule: R, step: &R::Step) {
         tracing::debug!(object = R::OBJECT, %about, rule = rule.name(), ?step, "decided");
+        self.metrics.decided(rule);
     }
 
     /// Returns the state of a volume id's run, by the name of its Job.

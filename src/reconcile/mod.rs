@@ -17,7 +17,6 @@ mod orphaned_runs;
 mod pool;
 mod snapshot;
 mod sync_probe;
-mod unnamed;
 pub mod volume;
 
 use std::sync::Arc;

@@ -20,5 +20,6 @@ pub mod rules;
 pub mod run;
 pub mod snapshot;
 pub mod sync_probe;
+pub mod tables;
 pub mod text;
 pub mod volume;

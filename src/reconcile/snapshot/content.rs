@@ -23,13 +23,12 @@ use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::{self, Reconcile, drive};
 use crate::reconcile::orphaned_runs::{self, Leftovers};
-use crate::reconcile::unnamed::{Unnamed, unnamed};
 use crate::rules::Decision;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 use crate::run::view::has_running_pods;
-use crate::snapshot::decide::{Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
+use crate::snapshot::decide::{Observed, Rule, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
 use crate::state::index::{SlotRequest, WorkItem};
 
@@ -54,7 +53,7 @@ impl Reconcile for Contents {
     type Object = Content;
     type Observation = Observation;
     type Confirmed = Confirmed;
-    type Rule = Unnamed<Step>;
+    type Rule = Rule;
 
     fn item(content: &Content) -> WorkItem {
         WorkItem::Content(content.name.clone())
@@ -74,7 +73,7 @@ impl Reconcile for Contents {
         observation: &Observation,
         confirmed: &Confirmed,
     ) -> Decision<Self::Rule> {
-        unnamed(decide_now(context, content, observation, confirmed))
+        decide_now(context, content, observation, confirmed)
     }
 
     /// The user of a content looks at its VolumeSnapshot.

@@ -15,9 +15,8 @@ use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
-use crate::reconcile::unnamed::{Unnamed, unnamed};
 use crate::rules::Decision;
-use crate::snapshot::bind::{Observed, SnapshotClassLookup, Source, Step, decide};
+use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, Source, Step, decide};
 use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.
@@ -42,7 +41,7 @@ impl Reconcile for Snapshots {
     type Object = Snapshot;
     type Observation = Observation;
     type Confirmed = Confirmed;
-    type Rule = Unnamed<Step>;
+    type Rule = Rule;
 
     fn item(snapshot: &Snapshot) -> WorkItem {
         WorkItem::Snapshot(snapshot.name.clone())
@@ -76,7 +75,7 @@ impl Reconcile for Snapshots {
             content_ours: content.as_ref().is_some_and(|content| content.is_ours(&context.identity)),
             no_content: confirmed.no_content,
         };
-        unnamed(decide(&observed))
+        decide(&observed)
     }
 
     fn is_late(step: &Step, _: &NewEvent) -> bool {

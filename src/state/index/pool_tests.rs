@@ -186,7 +186,7 @@ fn what_is_ready_counts_for_the_class_and_not_for_a_namespace() {
 }
 
 fn steps(index: &mut Index) -> Vec<Step> {
-    index.pool_steps(CLASS).unwrap().1
+    index.pool_steps(CLASS).unwrap().1.into_iter().map(|decision| decision.step).collect()
 }
 
 #[test]
