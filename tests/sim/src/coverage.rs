@@ -89,11 +89,77 @@ const fn rare(object: &'static str, rule: &'static str, why: &'static str) -> Un
     Unreached { object, rule, why: Why::Rare(why) }
 }
 
+const NO_ENVIRONMENT: &str =
+    "the simulated API server keeps no environment of a Job, from which the request of the delete run follows";
+
 /// The rules that the simulated world cannot reach, or reaches too rarely. Tests of the tables cover them.
 pub const UNREACHED: &[Unreached] = &[
     // Volumes.
     impossible("volume", "NotOurs", "the reconciler leaves out volumes of others before it decides"),
-    rare("volume", "ModifyFailureOutdated", "a user takes back the request for other attributes at the right moment"),
+    rare(
+        "volume",
+        "RestoredNotExpanded",
+        "a user must request a larger size before an admin vouches for the restored volume",
+    ),
+    rare("volume", "ReserveRestored", "a volume must be restored without its claimRef while no claim names it"),
+    impossible("volume", "LostClaimRefRetained", "nobody removes a claimRef"),
+    impossible("volume", "LostClaimRefHeld", "nobody removes a claimRef"),
+    rare(
+        "volume",
+        "DeletePolicyTooLate",
+        "an admin must delete a retained volume, and then change its policy to Delete",
+    ),
+    rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
+    rare("volume", "ChangeRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
+    impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
+    rare("volume", "MakerUnknown", "a volume must appear after all Jobs of its id are gone"),
+    rare("volume", "DeleteRunStuck", "the image of the class must be missing, and the config must stay as it is"),
+    rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
+    rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),
+    rare("volume", "ExpandRunStopping", "a stuck expand run must be removed while its pod stays"),
+    rare("volume", "ExpandStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ExpandRunStuck", "the image of the class must be missing when a user requests a larger size"),
+    rare("volume", "ExpandFailedRunEnding", "the Job of an expand run must fail long before its pod ends"),
+    impossible("volume", "ExpandFileSystemPending", "no volume has a file system that the kubelet grows"),
+    rare("volume", "ExpandNotSupported", "users request larger sizes only of classes that can expand"),
+    impossible("volume", "ExpandAboveMaxSize", "no config has max-size"),
+    impossible("volume", "ExpandQuotaReached", "no config has max-bytes"),
+    rare("volume", "ExpandPodRunning", "a pod must outlive its Job while a user requests a larger size"),
+    rare("volume", "ModifyRunStopping", "a stuck modify run must be removed while its pod stays"),
+    rare("volume", "ModifyStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ModifyRunStuck", "the image of the class must be missing when a user requests other attributes"),
+    rare("volume", "ModifyFailedRunEnding", "the Job of a modify run must fail long before its pod ends"),
+    rare(
+        "volume",
+        "ModifyFailureOutdated",
+        "a user must take back the request for other attributes at the right moment",
+    ),
+    rare("volume", "ModifyRequestNotAvailable", "the VolumeAttributesClasses exist in all histories"),
+    rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
+    rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
+    // VolumeSnapshots.
+    rare("snapshot", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    impossible("snapshot", "NoSource", "each VolumeSnapshot names a claim or a content"),
+    impossible("snapshot", "CsiVolume", "no volume is a CSI volume"),
+    impossible("snapshot", "NoDefaultClass", "one VolumeSnapshotClass is always the default"),
+    rare("snapshot", "ContentOfOther", "no other snapshot has a content of that name"),
+    // VolumeSnapshotContents.
+    impossible("content", "NotOurs", "all contents belong to the driver of the orchestrator"),
+    rare("content", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
+    rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
+    rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
+    rare("content", "NodeGoneForget", "the node of a snapshot must be lost in a history with this `node-gone`"),
+    impossible("content", "Unbound", "only contents of existing snapshots are not bound, and they are ready"),
+    rare("content", "EarlierRunEnding", "a pod of a failed snapshot run must outlive the delay of the next"),
+    // Late runs.
+    rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
+    rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
+    impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
+    impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
+    impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
+    // Pools.
+    rare("pool", "RequestBlocksClaim", "a claim must wait for quota while a request of the pool has not begun"),
     // Capacity.
     impossible("capacity", ANY, "the simulated world has no scheduler that checks capacity"),
 ];
