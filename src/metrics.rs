@@ -306,7 +306,7 @@ mod tests {
         use crate::volume::rule::Rule;
         let metrics = Metrics::default();
         let is_line = |line: &&str| line.starts_with("flex_decisions_total{");
-        let rules = tables::all().iter().map(|table| table.rules.len()).sum();
+        let rules: usize = tables::all().iter().map(|table| table.rules.len()).sum();
         assert_eq!(metrics.text().lines().filter(is_line).count(), rules);
         metrics.decided(Rule::ConfirmClaimGone);
         metrics.decided(Rule::Expand(crate::volume::expand::Rule::AttemptDue));

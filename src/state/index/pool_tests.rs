@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::config::classes::Config;
 use crate::model::volume::adoption_mark;
+use crate::pool::Step;
 use crate::state::index::{Change, SlotRequest};
 
 const CLASS: &str = "c";
