@@ -29,7 +29,7 @@ FLOORS = {
         claim
         volume
         capacity policies
-        findings
+        findings tables
         preflight uninstall
     """,
     "src": """
@@ -43,7 +43,7 @@ FLOORS = {
     "src/reconcile": """
         memory
         context
-        batch capacity config data_source delete_run pool sync_probe
+        batch capacity config data_source delete_run drive pool sync_probe
         orphaned_runs
         claim snapshot volume
         findings

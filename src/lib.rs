@@ -13,5 +13,5 @@ pub mod state;
 
 pub use flex_core::{
     attributes, capacity, claim, config, decision, findings, limits, model, node, object, policies, pool, preflight,
-    run, snapshot, sync_probe, text, uninstall, volume,
+    rules, run, snapshot, sync_probe, tables, text, uninstall, volume,
 };

@@ -17,6 +17,8 @@ use prometheus_client::registry::Registry;
 use crate::capacity::{CAPABILITY, Published};
 use crate::config::classes::Verdict;
 use crate::findings::FindingKind;
+use crate::rules::Rule;
+use crate::tables::{self, NamedRule, Table};
 
 mod spec;
 
@@ -30,6 +32,7 @@ labels! {
     Outcome { operation: &'static str, outcome: &'static str }
     Size { class: String, size: String }
     Segment { class: String, topology: String }
+    Decided { object: &'static str, rule: &'static str }
 }
 
 metrics! {
@@ -68,6 +71,8 @@ metrics! {
     pool_hits: Family<Class, Counter> = "flex_pool_hits";
     /// Claims of classes with a pool for which a volume had to be made.
     pool_misses: Family<Class, Counter> = "flex_pool_misses";
+    /// Decisions, by the kind of object and the rule that applied.
+    decisions: Family<Decided, Counter> = "flex_decisions", made by no_decisions();
     /// Steps that failed and are repeated.
     errors: Family<Category, Counter> = "flex_errors";
     /// Findings of the last sweep, by the kinds of the doctor.
@@ -80,6 +85,18 @@ metrics! {
     configs_refused: Gauge = "flex_configs_refused";
     /// 1 while this process leads.
     pub leader: Gauge = "flex_leader";
+}
+
+/// Returns the counters of all rules. A rule that has not applied counts as 0, so that its first decision is an
+/// increase.
+fn no_decisions() -> Family<Decided, Counter> {
+    let decisions = Family::default();
+    for Table { object, rules, .. } in tables::all() {
+        for NamedRule { name: rule, .. } in rules {
+            drop(decisions.get_or_create(&Decided { object, rule }));
+        }
+    }
+    decisions
 }
 
 fn class(class: &str) -> Class {
@@ -173,6 +190,16 @@ impl Metrics {
     /// Counts a failed modify run.
     pub fn modify_failed(&self, name: &str) {
         self.modify_failed.get_or_create(&class(name)).inc();
+    }
+
+    /// Counts a decision.
+    pub fn decided<R: Rule>(&self, rule: R) {
+        self.decisions.get_or_create(&Decided { object: R::OBJECT, rule: rule.name() }).inc();
+    }
+
+    /// Returns the number of decisions by a rule.
+    pub fn decisions(&self, object: &'static str, rule: &'static str) -> u64 {
+        self.decisions.get_or_create(&Decided { object, rule }).get()
     }
 
     /// Counts a failed step.
@@ -272,6 +299,24 @@ mod tests {
             assert_eq!(labels(line), spec.labels, "{line}");
             assert!(text.contains(&format!("# TYPE {} {}\n", spec.name, spec.kind)), "{name}: {text}");
         }
+    }
+
+    #[test]
+    fn each_rule_is_known_before_it_applies() {
+        use crate::volume::rule::Rule;
+        let metrics = Metrics::default();
+        let is_line = |line: &&str| line.starts_with("flex_decisions_total{");
+        let rules: usize = tables::all().iter().map(|table| table.rules.len()).sum();
+        assert_eq!(metrics.text().lines().filter(is_line).count(), rules);
+        metrics.decided(Rule::ConfirmClaimGone);
+        metrics.decided(Rule::Expand(crate::volume::expand::Rule::AttemptDue));
+        let text = metrics.text();
+        for (rule, count) in [("ConfirmClaimGone", 1), ("ExpandAttemptDue", 1), ("ModifyAttemptDue", 0)] {
+            let line = format!("flex_decisions_total{{object=\"volume\",rule=\"{rule}\"}} {count}\n");
+            assert!(text.contains(&line), "{line} is not in {text}");
+            assert_eq!(metrics.decisions("volume", rule), count);
+        }
+        assert_eq!(text.lines().filter(is_line).count(), rules);
     }
 
     #[test]

@@ -9,16 +9,16 @@ use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::batch;
-use crate::run::collect::Step;
+use crate::run::collect::{Decision, Step};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (step, come, woken) = context.shared.index().collected(name);
+    let (Decision { rule, step, .. }, come, woken) = context.shared.index().collected(name);
     context.shared.queue.add_all(woken);
-    tracing::debug!(item = "batch", batch = name, ?step, come = come.len(), "decided");
+    context.decided(&name, rule, &step);
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
     }

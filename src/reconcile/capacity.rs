@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::writes::WriteError;
-use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
+use crate::capacity::decide::{Decision, Observed, Plan, Run, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
 use crate::capacity::run::capacity;
 use crate::capacity::segment::wanted;
@@ -25,12 +25,13 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         return Ok(Requeue::After(remaining));
     }
     let now = context.clock.now();
-    let Plan { steps, events, requeue_at } = planned(context, now);
+    let Plan { steps, waits, events, requeue_at } = planned(context, now);
+    waits.into_iter().for_each(|rule| context.metrics.decided(rule));
     for (config, event) in events {
         emit_on_config(context, &config, event);
     }
-    for step in steps {
-        tracing::debug!(item = "capacity", ?step, "decided");
+    for Decision { rule, step, .. } in steps {
+        context.decided(&"all segments", rule, &step);
         execute(context, step, now).await?;
     }
     Ok(context.wait(requeue_at, &[]))
@@ -98,7 +99,8 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
                     let (_, cause) = refused_job(error)?;
                     let (publish, event) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
                     emit_on_config(context, &source.recipe.config, event);
-                    Box::pin(execute(context, publish, now)).await?;
+                    context.decided(&segment, publish.rule, &publish.step);
+                    Box::pin(execute(context, publish.step, now)).await?;
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The common part of the reconcilers: the services that they call, and the steps on the Job of a run.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::config::record::hash_of;
 use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
+use crate::rules::Rule;
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
@@ -79,6 +81,12 @@ impl Context {
     pub(super) fn emit(&self, about: ObjectRef, event: crate::decision::NewEvent) {
         let crate::decision::NewEvent { warning, reason, message } = event;
         self.events.emit(about, warning, reason, message);
+    }
+
+    /// Records the decision about an object, by the name of its rule, in the log and in the metric.
+    pub(super) fn decided<R: Rule>(&self, about: &impl Display, rule: R, step: &R::Step) {
+        tracing::debug!(object = R::OBJECT, %about, rule = rule.name(), ?step, "decided");
+        self.metrics.decided(rule);
     }
 
     /// Returns the state of a volume id's run, by the name of its Job.

@@ -10,6 +10,7 @@ pub mod config;
 mod context;
 mod data_source;
 mod delete_run;
+mod drive;
 pub mod findings;
 mod memory;
 mod orphaned_runs;

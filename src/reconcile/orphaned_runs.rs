@@ -13,7 +13,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch;
 use crate::run::job::{self, RunTarget};
-use crate::run::orphaned_runs::{self, Observed, SCOPE, Step};
+use crate::run::orphaned_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
 use crate::volume::expand::with_program_of;
@@ -100,7 +100,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
-    let decision = orphaned_runs::decide(
+    let Decision { rule, step, requeue_at, .. } = orphaned_runs::decide(
         &Observed {
             provisions: &observed,
             has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
@@ -110,8 +110,8 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         },
         context.clock.now(),
     );
-    tracing::debug!(item = "orphaned runs", leftovers.id, step = ?decision.step, "decided");
-    match (decision.step, &recipe, stored.first()) {
+    context.decided(&leftovers.id, rule, &step);
+    match (step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
             for job in
                 stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores.as_str()))
@@ -123,7 +123,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         (Step::StartDelete { attempt }, Some(recipe), Some(run)) => {
             start(context, leftovers, recipe, run, attempt).await
         }
-        _ => Ok(context.wait(decision.requeue_at, &[])),
+        _ => Ok(context.wait(requeue_at, &[])),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
-use crate::pool::Step;
+use crate::pool::{Decision, Step};
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::EXPECTATION_TIMEOUT;
 
@@ -25,15 +25,13 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
     let decided = context.shared.index().pool_steps(class);
     context.metrics.ready(context.shared.index().pooled_counts());
-    let Some((recipe, steps, claims_wait)) = decided else { return Ok(Requeue::Done) };
-    if !steps.is_empty() {
-        tracing::debug!(item = "pool", class, ?steps, "decided");
-    }
+    let Some((recipe, decisions, claims_wait)) = decided else { return Ok(Requeue::Done) };
     // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);
-    let more = steps.len() > MAX_STEPS;
-    let asks = steps.iter().any(|step| matches!(step, Step::CreateRequests { .. }));
-    for step in steps.into_iter().take(MAX_STEPS) {
+    let more = decisions.len() > MAX_STEPS;
+    let asks = decisions.iter().any(|decision| matches!(decision.step, Step::CreateRequests { .. }));
+    for Decision { rule, step, .. } in decisions.into_iter().take(MAX_STEPS) {
+        context.decided(&class, rule, &step);
         let done = match step {
             Step::Drain(name) => drain(context, &name).await,
             Step::DeleteRequest(name) => {

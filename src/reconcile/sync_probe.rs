@@ -6,7 +6,7 @@ use crate::api::writes::WriteError;
 use crate::model::claim::Binding;
 use crate::object::hash;
 use crate::reconcile::context::{Context, Requeue};
-use crate::sync_probe::{PROBE_TIMEOUT, Step};
+use crate::sync_probe::{Decision, PROBE_TIMEOUT, Step};
 
 /// Reconciles all sync probes.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -18,8 +18,8 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
             "{PROBE_PREFIX}{}",
             hash(format!("{}/{}", context.identity.instance, context.timestamp()).as_bytes())
         );
-        let step = context.shared.index().next_probe(&name);
-        tracing::debug!(item = "sync probe", ?step, "decided");
+        let Decision { rule, step, .. } = context.shared.index().next_probe(&name);
+        context.decided(&name, rule, &step);
         match step {
             Step::Nothing => return Ok(Requeue::Done),
             Step::Wait(remaining) => return Ok(Requeue::After(remaining)),

@@ -7,6 +7,7 @@ mod config;
 mod contract_page;
 mod metrics;
 mod policies;
+mod rules;
 mod troubleshooting;
 
 use std::fs;
@@ -34,6 +35,7 @@ fn parts() -> Vec<Part> {
         contract_page::parts(),
         metrics::parts(),
         policies::parts(),
+        rules::parts(),
         troubleshooting::parts(),
     ]
     .into_iter()

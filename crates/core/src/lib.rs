@@ -21,6 +21,7 @@ pub mod rules;
 pub mod run;
 pub mod snapshot;
 pub mod sync_probe;
+pub mod tables;
 pub mod text;
 pub mod uninstall;
 pub mod volume;

@@ -6,19 +6,13 @@
 //! To *drain* a volume, the orchestrator assigns it to a claim that cannot exist, and the volume is deleted like a
 //! released one.
 //!
-//! [`decide`] is a pure function of the pool's volumes and requests. All rows that hold give their steps.
-//!
-//! | # | there is | and | step |
-//! |---|---|---|---|
-//! | 1 | a ready volume | it differs from those that the class makes now, its size is not in the pool, or it is terminating | [`Step::Drain`] |
-//! | 2 | a request | its size is not in the pool | [`Step::DeleteRequest`] |
-//! | 3 | more of a size than the high watermark | | [`Step::DeleteRequest`] requests that have not begun, then [`Step::Drain`] |
-//! | 4 | a claim for which the quota has room only without the pool | | [`Step::DeleteRequest`] all requests that have not begun, and [`Step::Drain`] a volume for each such claim |
-//! | 5 | a request that has not begun | the quota of the class has no room for it | [`Step::DeleteRequest`] |
-//! | 6 | less of a size than the low watermark | no claim waits, and `pool-max-bytes` and the quota of the class have room | [`Step::CreateRequests`], up to the high watermark |
+//! [`decide`] is a pure function of the pool's volumes and requests. All [rules](Rule) that hold give their steps.
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::pool::Pool;
 use crate::object::ObjectName;
+use crate::rules::{self, Rule as _};
 
 /// A pooled volume that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +60,7 @@ pub struct Observed<'a> {
 }
 
 /// A step for a pool.
-#[derive(Clone, Debug, PartialEq, Eq, strum::VariantNames)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Drains a volume.
     Drain(String),
@@ -81,14 +75,49 @@ pub enum Step {
     },
 }
 
+/// The rules of a pool. All that hold apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// A ready volume is terminating, has a size that is not in the pool, or differs from new ones. Drains the volume.
+    VolumeOutdated,
+    /// The size of a request is not in the pool. Deletes the request.
+    SizeNotInPool,
+    /// The quota of the class has no room for a request that has not begun. Deletes the request.
+    RequestAboveQuota,
+    /// There is more of a size than the high watermark, and a request has not begun. Deletes the request.
+    RequestAboveWatermark,
+    /// There is more of a size than the high watermark, with all requests that have begun. Drains a volume.
+    VolumeAboveWatermark,
+    /// The quota has room for a claim only without the pool, and a request has not begun. Deletes the request.
+    RequestBlocksClaim,
+    /// The quota has room for a claim only without the pool. Drains a volume.
+    VolumeBlocksClaim,
+    /// There is less of a size than the low watermark, and no claim waits. Creates requests, up to the high watermark,
+    /// as far as `pool-max-bytes` and the quota of the class have room.
+    BelowWatermark,
+}
+
+rules::table!(Rule, Step, "pool");
+
+/// A decision about a pool.
+pub type Decision = rules::Decision<Rule>;
+
+fn drain(rule: Rule, pooled: &PooledVolume) -> Decision {
+    rule.step(Step::Drain(pooled.name.clone()))
+}
+
+fn withdraw(rule: Rule, request: &PoolRequest) -> Decision {
+    rule.step(Step::DeleteRequest(request.name.clone()))
+}
+
 /// Decides the next steps for a class's pool.
-pub fn decide(o: &Observed<'_>) -> Vec<Step> {
+pub fn decide(o: &Observed<'_>) -> Vec<Decision> {
     let kept = |size: &u64| o.pool.and_then(|pool| pool.sizes.get(size));
     let is_wrong = |pooled: &&PooledVolume| !pooled.right || kept(&pooled.size).is_none();
-    let mut steps: Vec<Step> =
-        o.pooled.iter().filter(is_wrong).map(|pooled| Step::Drain(pooled.name.clone())).collect();
+    let mut steps: Vec<Decision> =
+        o.pooled.iter().filter(is_wrong).map(|pooled| drain(Rule::VolumeOutdated, pooled)).collect();
     let unwanted = o.requests.iter().filter(|request| kept(&request.size).is_none() && !request.has_volume);
-    steps.extend(unwanted.map(|request| Step::DeleteRequest(request.name.clone())));
+    steps.extend(unwanted.map(|request| withdraw(Rule::SizeNotInPool, request)));
     let Some(pool) = o.pool else { return steps };
     let mut bytes = 0u64;
     let mut volumes_left = o.volumes_free;
@@ -98,7 +127,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         let fits = volumes_left.is_none_or(|remaining| remaining > 0)
             && bytes_left.is_none_or(|remaining| remaining >= request.size);
         if !fits {
-            steps.push(Step::DeleteRequest(request.name.clone()));
+            steps.push(withdraw(Rule::RequestAboveQuota, request));
             continue;
         }
         volumes_left = volumes_left.map(|remaining| remaining - 1);
@@ -112,28 +141,42 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
         let count = usable.len() + requests.len();
         let surplus = count.saturating_sub(watermarks.high);
         let withdrawn: Vec<_> = requests.iter().copied().filter(open).rev().take(surplus).collect();
-        steps.extend(withdrawn.iter().map(|request| Step::DeleteRequest(request.name.clone())));
+        steps.extend(withdrawn.iter().map(|request| withdraw(Rule::RequestAboveWatermark, request)));
         let drained = surplus - withdrawn.len();
-        steps.extend(usable.iter().rev().take(drained).map(|pooled| Step::Drain(pooled.name.clone())));
+        let drained = usable.iter().rev().take(drained);
+        steps.extend(drained.map(|pooled| drain(Rule::VolumeAboveWatermark, pooled)));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
         if count < watermarks.low {
             asks.push((*size, watermarks.high - count));
         }
     }
     if o.claims_blocked_by_pool > 0 {
-        steps.extend(o.requests.iter().filter(open).map(|request| Step::DeleteRequest(request.name.clone())));
+        steps.extend(o.requests.iter().filter(open).map(|request| withdraw(Rule::RequestBlocksClaim, request)));
         let mut largest: Vec<&PooledVolume> = o.pooled.iter().filter(|pooled| pooled.right).collect();
         largest.sort_by(|a, b| (b.size, &b.name).cmp(&(a.size, &a.name)));
-        steps.extend(largest.iter().take(o.claims_blocked_by_pool).map(|pooled| Step::Drain(pooled.name.clone())));
+        let drained = largest.iter().take(o.claims_blocked_by_pool);
+        steps.extend(drained.map(|pooled| drain(Rule::VolumeBlocksClaim, pooled)));
     }
     if o.has_waiting_claims || o.claims_blocked_by_pool > 0 {
         return once(steps);
     }
-    for (size, missing) in asks {
+    steps.extend(create(asks, pool.max_bytes.map(|most| most.saturating_sub(bytes)), volumes_left, bytes_left));
+    once(steps)
+}
+
+/// Creates the missing requests of each size, as many as the pool's bytes and the quota have room for.
+fn create(
+    missing: Vec<(u64, usize)>,
+    mut pool_bytes_left: Option<u64>,
+    mut volumes_left: Option<u64>,
+    mut bytes_left: Option<u64>,
+) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    for (size, missing) in missing {
         let by_bytes = |remaining: u64| usize::try_from(remaining / size).unwrap_or(usize::MAX);
         let count = [
             Some(missing),
-            pool.max_bytes.map(|most| by_bytes(most.saturating_sub(bytes))),
+            pool_bytes_left.map(by_bytes),
             volumes_left.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX)),
             bytes_left.map(by_bytes),
         ];
@@ -142,20 +185,20 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
             continue;
         }
         let asked = size.saturating_mul(count as u64);
-        bytes = bytes.saturating_add(asked);
+        pool_bytes_left = pool_bytes_left.map(|remaining| remaining - asked);
         volumes_left = volumes_left.map(|remaining| remaining - count as u64);
         bytes_left = bytes_left.map(|remaining| remaining - asked);
-        steps.push(Step::CreateRequests { size, count });
+        decisions.push(Rule::BelowWatermark.step(Step::CreateRequests { size, count }));
     }
-    once(steps)
+    decisions
 }
 
-/// Removes duplicate steps.
-fn once(steps: Vec<Step>) -> Vec<Step> {
-    let mut distinct = Vec::new();
-    for step in steps {
-        if !distinct.contains(&step) {
-            distinct.push(step);
+/// Removes duplicate steps. The first rule of each remains.
+fn once(decisions: Vec<Decision>) -> Vec<Decision> {
+    let mut distinct: Vec<Decision> = Vec::new();
+    for decision in decisions {
+        if distinct.iter().all(|other| other.step != decision.step) {
+            distinct.push(decision);
         }
     }
     distinct
@@ -183,12 +226,16 @@ mod tests {
         PoolRequest { name: ObjectName::new("own", name), size, begun, has_volume: false }
     }
 
-    fn drain(name: &str) -> Step {
-        Step::Drain(name.into())
+    fn drain(rule: Rule, name: &str) -> Decision {
+        rule.step(Step::Drain(name.into()))
     }
 
-    fn withdraw(name: &str) -> Step {
-        Step::DeleteRequest(ObjectName::new("own", name))
+    fn withdraw(rule: Rule, name: &str) -> Decision {
+        rule.step(Step::DeleteRequest(ObjectName::new("own", name)))
+    }
+
+    fn create(count: usize) -> Decision {
+        Rule::BelowWatermark.step(Step::CreateRequests { size: 10, count })
     }
 
     #[test]
@@ -197,16 +244,12 @@ mod tests {
         let with = |pooled: &[PooledVolume], requests: &[PoolRequest]| {
             decide(&Observed { pool: Some(&pool), pooled, requests, ..Observed::default() })
         };
-        assert_eq!(with(&[], &[]), [Step::CreateRequests { size: 10, count: 5 }]);
-        assert_eq!(with(&[pooled("a", 10)], &[]), [Step::CreateRequests { size: 10, count: 4 }]);
+        assert_eq!(with(&[], &[]), [create(5)]);
+        assert_eq!(with(&[pooled("a", 10)], &[]), [create(4)]);
         assert_eq!(with(&[pooled("a", 10), pooled("b", 10)], &[]), [], "between the marks nothing is done");
         assert_eq!(with(&[pooled("a", 10)], &[request("r", 10, true)]), []);
         let away = PooledVolume { usable: false, ..pooled("a", 10) };
-        assert_eq!(
-            with(&[away, pooled("b", 10)], &[]),
-            [Step::CreateRequests { size: 10, count: 4 }],
-            "nobody could have it"
-        );
+        assert_eq!(with(&[away, pooled("b", 10)], &[]), [create(4)], "nobody could have it");
     }
 
     #[test]
@@ -217,14 +260,23 @@ mod tests {
         };
         let away = PooledVolume { usable: false, ..pooled("b", 10) };
         let begun = [request("r", 10, true)];
-        assert_eq!(with(Some(&pool), &[pooled("a", 10), away], &begun), [drain("a")], "what counts is too much");
+        assert_eq!(
+            with(Some(&pool), &[pooled("a", 10), away], &begun),
+            [drain(Rule::VolumeAboveWatermark, "a")],
+            "what counts is too much"
+        );
         let wrong = PooledVolume { right: false, ..pooled("a", 10) };
-        assert_eq!(with(Some(&pool), &[wrong, pooled("b", 10)], &[]), [drain("a")]);
-        assert_eq!(with(Some(&pool), &[pooled("a", 10), pooled("b", 20)], &[]), [drain("b")]);
-        assert_eq!(with(Some(&pool), &[pooled("a", 10), pooled("b", 10)], &[]), [drain("b")]);
+        assert_eq!(with(Some(&pool), &[wrong, pooled("b", 10)], &[]), [drain(Rule::VolumeOutdated, "a")]);
+        assert_eq!(with(Some(&pool), &[pooled("a", 10), pooled("b", 20)], &[]), [drain(Rule::VolumeOutdated, "b")]);
+        assert_eq!(
+            with(Some(&pool), &[pooled("a", 10), pooled("b", 10)], &[]),
+            [drain(Rule::VolumeAboveWatermark, "b")]
+        );
         let requests = [request("r", 10, true), request("s", 10, false), request("t", 20, false)];
-        assert_eq!(with(Some(&pool), &[], &requests), [withdraw("t"), withdraw("s")], "what has begun stays");
-        assert_eq!(with(None, &[pooled("a", 10)], &requests[..1]), [drain("a"), withdraw("r")]);
+        let surplus = [withdraw(Rule::SizeNotInPool, "t"), withdraw(Rule::RequestAboveWatermark, "s")];
+        assert_eq!(with(Some(&pool), &[], &requests), surplus, "what has begun stays");
+        let all = [drain(Rule::VolumeOutdated, "a"), withdraw(Rule::SizeNotInPool, "r")];
+        assert_eq!(with(None, &[pooled("a", 10)], &requests[..1]), all);
         let terminating = [PoolRequest { has_volume: true, ..requests[0].clone() }];
         assert_eq!(with(None, &[], &terminating), [], "it goes by itself");
         assert_eq!(with(Some(&pool), &[], &terminating), [], "and leaves a volume");
@@ -239,13 +291,14 @@ mod tests {
         let waits = Observed { has_waiting_claims: true, ..observed.clone() };
         assert_eq!(decide(&waits), [], "while a claim waits nothing is asked for");
         let kept_out = Observed { has_waiting_claims: true, claims_blocked_by_pool: 1, ..observed.clone() };
-        assert_eq!(decide(&kept_out), [withdraw("r"), drain("b")]);
+        let room = [withdraw(Rule::RequestBlocksClaim, "r"), drain(Rule::VolumeBlocksClaim, "b")];
+        assert_eq!(decide(&kept_out), room);
         let by_volumes = Observed { volumes_free: Some(2), ..observed.clone() };
-        assert_eq!(decide(&by_volumes), [Step::CreateRequests { size: 10, count: 1 }], "one is asked for already");
+        assert_eq!(decide(&by_volumes), [create(1)], "one is asked for already");
         let by_bytes = Observed { bytes_free: Some(15), ..observed.clone() };
         assert_eq!(decide(&by_bytes), []);
         let full = Observed { volumes_free: Some(0), ..observed.clone() };
-        assert_eq!(decide(&full), [withdraw("r")], "there is no room for it");
+        assert_eq!(decide(&full), [withdraw(Rule::RequestAboveQuota, "r")], "there is no room for it");
         let bounded = Pool { max_bytes: Some(45), ..pool.clone() };
         assert_eq!(
             decide(&Observed { pool: Some(&bounded), ..observed }),
@@ -290,7 +343,7 @@ mod tests {
             let at = Observed {
                 pool: pool.as_ref(), pooled: &ready, requests: &requests, claims_blocked_by_pool: kept_out, has_waiting_claims: claims_wait, volumes_free: volumes_left, bytes_free: bytes_left,
             };
-            let steps = decide(&at);
+            let steps: Vec<Step> = decide(&at).into_iter().map(|decision| decision.step).collect();
             for (n, step) in steps.iter().enumerate() {
                 prop_assert!(!steps[..n].contains(step), "{:?} twice", step);
             }

@@ -8,19 +8,15 @@
 //! One volume may have been in progress at that moment, and is taken up again. So two probes, one after the other,
 //! cover all volumes.
 //!
-//! The first row that holds applies.
-//!
-//! | # | there is | and | step |
-//! |---|---|---|---|
-//! | 1 | a probe that is not the current one | it is not terminating | [`Step::DeleteProbe`] |
-//! | 2 | a current probe | for less than [`PROBE_TIMEOUT`] | [`Step::Wait`] |
-//! | 3 | a current probe | for longer | [`Step::GiveUpProbe`] |
-//! | 4 | no probe | [`MIN_VOLUMES`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
-//! | 5 | no probe | | [`Step::Nothing`] |
+//! The [rules](Rule) say when which step is taken.
 //!
 //! [ADR 6]: https://github.com/flex-provisioner/flex-provisioner/blob/main/docs/adr/0006-binding-in-one-step.md
 
 use std::time::Duration;
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+use crate::rules::{self, Rule as _};
 
 /// The smallest number of waiting volumes for which a probe is created. A probe costs two writes here, and two of the
 /// controller manager. The controller writes the phases of fewer volumes just as fast.
@@ -41,9 +37,10 @@ pub struct Observed<'a> {
 }
 
 /// The next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     /// Waits for an event.
+    #[default]
     Nothing,
     /// Waits for an event, or for this time.
     Wait(Duration),
@@ -55,14 +52,34 @@ pub enum Step {
     GiveUpProbe,
 }
 
+/// The rules of sync probes, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// A probe exists that is neither the current one nor terminating. Deletes it.
+    ProbeOutdated,
+    /// The current probe has no phase yet. Waits, at most 10 s.
+    ProbeAwaited,
+    /// The current probe has had no phase for 10 s. Gives it up.
+    ProbeTimedOut,
+    /// At least 3 volumes wait for a first probe, or one for its second. Creates a probe.
+    VolumesWaiting,
+    /// Nothing waits for a probe. Does nothing.
+    NothingWaiting,
+}
+
+rules::table!(Rule, Step, "sync-probe");
+
+/// A decision about sync probes.
+pub type Decision = rules::Decision<Rule>;
+
 /// Decides the next step.
-pub fn decide(o: &Observed<'_>) -> Step {
+pub fn decide(o: &Observed<'_>) -> Decision {
     match (o.old, o.current) {
-        (Some(old), _) => Step::DeleteProbe(old.to_owned()),
-        (None, Some(since)) if since < PROBE_TIMEOUT => Step::Wait(PROBE_TIMEOUT - since),
-        (None, Some(_)) => Step::GiveUpProbe,
-        (None, None) if o.many => Step::Create,
-        (None, None) => Step::Nothing,
+        (Some(old), _) => Rule::ProbeOutdated.step(Step::DeleteProbe(old.to_owned())),
+        (None, Some(since)) if since < PROBE_TIMEOUT => Rule::ProbeAwaited.step(Step::Wait(PROBE_TIMEOUT - since)),
+        (None, Some(_)) => Rule::ProbeTimedOut.step(Step::GiveUpProbe),
+        (None, None) if o.many => Rule::VolumesWaiting.step(Step::Create),
+        (None, None) => Rule::NothingWaiting.nothing(),
     }
 }
 
@@ -71,14 +88,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_1_to_5() {
+    fn each_rule_has_its_step() {
         let old = Observed { old: Some("a"), current: Some(Duration::ZERO), many: true };
-        assert_eq!(decide(&old), Step::DeleteProbe("a".into()));
+        assert_eq!(decide(&old), Rule::ProbeOutdated.step(Step::DeleteProbe("a".into())));
         let current = Observed { old: None, ..old };
-        assert_eq!(decide(&current), Step::Wait(PROBE_TIMEOUT));
-        assert_eq!(decide(&Observed { current: Some(PROBE_TIMEOUT), ..current.clone() }), Step::GiveUpProbe);
+        assert_eq!(decide(&current), Rule::ProbeAwaited.step(Step::Wait(PROBE_TIMEOUT)));
+        let late = Observed { current: Some(PROBE_TIMEOUT), ..current.clone() };
+        assert_eq!(decide(&late), Rule::ProbeTimedOut.step(Step::GiveUpProbe));
         let none = Observed { current: None, ..current };
-        assert_eq!(decide(&none), Step::Create);
-        assert_eq!(decide(&Observed { many: false, ..none }), Step::Nothing);
+        assert_eq!(decide(&none), Rule::VolumesWaiting.step(Step::Create));
+        assert_eq!(decide(&Observed { many: false, ..none }), Rule::NothingWaiting.nothing());
+    }
+
+    #[test]
+    fn the_documentation_says_the_limits() {
+        let timeout = format!("{} s", PROBE_TIMEOUT.as_secs());
+        assert!(Rule::ProbeAwaited.documentation().contains(&timeout));
+        assert!(Rule::ProbeTimedOut.documentation().contains(&timeout));
+        assert!(Rule::VolumesWaiting.documentation().contains(&format!("{MIN_VOLUMES} volumes")));
     }
 }

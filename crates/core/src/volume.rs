@@ -5,6 +5,8 @@ pub mod change;
 pub mod decide;
 pub mod expand;
 pub mod modify;
+pub mod observed;
 pub mod request;
 pub mod restored;
+pub mod rule;
 pub mod vouch;

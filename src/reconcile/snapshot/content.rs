@@ -1,37 +1,36 @@
 //! Reconciles VolumeSnapshotContents: observes, decides with [`snapshot::decide`](crate::snapshot::decide), and takes
 //! the steps.
 
+mod observe;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::request::{ClaimRef, Operation};
 
+use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
-use crate::config::classes::ClassLookup;
-use crate::config::{NodeGone, Recipe, joined};
+use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::model::claim::Claim;
-use crate::model::data_source::SourceUser;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
-use crate::model::volume::Volume;
-use crate::node::{NodeState, NodeStates};
-use crate::reconcile::context::{Context, MAX_STEPS, Requeue, refused_job};
+use crate::node::NodeState;
+use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
+use crate::reconcile::drive::{self, Reconcile, drive};
 use crate::reconcile::orphaned_runs::{self, Leftovers};
+use crate::rules::Decision;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
-use crate::run::state::RunState;
-use crate::run::view::{Job, Pod};
-use crate::run::view::{has_running_pods, nodes_with_pods};
-use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
+use crate::run::view::Job;
+use crate::run::view::has_running_pods;
+use crate::snapshot::decide::{Observed, Rule, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
 use crate::state::index::{SlotRequest, WorkItem};
-use crate::volume::expand;
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
 /// there.
@@ -40,74 +39,73 @@ fn slot_request(content: &Content, (provenance, recipe): &(Provenance, Recipe)) 
     slot_request.on(recipe.required_node(&provenance.node))
 }
 
-/// Facts beyond the cache that a reconcile has confirmed.
-#[derive(Default)]
-struct Confirmed {
-    fresh: bool,
-    snapshot: Option<SnapshotState>,
-    source: Option<Claim>,
-    nodes: Vec<(String, NodeState)>,
-}
-
-/// The data from which a decision borrows.
-struct Observation {
-    snapshot: SnapshotState,
-    claim: Option<Arc<Claim>>,
-    volume: Option<Arc<Volume>>,
-    source: Result<(Provenance, Recipe), String>,
-    made_by: Result<(Provenance, Recipe), String>,
-    jobs: Vec<Arc<Job>>,
-    deletes: Vec<Arc<Job>>,
-    pods: Vec<Arc<Pod>>,
-    nodes_with_pods: Vec<String>,
-    node_states: NodeStates,
-    node_gone: NodeGone,
-    source_users: Vec<SourceUser>,
-}
-
 /// Reconciles a content.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().content(name);
-    let Some(mut content) = cached.map(|content| (*content).clone()) else { return clean_up(context, name).await };
-    let mut confirmed = Confirmed::default();
-    for _ in 0..MAX_STEPS {
-        let observed = observe(context, &content, &confirmed);
-        let run_name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
-        let delete_name =
-            job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(&content), &content.uid);
-        let run = context.run_state(&observed.jobs, &observed.pods, &run_name);
-        let known = (&observed.deletes[..], &observed.pods[..]);
-        let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name);
-        let decision = decide_now(context, &content, &observed, &confirmed, (run, delete_run));
-        let Decision { step, event, requeue_at } = decision;
-        tracing::debug!(content = content.name, ?step, "decided");
-        event.into_iter().for_each(|event| context.emit(ObjectRef::content(&content), event));
-        match execute(context, &content, &observed, step, &mut confirmed).await? {
-            StepOutcome::WaitingForSlot if requeue_at.is_none() => return Ok(Requeue::WaitingForSlot),
-            StepOutcome::WaitingForSlot => return Ok(context.wait(requeue_at, &[])),
-            StepOutcome::Wait => {
-                context.shared.change(|index| index.dequeue(&WorkItem::Content(content.name.clone())));
-                return Ok(
-                    context.wait(requeue_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())])
-                );
-            }
-            StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
-            StepOutcome::Again => {}
-            StepOutcome::With(newer) => content = *newer,
-            StepOutcome::Gone => return Ok(Requeue::Done),
-        }
-    }
-    Ok(Requeue::After(Duration::from_secs(1)))
+    let Some(content) = cached.map(|content| (*content).clone()) else { return clean_up(context, name).await };
+    drive::<Contents>(context, content, Confirmed::default()).await
 }
 
-enum StepOutcome {
-    Wait,
-    /// Ends the reconcile until it is the content's turn.
-    WaitingForSlot,
-    JobCreated,
-    Again,
-    With(Box<Content>),
-    Gone,
+/// The reconciler of contents.
+struct Contents;
+
+impl Reconcile for Contents {
+    type Object = Content;
+    type Observation = Observation;
+    type Confirmed = Confirmed;
+    type Rule = Rule;
+
+    fn item(content: &Content) -> WorkItem {
+        WorkItem::Content(content.name.clone())
+    }
+
+    fn reference(content: &Content) -> ObjectRef {
+        ObjectRef::content_itself(content)
+    }
+
+    fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
+        observe(context, content, confirmed)
+    }
+
+    fn decide(
+        context: &Context,
+        content: &Content,
+        observation: &Observation,
+        confirmed: &Confirmed,
+    ) -> Decision<Self::Rule> {
+        decide_now(context, content, observation, confirmed)
+    }
+
+    /// The user of a content looks at its VolumeSnapshot.
+    fn subject(content: &Content, _: &Observation, _: &Step) -> Option<ObjectRef> {
+        Some(ObjectRef::content(content))
+    }
+
+    fn expected_jobs(content: &Content, _: &Observation) -> Vec<String> {
+        vec![run_name(content), job::prefix(Operation::DeleteSnapshot, content.run_id())]
+    }
+
+    async fn execute(
+        context: &Context,
+        content: &Content,
+        observation: &Observation,
+        step: Step,
+        confirmed: &mut Confirmed,
+    ) -> Result<StepOutcome, WriteError> {
+        execute(context, content, observation, step, confirmed).await
+    }
+}
+
+type StepOutcome = drive::StepOutcome<Content>;
+
+/// Returns the name of the Job of the stamped run.
+fn run_name(content: &Content) -> String {
+    job::name(Operation::Snapshot, content.run_id(), content.attempt, "")
+}
+
+/// Returns the name of the Job of the delete run that is due.
+fn delete_name(content: &Content) -> String {
+    job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid)
 }
 
 fn decide_now(
@@ -115,8 +113,10 @@ fn decide_now(
     content: &Content,
     seen: &Observation,
     confirmed: &Confirmed,
-    (run, delete_run): (RunState, RunState),
-) -> Decision {
+) -> crate::snapshot::decide::Decision {
+    let run = context.run_state(&seen.jobs, &seen.pods, &run_name(content));
+    let known = (&seen.deletes[..], &seen.pods[..]);
+    let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content));
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
     let finalizer = names::source_finalizer(&content.snapshot_uid);
     let claim = seen.claim.as_deref();
@@ -150,112 +150,6 @@ fn home_node(observed: &Observation) -> &str {
     observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
 }
 
-fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
-    let index = context.shared.index();
-    let identity = &context.identity;
-    let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
-    let state = match &snapshot {
-        _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
-        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
-        Some(_) => SnapshotState::Alive,
-        None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
-    };
-    let newer = confirmed.source.clone().map(Arc::new);
-    let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
-    let volume =
-        snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
-            let volume = super::source(&index, identity, snapshot)?;
-            volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
-        });
-    let classes = index.classes();
-    let class = |name: &str| match classes.lookup(name) {
-        ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
-        _ => None,
-    };
-    let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
-        let made =
-            serde_json::from_str::<crate::model::volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
-        let made = made.map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
-        let now = class(&volume.class);
-        let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
-        let recipe = record
-            .recipe()
-            .map_err(|problems| format!("the provenance of its volume cannot be used: {}", joined(&problems)))?;
-        let provenance = Provenance {
-            record,
-            node: made.node,
-            volume_id: volume.id().unwrap_or_default().to_owned(),
-            pv_name: volume.name.clone(),
-            size: volume.size.clone()?,
-            volume_mode: volume.volume_mode.clone(),
-        };
-        Ok((provenance, recipe))
-    });
-    let made_by = match (&content.provenance, &content.handle) {
-        (Some(text), _) => serde_json::from_str::<Provenance>(text)
-            .map_err(|error| format!("its provenance cannot be read: {error}"))
-            .and_then(|made_by| {
-                let now = class(&made_by.record.class);
-                let record = expand::record(&made_by.record, now.as_ref().map(|recipe| &recipe.record));
-                let recipe = record
-                    .recipe()
-                    .map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))?;
-                Ok((made_by, recipe))
-            }),
-        (None, Some(_)) => {
-            let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
-            of.and_then(|of| class(&of)).map(|recipe| (provenance_of_class(&recipe, content), (*recipe).clone())).ok_or_else(|| {
-                format!(
-                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
-                    crate::model::snapshot::STORAGE_CLASS
-                )
-            })
-        }
-        (None, None) => Err("no run was started for it".into()),
-    };
-    let (mut jobs, mut deletes) = (index.jobs_of_content(&content.name), Vec::new());
-    jobs.retain(|job| {
-        let deletes_it = job.run_labels.operation == Operation::DeleteSnapshot.as_str();
-        if deletes_it {
-            deletes.push(job.clone());
-        }
-        !deletes_it
-    });
-    let pods = index.pods_of(content.run_id());
-    let nodes_with_pods = nodes_with_pods(&pods);
-    let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
-    let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
-    let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
-    let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
-    Observation {
-        snapshot: state,
-        claim,
-        volume: volume.ok(),
-        source,
-        node_gone: of_class.or(recorded.map(|recipe| recipe.node_gone)).unwrap_or_default(),
-        made_by,
-        jobs,
-        deletes,
-        pods,
-        nodes_with_pods,
-        node_states,
-        source_users: data_source::source_users_of_content(content, &index),
-    }
-}
-
-/// Returns the provenance of a snapshot that this orchestrator did not make.
-fn provenance_of_class(recipe: &Recipe, content: &Content) -> Provenance {
-    Provenance {
-        record: recipe.record.clone(),
-        node: String::new(),
-        volume_id: String::new(),
-        pv_name: String::new(),
-        size: content.size.unwrap_or_default(),
-        volume_mode: content.volume_mode.clone().unwrap_or_default(),
-    }
-}
-
 async fn execute(
     context: &Context,
     content: &Content,
@@ -264,7 +158,7 @@ async fn execute(
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
     let writes = &context.writes;
-    let with = |content: Content| StepOutcome::With(Box::new(content));
+    let with = StepOutcome::from;
     match step {
         Step::Nothing => Ok(StepOutcome::Wait),
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
@@ -272,7 +166,7 @@ async fn execute(
             if let Ok(source) = &observed.source {
                 context.shared.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
-            Ok(StepOutcome::WaitingForSlot)
+            Ok(StepOutcome::WaitForSlot)
         }
         Step::Stamp { attempt, provenance } => {
             let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
@@ -297,7 +191,7 @@ async fn execute(
             confirmed.fresh = true;
             match writes.read_content(&content.name).await? {
                 Some(newer) if newer.uid == content.uid => Ok(with(newer)),
-                _ => Ok(StepOutcome::Gone),
+                _ => Ok(StepOutcome::End(Requeue::Done)),
             }
         }
         Step::StartRun => start(context, content, observed).await,
@@ -348,11 +242,11 @@ async fn execute(
             if observed.is_deleting(content) {
                 context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
             }
-            Ok(StepOutcome::Gone)
+            Ok(StepOutcome::End(Requeue::Done))
         }
         Step::DeleteContent => {
             writes.delete_content(content).await?;
-            Ok(StepOutcome::Gone)
+            Ok(StepOutcome::End(Requeue::Done))
         }
     }
 }
@@ -397,10 +291,9 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     );
     let target = run_target(content, recipe, &made_by.node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
-    let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
-    if context.wait_for_slot(&name, &slot_request, recipe).is_some() {
-        return Ok(StepOutcome::WaitingForSlot);
+    if context.wait_for_slot(&run_name(content), &slot_request, recipe).is_some() {
+        return Ok(StepOutcome::WaitForSlot);
     }
     let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &target)).await {
         Ok(()) => {
@@ -409,7 +302,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
                 ObjectRef::content(content),
                 NewEvent { warning: false, reason: names::reason::SNAPSHOTTING, message },
             );
-            return Ok(StepOutcome::JobCreated);
+            return Ok(StepOutcome::End(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
     };
@@ -417,13 +310,13 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     decision.event.into_iter().for_each(|event| context.emit(ObjectRef::content(content), event));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
-    Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+    Ok(context.writes.record_content_failure(content, &failure).await?.into())
 }
 
 impl Observation {
     /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
     fn is_deleting(&self, content: &Content) -> bool {
-        let name = job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid);
+        let name = delete_name(content);
         self.deletes.iter().any(|job| job.name.name == name)
     }
 }
@@ -457,7 +350,7 @@ async fn start_delete(
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
     if context.wait_for_slot(&job, &slot_request.on(target.node.as_deref()), recipe).is_some() {
-        return Ok(StepOutcome::WaitingForSlot);
+        return Ok(StepOutcome::WaitForSlot);
     }
     let run = (attempt, context.timestamp());
     let asked = request(
@@ -471,7 +364,7 @@ async fn start_delete(
     );
     let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
     match start_delete_job(context, recipe, &asked, target, last).await? {
-        None => Ok(StepOutcome::JobCreated),
+        None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
             let reason = names::reason::SNAPSHOT_DELETE_FAILED;
@@ -479,7 +372,7 @@ async fn start_delete(
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
-            Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+            Ok(context.writes.record_content_failure(content, &failure).await?.into())
         }
     }
 }

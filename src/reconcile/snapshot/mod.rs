@@ -3,82 +3,129 @@
 pub(super) mod content;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
+use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
-use crate::snapshot::bind::{Decision, Observed, SnapshotClassLookup, Source, Step, decide};
-use crate::state::index::Index;
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
+use crate::rules::Decision;
+use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, Source, Step, decide};
+use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.
 pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().snapshot(name);
-    let Some(mut snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
-    let mut no_content = false;
-    let mut newer: Option<Content> = None;
-    for _ in 0..MAX_STEPS {
-        let seen = observe(&context.shared.index(), &context.identity, &snapshot);
-        let content = newer.clone().map(Arc::new).or(seen.content);
+    let Some(snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
+    drive::<Snapshots>(context, snapshot, Confirmed::default()).await
+}
+
+/// The reconciler of VolumeSnapshots.
+struct Snapshots;
+
+/// Facts beyond the cache that a reconcile has confirmed.
+#[derive(Default)]
+struct Confirmed {
+    no_content: bool,
+    /// The content as it was last read or written.
+    content: Option<Arc<Content>>,
+}
+
+impl Reconcile for Snapshots {
+    type Object = Snapshot;
+    type Observation = Observation;
+    type Confirmed = Confirmed;
+    type Rule = Rule;
+
+    fn item(snapshot: &Snapshot) -> WorkItem {
+        WorkItem::Snapshot(snapshot.name.clone())
+    }
+
+    fn reference(snapshot: &Snapshot) -> ObjectRef {
+        ObjectRef::snapshot(snapshot)
+    }
+
+    fn observe(context: &Context, snapshot: &Snapshot, confirmed: &Confirmed) -> Observation {
+        let observation = observe(&context.shared.index(), &context.identity, snapshot);
+        Observation { content: confirmed.content.clone().or(observation.content), ..observation }
+    }
+
+    fn decide(
+        context: &Context,
+        snapshot: &Snapshot,
+        observation: &Observation,
+        confirmed: &Confirmed,
+    ) -> Decision<Self::Rule> {
+        let content = &observation.content;
         let observed = Observed {
-            snapshot: &snapshot,
-            class: seen.class.of(),
-            source: match &seen.source {
+            snapshot,
+            class: observation.class.of(),
+            source: match &observation.source {
                 Ok(Some(volume)) => Source::Ours(volume),
                 Ok(None) => Source::Foreign,
                 Err(why) => Source::Unbound(why.clone()),
             },
             content: content.as_deref(),
             content_ours: content.as_ref().is_some_and(|content| content.is_ours(&context.identity)),
-            no_content,
+            no_content: confirmed.no_content,
         };
-        let Decision { step, event, .. } = decide(&observed);
-        tracing::debug!(snapshot = %snapshot.name, ?step, "decided");
-        let (before, after) = match matches!(step, Step::Mirror(_)) {
-            true => (None, event),
-            false => (event, None),
-        };
-        before.into_iter().for_each(|event| context.emit(ObjectRef::snapshot(&snapshot), event));
+        decide(&observed)
+    }
+
+    fn is_late(step: &Step, _: &NewEvent) -> bool {
+        matches!(step, Step::Mirror(_))
+    }
+
+    async fn execute(
+        context: &Context,
+        snapshot: &Snapshot,
+        observation: &Observation,
+        step: Step,
+        confirmed: &mut Confirmed,
+    ) -> Result<StepOutcome<Snapshot>, WriteError> {
+        let writes = &context.writes;
         let now = context.time_in_status();
-        match step {
-            Step::Nothing => return Ok(Requeue::Done),
-            Step::AddFinalizer => snapshot = context.writes.add_snapshot_finalizer(&snapshot).await?,
-            Step::SetClass { class } => snapshot = context.writes.set_snapshot_class(&snapshot, &class).await?,
+        Ok(match step {
+            Step::Nothing => StepOutcome::Wait,
+            Step::AddFinalizer => writes.add_snapshot_finalizer(snapshot).await?.into(),
+            Step::SetClass { class } => writes.set_snapshot_class(snapshot, &class).await?.into(),
             Step::CreateContent { policy } => {
-                let Ok(Some(volume)) = &seen.source else { return Ok(Requeue::Done) };
+                let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
                 let handle = volume.id().unwrap_or_default();
-                newer = Some(context.writes.create_content(&snapshot, &policy, (handle, &volume.volume_mode)).await?);
+                let content = writes.create_content(snapshot, &policy, (handle, &volume.volume_mode)).await?;
+                confirmed.content = Some(Arc::new(content));
+                StepOutcome::Again
             }
             Step::BindContent => {
-                let Some(content) = &content else { return Ok(Requeue::Done) };
-                newer = Some(context.writes.bind_content(content, &snapshot).await?);
+                let Some(content) = &observation.content else { return Ok(StepOutcome::Wait) };
+                confirmed.content = Some(Arc::new(writes.bind_content(content, snapshot).await?));
+                StepOutcome::Again
             }
-            Step::Mirror(status) => snapshot = context.writes.mirror(&snapshot, &status, &now).await?,
-            Step::Refuse { why } => snapshot = context.writes.refuse_snapshot(&snapshot, &why, &now).await?,
+            Step::Mirror(status) => writes.mirror(snapshot, &status, &now).await?.into(),
+            Step::Refuse { why } => writes.refuse_snapshot(snapshot, &why, &now).await?.into(),
             Step::DeleteContent => {
-                let Some(content) = &content else { return Ok(Requeue::Done) };
-                context.writes.delete_content(content).await?;
-                return Ok(Requeue::Done);
+                let Some(content) = &observation.content else { return Ok(StepOutcome::Wait) };
+                writes.delete_content(content).await?;
+                StepOutcome::End(Requeue::Done)
             }
             Step::ConfirmNoContent => {
-                let name = snapshot.content().unwrap_or_default();
-                newer = context.writes.read_content(&name).await?;
-                no_content = newer.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
+                let content = writes.read_content(&snapshot.content().unwrap_or_default()).await?;
+                confirmed.no_content = content.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
+                confirmed.content = content.map(Arc::new);
+                StepOutcome::Again
             }
             Step::RemoveFinalizer => {
-                context.writes.remove_snapshot_finalizer(&snapshot).await?;
-                return Ok(Requeue::Done);
+                writes.remove_snapshot_finalizer(snapshot).await?;
+                StepOutcome::End(Requeue::Done)
             }
-        }
-        after.into_iter().for_each(|event| context.emit(ObjectRef::snapshot(&snapshot), event));
+        })
     }
-    Ok(Requeue::After(Duration::from_secs(1)))
 }
 
 /// The data from which a decision borrows.

@@ -1,28 +1,31 @@
-//! The size of a volume: the observation, and the steps about it.
+//! The size of a volume: observes what concerns it, and executes its steps.
 
 use std::sync::Arc;
 
 use flex_contract::names::reason;
+use flex_contract::quantity::quantity;
 use flex_contract::request::Operation;
 
-use super::runs::{self, Confirmed, StepOutcome};
+use super::runs::{self, Confirmed};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::resize::StatusUpdate;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::WorkItem;
 use crate::volume::change::Runs;
-use crate::volume::expand::{Decision, Observed, Step, failed_start, requested_size};
+use crate::volume::expand::{Observed, Step, failed_start, requested_size};
 use crate::volume::request::{expand, request};
 
 /// The data from which a decision borrows.
 pub(super) struct Observation {
-    claim: Option<Arc<Claim>>,
+    /// The claim of the volume, if it exists.
+    pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     node: String,
     quota_error: Option<String>,
@@ -78,22 +81,18 @@ impl Observation {
     }
 }
 
-/// Takes a step.
+/// Executes a step.
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
     observed: &Observation,
-    decision: Decision,
+    step: Step,
     confirmed: &mut Confirmed,
-) -> Result<StepOutcome, WriteError> {
-    let Decision { step, event, requeue_at } = decision;
-    let emit = |event| runs::emit_on_claim(context, observed.claim.as_deref(), event);
-    let (before, after) = runs::before_and_after(event);
-    emit(before);
-    let next = match step {
-        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
+) -> Result<StepOutcome<Volume>, WriteError> {
+    Ok(match step {
+        Step::Nothing => StepOutcome::Wait,
         Step::Report(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
+            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
             if matches!(report, StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
@@ -112,20 +111,19 @@ pub(super) async fn execute(
         }
         Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
         Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
-    };
-    emit(after);
-    Ok(next)
+    })
 }
 
+/// Starts a run, or waits for a slot.
 async fn start(
     context: &Context,
     volume: &Volume,
     observed: &Observation,
     attempt: u32,
     size: u64,
-) -> Result<StepOutcome, WriteError> {
+) -> Result<StepOutcome<Volume>, WriteError> {
     let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
-        return Ok(StepOutcome::Requeue(Requeue::Done));
+        return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
@@ -133,8 +131,8 @@ async fn start(
     let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
     let target = runs::run_target(volume, recipe, &observed.node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
-    if let Some(wait) = runs::wait_for_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
-        return Ok(StepOutcome::Requeue(wait));
+    if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
+        return Ok(StepOutcome::WaitForSlot);
     }
     {
         let mut index = context.shared.index();
@@ -147,23 +145,12 @@ async fn start(
         }
         index.charge_growth(&volume.name, size);
     }
-    let (kind, cause) = match context.create_job(&job).await {
-        Ok(()) => {
-            let message =
-                format!("run {attempt} to {}: image {}", flex_contract::quantity::quantity(size).0, recipe.image);
-            runs::emit_on_claim(
-                context,
-                Some(claim),
-                Some(NewEvent { warning: false, reason: reason::RESIZING, message }),
-            );
-            return Ok(StepOutcome::Requeue(Requeue::JobCreated));
-        }
-        Err(error) => refused_job(error)?,
-    };
+    let message = format!("run {attempt} to {}: image {}", quantity(size).0, recipe.image);
+    let refusal = runs::create(context, claim, &job, (reason::RESIZING, message)).await?;
+    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.shared.change(|index| index.refund_growth(volume));
-    let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
-    runs::emit_on_claim(context, Some(claim), decision.event);
-    let Step::Record(failed) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
+    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
+    context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);
     Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())
 }

@@ -1,28 +1,30 @@
-//! The attributes of a volume: the observation, and the steps about them.
+//! The attributes of a volume: observes what concerns them, and executes their steps.
 
 use std::sync::Arc;
 
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
-use super::runs::{self, Confirmed, StepOutcome};
+use super::runs::{self, Confirmed};
 use crate::api::writes::WriteError;
 use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::modification::StatusUpdate;
+use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::drive::StepOutcome;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
 use crate::volume::change::Runs;
-use crate::volume::modify::{Decision, Observed, Step, failed_start, requested_class};
+use crate::volume::modify::{Observed, Step, failed_start, requested_class};
 use crate::volume::request::{modify, request};
 
 /// The data from which a decision borrows.
 pub(super) struct Observation {
-    claim: Option<Arc<Claim>>,
+    /// The claim of the volume, if it exists.
+    pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     requested_attributes: Result<Attributes, String>,
     node: String,
@@ -63,23 +65,18 @@ impl Observation {
     }
 }
 
-/// Takes a step.
+/// Executes a step.
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
     observed: &Observation,
-    decision: Decision,
+    step: Step,
     confirmed: &mut Confirmed,
-) -> Result<StepOutcome, WriteError> {
-    let Decision { step, event, requeue_at } = decision;
-    let emit = |event| runs::emit_on_claim(context, observed.claim.as_deref(), event);
-    let (before, after) = runs::before_and_after(event);
-    let failed = before.is_some();
-    emit(before);
-    let next = match step {
-        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, requeue_at, &[])),
+) -> Result<StepOutcome<Volume>, WriteError> {
+    Ok(match step {
+        Step::Nothing => StepOutcome::Wait,
         Step::Report(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
+            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
@@ -93,27 +90,27 @@ pub(super) async fn execute(
         Step::Start { attempt, attributes } => start(context, volume, observed, attempt, attributes).await?,
         Step::Apply(applied) => context.writes.apply_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
-            if failed {
+            // The record that a run begins leaves the last failed attempt as it is.
+            if volume.modification.as_ref().is_none_or(|before| before.attempt != note.attempt) && note.attempt > 0 {
                 context.metrics.modify_failed(&volume.class);
             }
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
         Step::Forget => context.writes.note_modification(volume, None).await?.into(),
         Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
-    };
-    emit(after);
-    Ok(next)
+    })
 }
 
+/// Starts a run, or waits for a slot.
 async fn start(
     context: &Context,
     volume: &Volume,
     observed: &Observation,
     attempt: u32,
     attributes: Attributes,
-) -> Result<StepOutcome, WriteError> {
+) -> Result<StepOutcome<Volume>, WriteError> {
     let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
-        return Ok(StepOutcome::Requeue(Requeue::Done));
+        return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
@@ -125,24 +122,14 @@ async fn start(
         ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
     };
     let job = job::job(recipe, &asked, &target);
-    if let Some(wait) = runs::wait_for_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
-        return Ok(StepOutcome::Requeue(wait));
+    if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
+        return Ok(StepOutcome::WaitForSlot);
     }
-    let (kind, cause) = match context.create_job(&job).await {
-        Ok(()) => {
-            let message = format!("run {attempt} to {}: image {}", attributes.describe(), recipe.image);
-            runs::emit_on_claim(
-                context,
-                Some(claim),
-                Some(NewEvent { warning: false, reason: reason::MODIFYING, message }),
-            );
-            return Ok(StepOutcome::Requeue(Requeue::JobCreated));
-        }
-        Err(error) => refused_job(error)?,
-    };
-    let decision = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());
-    runs::emit_on_claim(context, Some(claim), decision.event);
-    let Step::Record(note) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
+    let message = format!("run {attempt} to {}: image {}", attributes.describe(), recipe.image);
+    let refusal = runs::create(context, claim, &job, (reason::MODIFYING, message)).await?;
+    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());
+    context.emit(ObjectRef::claim(claim), event);
     context.metrics.modify_failed(&volume.class);
     Ok(context.writes.note_modification(volume, Some(&note)).await?.into())
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use flex_contract::exit::Failure;
 use flex_contract::names::reason;
+use flex_contract::reason::Reason;
 use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
@@ -14,13 +16,14 @@ use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::node::NodeStates;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::context::{Context, refused_job};
+use crate::reconcile::drive::StepOutcome;
 use crate::run::backoff::ALL_TAKEN;
 use crate::run::job::{self, RunTarget};
-use crate::run::state::RunState;
+use crate::run::state::{Cause, RunState};
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest};
+use crate::state::index::SlotRequest;
 use crate::volume::change::{Run, Runs};
 
 /// The operations of which no two may work on a volume at one time.
@@ -33,22 +36,6 @@ pub(super) struct Confirmed {
     pub claim: Option<Claim>,
     /// Jobs that were deleted.
     removed: BTreeSet<ObjectName>,
-}
-
-/// The outcome of a step.
-pub(super) enum StepOutcome {
-    /// Decides again.
-    Again,
-    /// Decides again with this state of the volume.
-    With(Box<Volume>),
-    /// Ends the reconcile.
-    Requeue(Requeue),
-}
-
-impl From<Volume> for StepOutcome {
-    fn from(volume: Volume) -> Self {
-        StepOutcome::With(Box::new(volume))
-    }
 }
 
 /// The runs of one operation for a volume, with their states.
@@ -104,22 +91,9 @@ impl Observation {
         }
     }
 
-    /// Waits for the next event, or until a new Job must be visible.
-    pub(super) fn wait(&self, context: &Context, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
-        match requeue_at {
-            None if self.is_starting => Requeue::After(EXPECTATION_TIMEOUT),
-            requeue_at => context.wait(requeue_at, jobs),
-        }
-    }
-
     /// Checks whether a run exists, or was started and is not visible yet.
     pub(super) fn are_any(&self) -> bool {
         self.is_starting || !self.jobs.is_empty()
-    }
-
-    /// Checks whether a run was started that is not visible yet.
-    pub(super) fn is_starting(&self) -> bool {
-        self.is_starting
     }
 
     /// Deletes the Job of one of the runs.
@@ -128,24 +102,11 @@ impl Observation {
         context: &Context,
         job: ObjectName,
         confirmed: &mut Confirmed,
-    ) -> Result<StepOutcome, WriteError> {
+    ) -> Result<StepOutcome<Volume>, WriteError> {
         let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
         context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
         confirmed.removed.insert(job);
         Ok(StepOutcome::Again)
-    }
-}
-
-/// Splits the event on the claim. A failure is emitted before it is written, so that no crash can hide it. All other
-/// events follow the write.
-pub(super) fn before_and_after(event: Option<NewEvent>) -> (Option<NewEvent>, Option<NewEvent>) {
-    if event.as_ref().is_some_and(|event| event.warning) { (event, None) } else { (None, event) }
-}
-
-/// Emits an event on the claim of a volume, if it has one.
-pub(super) fn emit_on_claim(context: &Context, claim: Option<&Claim>, event: Option<NewEvent>) {
-    if let (Some(claim), Some(event)) = (claim, event) {
-        context.emit(ObjectRef::claim(claim), event);
     }
 }
 
@@ -171,19 +132,38 @@ pub(super) async fn confirm_claim(
     }
 }
 
-/// Takes a slot for a run, or emits an event that the claim waits for one.
-pub(super) fn wait_for_slot(
+/// Takes a slot for a run, or emits an event that the claim waits for one. Returns whether the run can start.
+pub(super) fn acquire_slot(
     context: &Context,
     (volume, claim): (&Volume, &Claim),
     operation: Operation,
     (job, target): (&k8s_openapi::api::batch::v1::Job, &RunTarget),
     recipe: &Recipe,
-) -> Option<Requeue> {
+) -> bool {
     let slot_request = SlotRequest::volume(volume, operation).on(target.node.as_deref());
-    let wait = context.wait_for_slot(job.metadata.name.as_deref().unwrap_or_default(), &slot_request, recipe)?;
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    if context.wait_for_slot(name, &slot_request, recipe).is_none() {
+        return true;
+    }
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
-    emit_on_claim(context, Some(claim), Some(NewEvent { warning: false, reason: reason::LIMIT_REACHED, message }));
-    Some(wait)
+    context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::LIMIT_REACHED, message });
+    false
+}
+
+/// Creates the Job of a run, and emits an event on the claim. Returns the reason if Kubernetes refuses the Job.
+pub(super) async fn create(
+    context: &Context,
+    claim: &Claim,
+    job: &k8s_openapi::api::batch::v1::Job,
+    (reason, message): (&'static Reason, String),
+) -> Result<Option<(Failure, Cause)>, WriteError> {
+    match context.create_job(job).await {
+        Ok(()) => {
+            context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason, message });
+            Ok(None)
+        }
+        Err(error) => refused_job(error).map(Some),
+    }
 }
 
 /// Returns the target of the run. Each target has Jobs of its own, so that the success of one never counts for another.

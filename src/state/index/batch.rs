@@ -16,8 +16,9 @@ use crate::limits;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
+use crate::rules::Rule as _;
 use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{Observed, STAMP_TIMEOUT, Step, decide};
+use crate::run::collect::{Decision, Observed, Rule, STAMP_TIMEOUT, Step, decide};
 use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 
@@ -345,10 +346,11 @@ impl Index {
 
     /// Decides the next step of a batch; to create its Job, with these members. Returns also the work items that can
     /// use the slots of the other members.
-    pub fn collected(&mut self, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkItem>) {
-        let nobody = |step| (step, Vec::new(), Vec::new());
-        let Some(open) = self.batches.open.get(name) else { return nobody(Step::Forget) };
-        let step = decide(&Observed {
+    pub fn collected(&mut self, name: &str) -> (Decision, Vec<BatchEntry>, Vec<WorkItem>) {
+        let nobody = |decision| (decision, Vec::new(), Vec::new());
+        let forget = || Rule::NobodyLeft.step(Step::Forget);
+        let Some(open) = self.batches.open.get(name) else { return nobody(forget()) };
+        let decision = decide(&Observed {
             awaited: open.stamped.len() - open.entries.len(),
             entries: open.entries.len(),
             full: open.is_full(),
@@ -360,8 +362,8 @@ impl Index {
             passed: self.clock.since(open.began),
             window: open.window,
         });
-        if matches!(step, Step::Wait(_)) {
-            return nobody(step);
+        if matches!(decision.step, Step::Wait(_)) {
+            return nobody(decision);
         }
         let entries = self.batches.open.remove(name).map(|open| open.entries).unwrap_or_default();
         let entries = entries.into_iter().map(|(entry, _)| entry);
@@ -372,12 +374,12 @@ impl Index {
             self.expected.entry(entry.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
         if entries.is_empty() {
-            return (Step::Forget, entries, woken);
+            return (forget(), entries, woken);
         }
         // From now on, members that arrive wait for the Job.
         self.expect_job(name);
         self.batches.creating.insert(name.to_owned());
-        (step, entries, woken)
+        (decision, entries, woken)
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins

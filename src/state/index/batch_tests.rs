@@ -104,16 +104,16 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
-    let (step, ..) = index.collected(&first);
+    let (Decision { step, .. }, ..) = index.collected(&first);
     assert!(matches!(step, Step::Wait(_)), "nobody has come");
     assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
-    assert!(matches!(index.collected(&first).0, Step::Wait(_)));
+    assert!(matches!(index.collected(&first).0.step, Step::Wait(_)));
     assert!(index.add_entry(&first, entry("c", &recipe)));
-    let (step, entries, _) = index.collected(&first);
+    let (Decision { step, .. }, entries, _) = index.collected(&first);
     let ids: Vec<_> = entries.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
-    assert_eq!(index.collected(&first).0, Step::Forget, "it is created once");
+    assert_eq!(index.collected(&first).0.step, Step::Forget, "it is created once");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
     index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.collected(&batch).0, Step::Wait(STAMP_TIMEOUT));
+    assert_eq!(index.collected(&batch).0.step, Step::Wait(STAMP_TIMEOUT));
     assert_eq!(index.leave_batches(Operation::Provision, "c"), [WorkItem::Batch(batch.clone())]);
     assert_eq!(index.collected(&batch).1.len(), 1);
     // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
@@ -145,7 +145,7 @@ fn nobody_waits_for_one_that_does_not_come() {
     let late = stamped("c", &batch, &recipe);
     assert!(!index.has_missed_batch(&late, &recipe) && index.add_entry(&batch, entry("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
-    assert_eq!(index.collected(&batch).0, Step::Forget, "there is no second one");
+    assert_eq!(index.collected(&batch).0.step, Step::Forget, "there is no second one");
     assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
     assert!(index.has_missed_batch(&late, &recipe) && !index.is_expected(&job_name("c")));
 }
@@ -162,15 +162,15 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
     assert_eq!(entries.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
     index.collect_again(&batch, entries.clone());
-    let (step, again, _) = index.collected(&batch);
+    let (Decision { step, .. }, again, _) = index.collected(&batch);
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // The Job was created after all. Earlier members are unchanged.
     index.collect_again(&batch, again);
     index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
-    assert_eq!(index.collected(&batch).0, Step::Forget);
+    assert_eq!(index.collected(&batch).0.step, Step::Forget);
     index.collect_again(&batch, entries);
-    assert_eq!(index.collected(&batch).0, Step::Forget);
+    assert_eq!(index.collected(&batch).0.step, Step::Forget);
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
     let (hands, mut index, recipe, batch) = open_batch();
     index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.collected(&batch).0, Step::Create);
+    assert_eq!(index.collected(&batch).0.step, Step::Create);
     hands.pass(EXPECTATION_TIMEOUT * 2);
     assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
     assert!(
-        index.add_entry(&batch, entry("c", &recipe)) && index.collected(&batch).0 == Step::Forget,
+        index.add_entry(&batch, entry("c", &recipe)) && index.collected(&batch).0.step == Step::Forget,
         "nor is there another"
     );
     index.answered(&batch);
@@ -215,7 +215,7 @@ fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
-    let (step, entries, woken) = index.collected(&batch);
+    let (Decision { step, .. }, entries, woken) = index.collected(&batch);
     assert_eq!((step, entries.len(), woken), (Step::Forget, 0, vec![key("z")]));
 }
 
@@ -228,13 +228,13 @@ fn what_gathered_is_built_again_from_the_stamps() {
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "the other is to come");
+    assert!(matches!(index.collected(batch).0.step, Step::Wait(_)), "the other is to come");
     assert!(index.add_entry(batch, entry("b", &recipe)));
     assert_eq!(index.collected(batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
     index.add_entry(other, entry("c", &recipe));
     index.forget_open_batches();
-    assert_eq!(index.collected(other).0, Step::Forget, "another leads");
+    assert_eq!(index.collected(other).0.step, Step::Forget, "another leads");
     assert!(!index.is_expected(&job_name("c")));
 }
 
@@ -359,7 +359,7 @@ fn deletions_gather_while_one_is_under_way() {
     assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.has_expectation("delete-b-"));
-    let (step, entries, _) = index.collected(&batch);
+    let (Decision { step, .. }, entries, _) = index.collected(&batch);
     assert_eq!((step, entries.len()), (Step::Create, 2));
     let members = entries.iter().map(|entry| entry.member.clone()).collect();
     let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
@@ -389,7 +389,7 @@ fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
     assert!(index.excludes(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "one is to come");
+    assert!(matches!(index.collected(batch).0.step, Step::Wait(_)), "one is to come");
     assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into())));
     index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
     index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));

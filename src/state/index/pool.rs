@@ -18,7 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
-use crate::pool::{self, Observed, PoolRequest, Step};
+use crate::pool::{self, Decision, Observed, PoolRequest};
 
 /// The time after which a write that no watch has shown has failed. It is long, so that a slow watch does not lead to
 /// too many volumes.
@@ -288,7 +288,7 @@ impl Index {
 
     /// Decides the steps of a class's pool, with the recipe that fills it and whether it waits for claims. Returns
     /// `None` while nobody knows the pool of the class.
-    pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Step>, bool)> {
+    pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Decision>, bool)> {
         let clock = self.clock.clone();
         self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTATION_TIMEOUT);
         self.pools.made.retain(|_, (_, _, since)| clock.since(*since) < POOL_EXPECTATION_TIMEOUT);

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::config::classes::Config;
 use crate::model::volume::adoption_mark;
+use crate::pool::Step;
 use crate::state::index::{Change, SlotRequest};
 
 const CLASS: &str = "c";
@@ -186,7 +187,7 @@ fn what_is_ready_counts_for_the_class_and_not_for_a_namespace() {
 }
 
 fn steps(index: &mut Index) -> Vec<Step> {
-    index.pool_steps(CLASS).unwrap().1
+    index.pool_steps(CLASS).unwrap().1.into_iter().map(|decision| decision.step).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use flex_contract::names;
 
 use super::{Index, WorkItem};
 use crate::model::volume::Volume;
-use crate::sync_probe::{MIN_VOLUMES, Observed, Step, decide};
+use crate::sync_probe::{Decision, MIN_VOLUMES, Observed, Step, decide};
 
 /// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
 /// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
@@ -130,16 +130,16 @@ impl Index {
     }
 
     /// Decides the next step of sync probes. A new probe would get this name.
-    pub fn next_probe(&mut self, name: &str) -> Step {
+    pub fn next_probe(&mut self, name: &str) -> Decision {
         let synced = &mut self.pv_sync;
         let current = synced.current.as_ref();
         let others = || synced.probes.keys().find(|probe| current.is_none_or(|(name, _)| name != *probe));
-        let step = decide(&Observed {
+        let decision = decide(&Observed {
             old: others().map(String::as_str),
             current: current.map(|(_, since)| self.clock.since(*since)),
             many: synced.is_probe_worthwhile(),
         });
-        match &step {
+        match &decision.step {
             Step::Create => {
                 synced.current = Some((name.to_owned(), self.clock.passed()));
                 synced.before = synced.waiting.keys().cloned().collect();
@@ -147,7 +147,7 @@ impl Index {
             Step::GiveUpProbe => synced.give_up(),
             Step::Nothing | Step::Wait(_) | Step::DeleteProbe(_) => {}
         }
-        step
+        decision
     }
 
     /// Returns the UID of a probe.

@@ -33,14 +33,14 @@ fn asked() -> (ManualClock, Index) {
         assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&WorkItem::SyncProbe));
     }
     assert!(index.change_volume(Change::Apply(volume("c"))).contains(&WorkItem::SyncProbe), "three are many");
-    assert_eq!(index.next_probe(PROBE), Step::Create);
+    assert_eq!(index.next_probe(PROBE).step, Step::Create);
     (hands, index)
 }
 
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<WorkItem> {
     let keys = index.change_volume(Change::Apply(sync_probe(index, "Available")));
-    assert_eq!(index.next_probe("flex-sync-probe-other"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(index.next_probe("flex-sync-probe-other").step, Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     keys
 }
@@ -58,13 +58,13 @@ fn what_was_there_before_two_markers_is_known_when_both_have_their_phases() {
     assert!(answered(&mut index).contains(&WorkItem::SyncProbe));
     assert!(synced(&index).is_empty(), "one of them may have been in its hands");
     assert!(index.volume(PROBE).is_none(), "it is no volume of anybody");
-    assert_eq!(index.next_probe(PROBE), Step::Create);
+    assert_eq!(index.next_probe(PROBE).step, Step::Create);
     answered(&mut index);
     assert_eq!(synced(&index), ["a", "b", "c"], "of the last one, only the second one tells");
-    assert_eq!(index.next_probe(PROBE), Step::Create, "once more for that");
+    assert_eq!(index.next_probe(PROBE).step, Step::Create, "once more for that");
     answered(&mut index);
     assert_eq!(synced(&index), ["a", "b", "c", "d"]);
-    assert_eq!(index.next_probe(PROBE), Step::Nothing);
+    assert_eq!(index.next_probe(PROBE).step, Step::Nothing);
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn what_changes_hands_meanwhile_waits_anew() {
 fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     let (hands, mut index) = asked();
     hands.pass(PROBE_TIMEOUT);
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::GiveUpProbe);
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Create, "they wait still");
+    assert_eq!(index.next_probe("flex-sync-probe-2").step, Step::GiveUpProbe);
+    assert_eq!(index.next_probe("flex-sync-probe-2").step, Step::Create, "they wait still");
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
-    assert_eq!(index.next_probe("flex-sync-probe-3"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(index.next_probe("flex-sync-probe-3").step, Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     let second = |index: &Index| Volume { name: "flex-sync-probe-2".into(), ..sync_probe(index, "Available") };
     index.change_volume(Change::Apply(second(&index)));
@@ -104,8 +104,8 @@ fn another_term_asks_anew() {
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..sync_probe(&index, "Available") };
     index.change_volume(Change::Apply(Volume { name: "flex-sync-probe-of-another".into(), ..other }));
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
+    assert_eq!(index.next_probe("flex-sync-probe-2").step, Step::DeleteProbe(PROBE.into()), "and not that of another");
     index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
     index.change_volume(Change::Retain(std::collections::HashSet::new()));
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Nothing, "nothing waits, and no marker is there");
+    assert_eq!(index.next_probe("flex-sync-probe-2").step, Step::Nothing, "nothing waits, and no marker is there");
 }

@@ -1,45 +1,204 @@
-//! The check whether the histories have led the orchestrator through each step of its decisions.
+//! The check whether the histories have led the orchestrator through each rule of its decisions.
 
-use flex_provisioner::{claim, snapshot, volume};
-use strum::VariantNames;
+use std::collections::BTreeMap;
 
-/// Those of a volume that are steps of its own parts.
-const ACTIONS: [&str; 2] = ["Expand", "Modify"];
+use flex_provisioner::metrics::Metrics;
+use flex_provisioner::tables;
 
-/// Every step, as a trace names it. That its size or its attributes need nothing is no step of a volume.
-pub fn steps() -> Vec<String> {
-    let named =
-        |kind: &'static str, names: &'static [&'static str]| names.iter().map(move |name| format!("{kind} {name}"));
-    let own = |name: &String| ACTIONS.iter().all(|part| *name != format!("volume {part}"));
-    let part = |name: &String| !name.ends_with(" Nothing");
-    named("claim", claim::decide::Step::VARIANTS)
-        .chain(named("volume", volume::decide::Step::VARIANTS).filter(own))
-        .chain(named("volume Expand", volume::expand::Step::VARIANTS).filter(part))
-        .chain(named("volume Modify", volume::modify::Step::VARIANTS).filter(part))
-        .chain(named("snapshot", snapshot::bind::Step::VARIANTS))
-        .chain(named("content", snapshot::decide::Step::VARIANTS))
-        .collect()
+/// The number of decisions by each rule, by the names of its table's objects and of the rule.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
+
+impl Coverage {
+    /// Reads the counts of all rules.
+    pub fn of(metrics: &Metrics) -> Coverage {
+        let rules = rules().map(|rule| (rule, metrics.decisions(rule.0, rule.1)));
+        Coverage(rules.collect())
+    }
+
+    /// Adds the counts of another thread.
+    pub fn add(&mut self, other: &Coverage) {
+        other.0.iter().for_each(|(rule, count)| *self.0.entry(*rule).or_default() += count);
+    }
+
+    /// Returns what these counts say about the rules.
+    pub fn report(&self) -> Report {
+        let count = |rule| self.0.get(&rule).copied().unwrap_or_default();
+        let unreached = |rule: (&str, &str)| UNREACHED.iter().find(|known| known.is(rule));
+        let (mut unknown, mut reached) = (Vec::new(), Vec::new());
+        for rule in rules() {
+            match (count(rule), unreached(rule)) {
+                (0, None) => unknown.push(rule),
+                (1.., Some(Unreached { why: Why::Impossible(why), .. })) => reached.push((rule, *why)),
+                _ => {}
+            }
+        }
+        let all = rules().count();
+        let decided = rules().filter(|rule| count(*rule) > 0).count();
+        Report { all, decided, unknown, reached }
+    }
+}
+
+/// The rules that some histories have reached, and the others.
+#[derive(Debug)]
+pub struct Report {
+    /// The number of rules.
+    pub all: usize,
+    /// The number of rules that were reached.
+    pub decided: usize,
+    /// The rules that no history has reached, although [`UNREACHED`] does not say why.
+    pub unknown: Vec<(&'static str, &'static str)>,
+    /// The rules that a history has reached, although [`UNREACHED`] says that none can, with its reason.
+    pub reached: Vec<((&'static str, &'static str), &'static str)>,
+}
+
+/// The reason why histories do not reach a rule.
+#[derive(Clone, Copy, Debug)]
+pub enum Why {
+    /// The simulated world cannot lead to the rule.
+    Impossible(&'static str),
+    /// The simulated world leads to the rule so rarely that a long run may not reach it.
+    Rare(&'static str),
+}
+
+/// A rule that histories need not reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Unreached {
+    /// The objects of its table.
+    pub object: &'static str,
+    /// The name of the rule; `*` for all rules of the table.
+    pub rule: &'static str,
+    /// The reason.
+    pub why: Why,
+}
+
+impl Unreached {
+    fn is(&self, (object, rule): (&str, &str)) -> bool {
+        self.object == object && [rule, ANY].contains(&self.rule)
+    }
+}
+
+/// The name that stands for all rules of a table.
+const ANY: &str = "*";
+
+const fn impossible(object: &'static str, rule: &'static str, why: &'static str) -> Unreached {
+    Unreached { object, rule, why: Why::Impossible(why) }
+}
+
+const fn rare(object: &'static str, rule: &'static str, why: &'static str) -> Unreached {
+    Unreached { object, rule, why: Why::Rare(why) }
+}
+
+const NO_ENVIRONMENT: &str =
+    "the simulated API server keeps no environment of a Job, from which the request of the delete run follows";
+
+/// The rules that the simulated world cannot reach, or reaches too rarely. Tests of the tables cover them.
+pub const UNREACHED: &[Unreached] = &[
+    // Volumes.
+    impossible("volume", "NotOurs", "the reconciler leaves out volumes of others before it decides"),
+    rare(
+        "volume",
+        "RestoredNotExpanded",
+        "a user must request a larger size before an admin vouches for the restored volume",
+    ),
+    rare("volume", "ReserveRestored", "a volume must be restored without its claimRef while no claim names it"),
+    impossible("volume", "LostClaimRefRetained", "nobody removes a claimRef"),
+    impossible("volume", "LostClaimRefHeld", "nobody removes a claimRef"),
+    rare(
+        "volume",
+        "DeletePolicyTooLate",
+        "an admin must delete a retained volume, and then change its policy to Delete",
+    ),
+    rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
+    rare("volume", "ChangeRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
+    impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
+    rare("volume", "MakerUnknown", "a volume must appear after all Jobs of its id are gone"),
+    rare("volume", "DeleteRunStuck", "the image of the class must be missing, and the config must stay as it is"),
+    rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
+    rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),
+    rare("volume", "ExpandRunStopping", "a stuck expand run must be removed while its pod stays"),
+    rare("volume", "ExpandStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ExpandRunStuck", "the image of the class must be missing when a user requests a larger size"),
+    rare("volume", "ExpandFailedRunEnding", "the Job of an expand run must fail long before its pod ends"),
+    impossible("volume", "ExpandFileSystemPending", "no volume has a file system that the kubelet grows"),
+    rare("volume", "ExpandNotSupported", "users request larger sizes only of classes that can expand"),
+    impossible("volume", "ExpandAboveMaxSize", "no config has max-size"),
+    impossible("volume", "ExpandQuotaReached", "no config has max-bytes"),
+    rare("volume", "ExpandPodRunning", "a pod must outlive its Job while a user requests a larger size"),
+    rare("volume", "ModifyRunStopping", "a stuck modify run must be removed while its pod stays"),
+    rare("volume", "ModifyStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ModifyRunStuck", "the image of the class must be missing when a user requests other attributes"),
+    rare("volume", "ModifyFailedRunEnding", "the Job of a modify run must fail long before its pod ends"),
+    rare(
+        "volume",
+        "ModifyFailureOutdated",
+        "a user must take back the request for other attributes at the right moment",
+    ),
+    rare("volume", "ModifyRequestNotAvailable", "the VolumeAttributesClasses exist in all histories"),
+    rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
+    rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
+    // VolumeSnapshots.
+    rare("snapshot", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    impossible("snapshot", "NoSource", "each VolumeSnapshot names a claim or a content"),
+    impossible("snapshot", "CsiVolume", "no volume is a CSI volume"),
+    impossible("snapshot", "NoDefaultClass", "one VolumeSnapshotClass is always the default"),
+    rare("snapshot", "ContentOfOther", "no other snapshot has a content of that name"),
+    // VolumeSnapshotContents.
+    impossible("content", "NotOurs", "all contents belong to the driver of the orchestrator"),
+    rare("content", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
+    rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
+    rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
+    rare("content", "NodeGoneForget", "the node of a snapshot must be lost in a history with this `node-gone`"),
+    impossible("content", "Unbound", "only contents of existing snapshots are not bound, and they are ready"),
+    rare("content", "EarlierRunEnding", "a pod of a failed snapshot run must outlive the delay of the next"),
+    // Late runs.
+    rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
+    rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
+    impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
+    impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
+    impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
+    // Pools.
+    rare("pool", "RequestBlocksClaim", "a claim must wait for quota while a request of the pool has not begun"),
+    // Capacity.
+    impossible("capacity", ANY, "the simulated world has no scheduler that checks capacity"),
+];
+
+/// Returns all rules, by the names of their table's objects and of the rule.
+fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
+    tables::all().into_iter().flat_map(|table| table.rules.into_iter().map(move |rule| (table.object, rule.name)))
 }
 
 #[cfg(test)]
 mod tests {
+    use flex_provisioner::volume::rule::Rule;
+
     use super::*;
-    use crate::trace::first_words;
 
     #[test]
-    fn names_are_what_a_trace_says() {
-        let steps = steps();
-        let grow = volume::decide::Step::Expand(volume::expand::Step::Grow { size: 1 });
-        for (kind, texts) in [
-            ("claim", first_words(&claim::decide::Step::StartRun)),
-            ("volume", first_words(&volume::decide::Step::DeleteVolume)),
-            ("volume", first_words(&grow)),
-            ("snapshot", first_words(&snapshot::bind::Step::RemoveFinalizer)),
-            ("content", first_words(&snapshot::decide::Step::DeleteContent)),
-        ] {
-            let name = format!("{kind} {texts}");
-            assert!(steps.contains(&name), "{name} is not among {steps:?}");
+    fn each_rule_that_need_not_be_reached_exists_and_is_listed_once() {
+        for rule in rules() {
+            let times = UNREACHED.iter().filter(|listed| listed.is(rule)).count();
+            assert!(times <= 1, "{rule:?} is listed {times} times");
         }
-        assert_eq!(first_words(&grow), "Expand Grow");
+        let is_unknown = |listed: &&Unreached| !rules().any(|rule| listed.is(rule));
+        let unknown: Vec<_> = UNREACHED.iter().filter(is_unknown).collect();
+        assert!(unknown.is_empty(), "there are no such rules: {unknown:?}");
+    }
+
+    #[test]
+    fn a_report_names_what_was_missed_and_what_was_reached_against_expectation() {
+        let metrics = Metrics::default();
+        metrics.decided(Rule::DeleteRunDue);
+        metrics.decided(Rule::NotOurs);
+        let mut coverage = Coverage::of(&Metrics::default());
+        coverage.add(&Coverage::of(&metrics));
+        let report = coverage.report();
+        assert_eq!((report.decided, report.all), (2, rules().count()));
+        assert!(!report.unknown.contains(&("volume", "DeleteRunDue")));
+        assert!(report.unknown.contains(&("volume", "StorageDeleted")));
+        assert!(!report.unknown.contains(&("volume", "ModifyFailureOutdated")), "it is too rare to be missed");
+        let reached: Vec<_> = report.reached.iter().map(|(rule, _)| *rule).collect();
+        assert_eq!(reached, [("volume", "NotOurs")]);
     }
 }

@@ -1,6 +1,6 @@
 //! `flex-sim`: runs many histories, one history, or the planted bugs that must be found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use flex_provisioner::metrics::Metrics;
 use sim::bugs::Bug;
 use sim::check::Guarantee;
-use sim::coverage;
+use sim::coverage::Coverage;
 use sim::history::{Outcome, Plan, run_plan};
 use sim::trace::Listener;
 
@@ -59,10 +59,7 @@ impl Args {
     }
 }
 
-/// Steps that few histories reach: a request for other attributes is taken back at the right moment. Tests of the table
-/// cover them.
-const RARE: &[&str] = &["volume Modify Forget"];
-/// The number of histories in which each other step must be reached.
+/// The number of histories in which each rule must be reached that can be.
 const ENOUGH: u64 = 20_000;
 /// The number of histories within which a bug must be found.
 const FOUND_WITHIN: u64 = 2_000;
@@ -72,7 +69,7 @@ struct Sum {
     histories: u64,
     broken: BTreeMap<Guarantee, u64>,
     counts: BTreeMap<&'static str, u64>,
-    steps: BTreeSet<String>,
+    rules: Coverage,
     first: Option<(u64, String)>,
 }
 
@@ -158,6 +155,7 @@ fn many(args: &Args, most: u64, deadline: Option<Instant>, one: impl Fn(u64, &Me
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
+                own.rules = Coverage::of(&metrics);
                 sum.lock().expect("no thread panics").add(own);
                 running.fetch_sub(1, Ordering::Relaxed);
             });
@@ -173,7 +171,6 @@ impl Sum {
         for (what, count) in outcome.trace.counts {
             *self.counts.entry(what).or_default() += count;
         }
-        self.steps.extend(outcome.trace.steps);
         if let Some(wrong) = outcome.wrong.first() {
             *self.broken.entry(wrong.guarantee).or_default() += 1;
             let what = format!("{:?}: {}", wrong.guarantee, wrong.what);
@@ -187,7 +184,7 @@ impl Sum {
         self.histories += other.histories;
         other.broken.into_iter().for_each(|(broken, count)| *self.broken.entry(broken).or_default() += count);
         other.counts.into_iter().for_each(|(what, count)| *self.counts.entry(what).or_default() += count);
-        self.steps.extend(other.steps);
+        self.rules.add(&other.rules);
         self.first = [self.first.take(), other.first].into_iter().flatten().min();
     }
 }
@@ -201,14 +198,7 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
         println!("replay it with: {}", args.replay(args.bug, *seed));
     }
     println!("in {:.1} s: {}", took.as_secs_f64(), counts(sum));
-    let steps = coverage::steps();
-    let missed: Vec<&str> = steps.iter().map(String::as_str).filter(|step| !sum.steps.contains(*step)).collect();
-    println!("steps decided: {} of {}; never: {}", steps.len() - missed.len(), steps.len(), missed.join(", "));
-    // Nothing is known of a step that no history reaches.
-    let complete = missed.iter().all(|step| RARE.contains(step)) || sum.histories < ENOUGH || sum.first.is_some();
-    if !complete {
-        println!("the histories do not reach every step, so that they say nothing of it");
-    }
+    let complete = report_rules(sum);
     let number = |broken| sum.broken.get(&broken).copied().unwrap_or_default();
     println!(
         "histories {}: {} leaked, {} duplicate, {} stuck",
@@ -218,6 +208,23 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
         number(Guarantee::Stuck)
     );
     if sum.first.is_none() && complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints which rules were reached. Returns whether enough were: nothing is known of a rule that no history reaches.
+fn report_rules(sum: &Sum) -> bool {
+    let report = sum.rules.report();
+    let missed: Vec<String> = report.unknown.iter().map(|(object, rule)| format!("{object} {rule}")).collect();
+    println!("rules decided: {} of {}; missed: {}", report.decided, report.all, missed.join(", "));
+    for ((object, rule), why) in &report.reached {
+        println!(
+            "the rule {object} {rule} was reached, but sim::coverage::UNREACHED says that this is impossible: {why}"
+        );
+    }
+    let complete = missed.is_empty() || sum.histories < ENOUGH || sum.first.is_some();
+    if !complete {
+        println!("the histories do not reach every rule, so that they say nothing of it");
+    }
+    complete
 }
 
 fn counts(sum: &Sum) -> String {

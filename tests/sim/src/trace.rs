@@ -1,7 +1,7 @@
 //! The trace of a history: events are always counted, and written down only for a reader.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use tracing::field::{Field, Visit};
@@ -16,8 +16,6 @@ pub struct Trace {
     pub lines: Vec<String>,
     /// How often each event happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Steps that the orchestrator decided for, as `claim Stamp`.
-    pub steps: BTreeSet<String>,
     /// The time of the next lines.
     pub millis: u64,
 }
@@ -70,12 +68,11 @@ pub struct Listener;
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let ours = metadata.target().starts_with("flex_provisioner");
-        ours && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
+        ours && *metadata.level() <= Level::DEBUG && is_on()
     }
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing::subscriber::Interest {
         match metadata.target().starts_with("flex_provisioner") {
-            true if is_decision(metadata) => tracing::subscriber::Interest::always(),
             true => tracing::subscriber::Interest::sometimes(),
             false => tracing::subscriber::Interest::never(),
         }
@@ -91,69 +88,20 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
+        let mut said = Said(String::new());
         event.record(&mut said);
-        if !said.step.is_empty() {
-            let step = format!("{} {}", said.kind, said.step);
-            TRACE.with(|trace| trace.borrow_mut().steps.insert(step));
-        }
-        if said.on {
-            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), said.text));
-        }
+        line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), said.0));
     }
 }
 
-fn is_decision(metadata: &Metadata<'_>) -> bool {
-    metadata.fields().field("step").is_some()
-}
-
-struct Said {
-    on: bool,
-    text: String,
-    step: String,
-    kind: &'static str,
-}
+struct Said(String);
 
 impl Visit for Said {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "step" => {
-                self.step = first_words(value);
-            }
-            "volume" => self.kind = "volume",
-            "snapshot" => self.kind = "snapshot",
-            "content" => self.kind = "content",
-            _ => {}
+        let mut text = format!("{value:?}");
+        if text.len() > 400 {
+            text = text.chars().take(400).collect::<String>() + "…";
         }
-        if self.on {
-            let mut text = format!("{value:?}");
-            if text.len() > 400 {
-                text = text.chars().take(400).collect::<String>() + "…";
-            }
-            let _ = write!(self.text, " {}={text}", field.name());
-        }
-    }
-}
-
-/// What a step is called: the name of its variant, and of the one within for those of a volume's size.
-pub fn first_words(step: &dyn fmt::Debug) -> String {
-    let mut word = Word(String::new());
-    let _ = write!(word, "{step:?}");
-    word.0
-}
-
-/// The first word of what is written; the rest is not even formatted.
-struct Word(String);
-
-impl Write for Word {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            match character {
-                '(' if self.0 == "Expand" || self.0 == "Modify" => self.0.push(' '),
-                _ if character.is_alphanumeric() => self.0.push(character),
-                _ => return Err(fmt::Error),
-            }
-        }
-        Ok(())
+        let _ = write!(self.0, " {}={text}", field.name());
     }
 }

@@ -1,29 +1,7 @@
 //! Decides how the scheduler learns the capacity of each segment: a pure function of the observation and the time.
 //!
-//! For each segment that an image can report, the first row that holds applies:
-//!
-//! | # | the segment's run | and | step |
-//! |---|---|---|---|
-//! | 1 | is in progress | | wait |
-//! | 2 | has answered | | [`Step::Publish`] its answer |
-//! | 3 | has failed | | [`Step::Publish`] the last answer, or unlimited capacity if no answer is recent enough; emit an event |
-//! | 4 | does not exist | no run is possible there | nothing: the published answer stays |
-//! | 5 | does not exist | there was never one | [`Step::Start`] |
-//! | 6 | does not exist | the last one failed | [`Step::Start`], after a delay that doubles |
-//! | 7 | does not exist | the config or the [fingerprint](super::fingerprint) has changed | [`Step::Start`], after the config's minimum delay |
-//! | 8 | does not exist | | [`Step::Start`], after the config's interval |
-//!
-//! No run starts while the class has [`MAX_CONCURRENT_RUNS`] runs in progress. For all segments together:
-//!
-//! | # | the classes | and | step |
-//! |---|---|---|---|
-//! | 9 | no image reports a class, but the scheduler checks capacity | no object says that the class is unlimited | [`Step::Publish`] such an object |
-//! | 10 | an image reports a class | all segments of all classes have objects | [`Step::Switch`] on |
-//! | 11 | an image reports a class | the CSIDriver belongs to somebody else, and the scheduler does not check capacity | emit an event |
-//! | 12 | no image reports any class | the scheduler checks capacity because of the orchestrator's CSIDriver | [`Step::Switch`] off |
-//! | 13 | no image reports any class | the scheduler does not check capacity | [`Step::DeleteObject`] all objects, then [`Step::RemoveDriver`] |
-//! | 14 | | an object is for a segment that no longer exists, and all segments of its class have objects | [`Step::DeleteObject`] |
-//! | 15 | | the answer of a Job is published; or the Job failed and a later one has answered; or its segment no longer exists | [`Step::RemoveJob`] |
+//! The [rules](Rule) say when which step is taken: those up to [`Rule::IntervalPassed`] for each segment, the first that
+//! holds; the others for all segments together.
 //!
 //! The reconciler takes the steps in the order of the plan, up to the first that fails. So the scheduler starts to
 //! check capacity after the objects exist, and stops before they are deleted.
@@ -34,12 +12,14 @@ use std::time::Duration;
 
 use flex_contract::capacity::{Answer, MAX_BYTES};
 use flex_contract::names::reason;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use super::segment::{CapacitySource, Segment, WantedSegment};
 use super::{CapacityRecord, Driver, Published};
 use crate::capacity::run::CapacityRun;
 use crate::decision::NewEvent;
 use crate::object::ObjectName;
+use crate::rules::{self, Rule as _};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
@@ -147,11 +127,59 @@ pub enum Step {
     },
 }
 
+/// The rules of capacity, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// No image reports the class, but the scheduler checks capacity. Publishes that the class is unlimited.
+    ClassUnlimited,
+    /// The run of the segment is in progress. Waits.
+    RunInProgress,
+    /// The run of the segment has answered. Publishes its answer.
+    RunAnswered,
+    /// The run of the segment has failed. Publishes the last answer, or that the segment is unlimited if no answer is
+    /// recent enough. Emits an event.
+    RunFailed,
+    /// No run is possible in the segment. Does nothing: the published answer stays.
+    RunNotPossible,
+    /// A run of the segment is not due. Waits.
+    RunNotDue,
+    /// A run of the segment is due, and the class has 10 runs in progress. Waits.
+    ManyRunsInProgress,
+    /// There was never a run of the segment. Starts one.
+    FirstRun,
+    /// The last run of the segment failed. Starts another, after a delay that doubles.
+    RetryAfterFailure,
+    /// The config or the fingerprint of the segment has changed. Starts a run, after the config's minimum delay.
+    ConfigOrUsageChanged,
+    /// The config's interval has passed since the last run. Starts a run.
+    IntervalPassed,
+    /// An image reports a class, and all segments of all classes have objects. Makes the scheduler check capacity.
+    AllKnown,
+    /// An image reports a class, the CSIDriver belongs to somebody else, and the scheduler does not check capacity.
+    /// Emits an event.
+    DriverOfOther,
+    /// No image reports any class, and the orchestrator's CSIDriver makes the scheduler check capacity. Stops that.
+    NoneReported,
+    /// An object is for a segment that no longer exists, or that the scheduler need not know. Deletes it.
+    ObjectNotNeeded,
+    /// No image reports any class, and the scheduler does not check capacity. Deletes the orchestrator's CSIDriver.
+    DriverNotNeeded,
+    /// The answer of a Job is published, a later Job has answered, or its segment no longer exists. Deletes the Job.
+    JobNotNeeded,
+}
+
+rules::table!(Rule, Step, "capacity");
+
+/// A decision about capacity.
+pub type Decision = rules::Decision<Rule>;
+
 /// The result of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The steps, in the order in which they are taken.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Decision>,
+    /// The rules that hold and have no step.
+    pub waits: Vec<Rule>,
     /// The events, each with the config on which it is emitted.
     pub events: Vec<(ObjectName, NewEvent)>,
     /// The time of the next decision if nothing happens, in seconds since 1970.
@@ -181,7 +209,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
         let publish = match &wanted.source {
             None => published
                 .is_none_or(|p| (p.bytes, p.largest) != (MAX_BYTES, None) || p.record.is_some())
-                .then_some((Answer { bytes: MAX_BYTES, largest: None }, None)),
+                .then_some((Rule::ClassUnlimited, Answer { bytes: MAX_BYTES, largest: None }, None)),
             Some(source) => {
                 let record = published.and_then(|p| p.record.as_ref());
                 let done = record.map_or(0, |record| record.attempt);
@@ -191,24 +219,21 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                     run.job.run_labels.attempt <= done && run.job.is_over && (succeeded || run.job.complete)
                 };
                 plan.steps.extend(own.iter().filter(is_done).map(|run| remove(run)));
-                match own
-                    .iter()
-                    .filter(|run| run.job.run_labels.attempt > done)
-                    .max_by_key(|run| run.job.run_labels.attempt)
-                {
+                let latest = own.iter().filter(|run| run.job.run_labels.attempt > done);
+                match latest.max_by_key(|run| run.job.run_labels.attempt) {
                     Some(run) => ended(&mut plan, segment, source, run, published, now),
                     None => {
                         let fingerprint = o.fingerprint.get(&segment.id).cloned().unwrap_or_default();
-                        let due = due(source, record, &fingerprint, now);
-                        let room = in_flight.entry(segment.class.as_str()).or_default();
-                        if source.can_run && due > now {
-                            plan.wake(due);
-                        } else if source.can_run && *room < MAX_CONCURRENT_RUNS {
-                            *room += 1;
-                            let ask =
-                                CapacityRun { attempt: done.saturating_add(1), node: source.node.clone(), fingerprint };
-                            let (segment, source) = (segment.clone(), Box::new(source.clone()));
-                            starts.push(Step::Start { segment, source, run: ask });
+                        let in_flight = in_flight.entry(segment.class.as_str()).or_default();
+                        match start(segment, source, record, fingerprint, *in_flight, now) {
+                            Ok(start) => {
+                                *in_flight += 1;
+                                starts.push(start);
+                            }
+                            Err((rule, due)) => {
+                                plan.waits.push(rule);
+                                due.into_iter().for_each(|due| plan.wake(due));
+                            }
                         }
                         None
                     }
@@ -217,9 +242,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
         };
         // Nobody else makes objects of that name. So an object that this plan publishes exists when the next step is
         // taken.
-        if let Some((answer, record)) = publish {
+        if let Some((rule, answer, record)) = publish {
             there.insert(segment.object_name());
-            plan.steps.push(Step::Publish { segment: segment.clone(), answer, record: record.map(Box::new) });
+            let step = Step::Publish { segment: segment.clone(), answer, record: record.map(Box::new) };
+            plan.steps.push(rule.step(step));
         }
     }
     let unwanted = runs.into_values().flatten();
@@ -229,8 +255,35 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     plan
 }
 
-fn remove(run: &Run) -> Step {
-    Step::RemoveJob { job: run.job.name.clone(), uid: run.job.uid.clone() }
+fn remove(run: &Run) -> Decision {
+    Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone(), uid: run.job.uid.clone() })
+}
+
+/// Starts the next run of a segment.
+///
+/// # Errors
+/// If no run starts now: the rule that says why, and the time at which the run is due, if that is later.
+fn start(
+    segment: &Segment,
+    source: &CapacitySource,
+    record: Option<&CapacityRecord>,
+    fingerprint: String,
+    in_flight: usize,
+    now: i64,
+) -> Result<Decision, (Rule, Option<i64>)> {
+    if !source.can_run {
+        return Err((Rule::RunNotPossible, None));
+    }
+    let (rule, due) = due(source, record, &fingerprint, now);
+    if due > now {
+        return Err((Rule::RunNotDue, Some(due)));
+    }
+    if in_flight >= MAX_CONCURRENT_RUNS {
+        return Err((Rule::ManyRunsInProgress, None));
+    }
+    let attempt = record.map_or(0, |record| record.attempt).saturating_add(1);
+    let run = CapacityRun { attempt, node: source.node.clone(), fingerprint };
+    Ok(rule.step(Step::Start { segment: segment.clone(), source: Box::new(source.clone()), run }))
 }
 
 /// Counts the runs in progress, by class.
@@ -244,7 +297,10 @@ fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&
     count
 }
 
-/// Decides rows 1 to 3: returns the answer to publish, and adds the event.
+/// The answer to publish for a segment, with its rule and the question that it belongs to.
+type Publication = (Rule, Answer, Option<CapacityRecord>);
+
+/// Returns the answer of a run to publish, and adds the event.
 fn ended(
     plan: &mut Plan,
     segment: &Segment,
@@ -252,15 +308,18 @@ fn ended(
     run: &Run,
     published: Option<&Published>,
     now: i64,
-) -> Option<(Answer, Option<CapacityRecord>)> {
+) -> Option<Publication> {
     let record = record(&run.job, now);
     match &run.outcome {
-        Outcome::Running => None,
-        Outcome::Answered(answer) => Some((*answer, Some(record))),
+        Outcome::Running => {
+            plan.waits.push(Rule::RunInProgress);
+            None
+        }
+        Outcome::Answered(answer) => Some((Rule::RunAnswered, *answer, Some(record))),
         Outcome::Failed(why) => {
             let (answer, record, event) = failed(segment, source, record, why, published, now);
             plan.events.push((source.recipe.config.clone(), event));
-            Some((answer, Some(record)))
+            Some((Rule::RunFailed, answer, Some(record)))
         }
     }
 }
@@ -296,7 +355,7 @@ fn failed(
     (last.unwrap_or(Answer { bytes: MAX_BYTES, largest: None }), record, event)
 }
 
-/// Decides row 3 for a run whose Job Kubernetes rejects.
+/// Decides about a run whose Job Kubernetes rejects: it has failed.
 pub fn refused(
     segment: &Segment,
     source: &CapacitySource,
@@ -304,31 +363,35 @@ pub fn refused(
     why: &str,
     published: Option<&Published>,
     now: i64,
-) -> (Step, NewEvent) {
+) -> (Decision, NewEvent) {
     let config = source.recipe.version();
     let mut job = Job { config, fingerprint: ask.fingerprint.clone(), ..Job::default() };
     job.run_labels.attempt = ask.attempt;
     let record = record(&job, now);
     let (answer, record, event) = failed(segment, source, record, why, published, now);
-    (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, event)
+    let publish = Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) };
+    (Rule::RunFailed.step(publish), event)
 }
 
-/// Decides rows 5 to 8: returns the time at which the segment's next run is due.
-fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> i64 {
-    let Some(record) = record else { return now };
+/// Returns the time at which the segment's next run is due, and the rule that says so.
+fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> (Rule, i64) {
+    let Some(record) = record else { return (Rule::FirstRun, now) };
     let refresh = source.recipe.capacity_interval;
     let changed = record.config != source.recipe.version();
-    let wait = match record.failures {
-        _ if changed => refresh.pause,
-        0 if record.fingerprint != fingerprint => refresh.pause,
-        0 => refresh.interval,
-        failures => refresh.pause.saturating_mul(1 << failures.min(16)).min(refresh.interval),
+    let (rule, wait) = match record.failures {
+        _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
+        0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),
+        0 => (Rule::IntervalPassed, refresh.interval),
+        failures => {
+            let doubled = refresh.pause.saturating_mul(1 << failures.min(16));
+            (Rule::RetryAfterFailure, doubled.min(refresh.interval))
+        }
     };
     // A clock that was set back must not delay a run forever.
-    record.at.min(now).saturating_add(wait.as_secs() as i64)
+    (rule, record.at.min(now).saturating_add(wait.as_secs() as i64))
 }
 
-/// Decides rows 10 to 14: whether the scheduler checks capacity, and which objects it finds.
+/// Decides whether the scheduler checks capacity, and which objects it finds.
 fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
     let ours = o.driver.filter(|driver| driver.instance.as_deref() == Some(o.instance));
     let reports = o.wanted.iter().any(|wanted| wanted.source.is_some());
@@ -340,8 +403,10 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
         .map(|wanted| wanted.segment.class.as_str())
         .collect();
     match (o.driver, ours) {
-        (None, _) if reports && missing.is_empty() => plan.steps.push(Step::Switch { on: true }),
-        (_, Some(driver)) if reports && !driver.on && missing.is_empty() => plan.steps.push(Step::Switch { on: true }),
+        (None, _) if reports && missing.is_empty() => plan.steps.push(Rule::AllKnown.step(Step::Switch { on: true })),
+        (_, Some(driver)) if reports && !driver.on && missing.is_empty() => {
+            plan.steps.push(Rule::AllKnown.step(Step::Switch { on: true }));
+        }
         (Some(driver), None) if reports && !driver.on => {
             let configs: BTreeSet<_> =
                 o.wanted.iter().filter_map(|wanted| Some(&wanted.source.as_ref()?.recipe.config)).collect();
@@ -354,9 +419,10 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
                 (config.clone(), NewEvent { warning: true, reason, message })
             };
             plan.events.extend(configs.into_iter().map(event));
+            plan.waits.push(Rule::DriverOfOther);
         }
         (_, Some(driver)) if !reports && driver.on => {
-            plan.steps.push(Step::Switch { on: false });
+            plan.steps.push(Rule::NoneReported.step(Step::Switch { on: false }));
             return;
         }
         _ => {}
@@ -364,9 +430,10 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
     let of_today: HashSet<String> = o.wanted.iter().map(|wanted| wanted.segment.object_name()).collect();
     let gone = o.published.values().filter(|p| !p.deleting && !of_today.contains(&p.name));
     let gone = gone.filter(|p| !missing.contains(p.class.as_str()));
-    plan.steps.extend(gone.map(|p| Step::DeleteObject { name: p.name.clone() }));
+    let delete = |p: &Arc<Published>| Rule::ObjectNotNeeded.step(Step::DeleteObject { name: p.name.clone() });
+    plan.steps.extend(gone.map(delete));
     if ours.is_some() && !reports {
-        plan.steps.push(Step::RemoveDriver);
+        plan.steps.push(Rule::DriverNotNeeded.step(Step::RemoveDriver));
     }
 }
 

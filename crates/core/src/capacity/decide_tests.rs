@@ -1,5 +1,4 @@
 use flex_contract::capacity::MAX_BYTES;
-use proptest::prelude::*;
 
 use super::*;
 use crate::capacity::segment::tests::{class, node};
@@ -65,6 +64,11 @@ impl World {
             fingerprint: &saw.collect(),
         };
         decide(&observed, self.now)
+    }
+
+    /// Returns the rules of the next steps.
+    fn rules(&self) -> Vec<Rule> {
+        self.plan().steps.iter().map(|decision| decision.rule).collect()
     }
 
     fn apply(&mut self, step: Step) {
@@ -147,7 +151,7 @@ impl World {
                 return steps;
             }
             steps += plan.steps.len();
-            plan.steps.into_iter().for_each(|step| self.apply(step));
+            plan.steps.into_iter().for_each(|decision| self.apply(decision.step));
         }
         panic!("it does not come to an end");
     }
@@ -207,10 +211,13 @@ fn a_capacity_run_follows_only_a_change_and_only_there() {
     let first = world.started;
     world.now += INTERVAL - 1;
     assert_eq!(world.settle(), 0, "until the interval is over");
+    assert_eq!(world.plan().waits, [Rule::RunNotDue, Rule::RunNotDue]);
     assert_eq!(world.plan().requeue_at, Some(world.now + 1));
     world.now += 1;
+    assert_eq!(world.rules(), [Rule::IntervalPassed, Rule::IntervalPassed]);
     world.settle();
     assert_eq!(world.started, first + 2, "then both");
+    assert_eq!(world.plan().waits, [Rule::RunInProgress, Rule::RunInProgress]);
     world.end_all(&capacity(5));
     world.settle();
 
@@ -218,6 +225,7 @@ fn a_capacity_run_follows_only_a_change_and_only_there() {
     assert_eq!(world.settle(), 0, "not at once after the last answer");
     assert_eq!(world.plan().requeue_at, Some(world.now + PAUSE));
     world.now += PAUSE;
+    assert_eq!(world.rules(), [Rule::ConfigOrUsageChanged]);
     world.settle();
     assert_eq!(world.started, first + 3, "only where something changed");
     world.changes.insert("a".into(), 2);
@@ -236,6 +244,7 @@ fn a_failed_run_keeps_no_pod_from_a_node() {
     world.settle();
     world.end_all(&Outcome::Failed("no such file".into()));
     let plan = world.plan();
+    assert_eq!(plan.steps[0].rule, Rule::RunFailed);
     let (config, tell) = &plan.events[0];
     assert_eq!(config.name, "config-of-c");
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
@@ -247,6 +256,7 @@ fn a_failed_run_keeps_no_pod_from_a_node() {
         let due = world.plan().requeue_at.expect("it is tried again");
         pauses.push(due - world.now);
         world.now = due;
+        assert_eq!(world.rules(), [Rule::RetryAfterFailure]);
         world.settle();
         world.end_all(&Outcome::Failed("no such file".into()));
         world.settle();
@@ -303,7 +313,7 @@ fn the_scheduler_stops_checking_before_the_last_capacity_is_removed() {
     world.settle();
     world.classes = vec![class("c", &[]), class("plain", &[])];
     let plan = world.plan();
-    assert_eq!(plan.steps, [Step::Switch { on: false }]);
+    assert_eq!(plan.steps, [Rule::NoneReported.step(Step::Switch { on: false })]);
     world.settle();
     assert_eq!((world.published.len(), world.driver.is_none()), (0, true));
 }
@@ -316,8 +326,8 @@ fn a_class_that_stops_reporting_is_never_without_capacity() {
     world.settle();
     world.classes[0] = class("c", &[]);
     let steps = world.plan().steps;
-    let publish = steps.iter().position(|step| matches!(step, Step::Publish { .. }));
-    let withdraw = steps.iter().position(|step| matches!(step, Step::DeleteObject { .. }));
+    let publish = steps.iter().position(|decision| decision.rule == Rule::ClassUnlimited);
+    let withdraw = steps.iter().position(|decision| decision.rule == Rule::ObjectNotNeeded);
     assert!(publish.is_some() && publish < withdraw, "{steps:?}");
     world.settle();
     assert!(world.looks());
@@ -341,6 +351,7 @@ fn the_object_of_a_deleted_node_is_removed_and_that_of_an_unreachable_one_stays(
     world.now += INTERVAL;
     world.settle();
     assert_eq!((world.published.len(), world.runs.len()), (2, 1), "only b is asked");
+    assert_eq!(world.plan().waits, [Rule::RunNotPossible, Rule::RunInProgress]);
     world.nodes.remove(1);
     world.settle();
     assert_eq!((world.published.len(), world.runs.len()), (1, 0), "b is gone, and its run");
@@ -363,6 +374,7 @@ fn a_foreign_csidriver_is_left_alone() {
         world.settle();
         assert_eq!(world.driver, Some(foreign(false, instance)));
         assert_eq!(world.plan().events.len(), 1, "told");
+        assert!(world.plan().waits.contains(&Rule::DriverOfOther));
         world.driver = Some(foreign(true, instance));
         world.settle();
         assert_eq!((world.known(), world.plan().events.len()), (vec![1], 0), "its owner has the scheduler look");
@@ -380,6 +392,9 @@ fn capacity_runs_are_limited() {
     let mut world = World::new(&[asked("c"), asked("d")], &names.iter().map(String::as_str).collect::<Vec<_>>());
     world.settle();
     assert_eq!(world.runs.len(), 2 * MAX_CONCURRENT_RUNS, "of each class");
+    let waits = world.plan().waits.into_iter().filter(|rule| *rule == Rule::ManyRunsInProgress);
+    assert_eq!(waits.count(), 50 - 2 * MAX_CONCURRENT_RUNS);
+    assert!(Rule::ManyRunsInProgress.documentation().contains(&format!("{MAX_CONCURRENT_RUNS} runs")));
     while !world.runs.is_empty() {
         world.end(0, capacity(1));
         world.settle();
@@ -416,112 +431,5 @@ fn the_answer_of_a_run_is_its_last_report() {
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
 }
 
-#[derive(Clone, Debug)]
-enum Event {
-    Answers(usize),
-    Fails(usize),
-    Changes(usize),
-    NodeComes(usize),
-    NodeGoes(usize),
-    NodeSilent(usize),
-    Asked(usize),
-    Plain(usize),
-    ClassGoes(usize),
-    Published(usize),
-    Time(i64),
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        4 => (0usize..8).prop_map(Event::Answers),
-        1 => (0usize..8).prop_map(Event::Fails),
-        2 => (0usize..4).prop_map(Event::Changes),
-        1 => (0usize..4).prop_map(Event::NodeComes),
-        1 => (0usize..4).prop_map(Event::NodeGoes),
-        1 => (0usize..4).prop_map(Event::NodeSilent),
-        1 => (0usize..3).prop_map(Event::Asked),
-        1 => (0usize..3).prop_map(Event::Plain),
-        1 => (0usize..3).prop_map(Event::ClassGoes),
-        1 => (0usize..8).prop_map(Event::Published),
-        2 => (1i64..4000).prop_map(Event::Time),
-    ];
-    prop::collection::vec(event, 1..60)
-}
-
-impl World {
-    fn happens(&mut self, event: &Event) {
-        let name = |n: usize| format!("n{n}");
-        let put = |world: &mut World, class: Class| {
-            world.classes.retain(|other| other.name != class.name);
-            world.classes.push(class);
-            world.classes.sort_by(|a, b| a.name.cmp(&b.name));
-        };
-        match event {
-            Event::Answers(n) | Event::Fails(n) => {
-                let on: Vec<usize> =
-                    (0..self.runs.len()).filter(|at| self.runs[*at].outcome == Outcome::Running).collect();
-                if let Some(at) = on.get(n % on.len().max(1)) {
-                    let answered = matches!(event, Event::Answers(_));
-                    self.end(*at, if answered { capacity(*n as u64) } else { Outcome::Failed("busy".into()) });
-                }
-            }
-            Event::Changes(n) => *self.changes.entry(name(*n)).or_default() += 1,
-            Event::NodeComes(n) => {
-                self.nodes.retain(|node| node.name != name(*n));
-                self.nodes.push(node(&name(*n), "z"));
-            }
-            Event::NodeGoes(n) => self.nodes.retain(|node| node.name != name(*n)),
-            Event::NodeSilent(n) => {
-                for node in self.nodes.iter_mut().filter(|node| node.name == name(*n)) {
-                    *node = Arc::new(Node { reachable: false, ..(**node).clone() });
-                }
-            }
-            Event::Asked(n) => put(self, asked(&format!("new-{n}"))),
-            Event::Plain(n) => put(self, class(&format!("new-{n}"), &[])),
-            // Kubernetes deletes everything that the class owns.
-            Event::ClassGoes(n) => {
-                let class = format!("new-{n}");
-                self.classes.retain(|other| other.name != class);
-                self.published.retain(|_, published| published.class != class);
-            }
-            Event::Published(n) => {
-                let gone = self.published.keys().nth(*n).cloned();
-                gone.into_iter().for_each(|name| drop(self.published.remove(&name)));
-            }
-            Event::Time(seconds) => self.now += seconds,
-        }
-    }
-}
-
-proptest! {
-    /// For all sequences of events: a segment has at most one run at a time; the scheduler checks capacity only when
-    /// every class has an object; and after all runs have answered, the objects hold the true capacity and no step is
-    /// left.
-    #[test]
-    fn it_always_comes_to_rest_with_all_known(events in events()) {
-        let mut world = World::new(&[], &["n0", "n1"]);
-        for event in &events {
-            world.happens(event);
-            world.settle();
-        }
-        for _ in 0..20 {
-            world.now += INTERVAL * 2;
-            world.settle();
-            world.end_all(&capacity(1));
-            world.settle();
-        }
-        prop_assert_eq!(world.settle(), 0);
-        let wanted = world.wanted();
-        let asked = wanted.iter().any(|wanted| wanted.source.is_some());
-        prop_assert_eq!(world.unknown(), Vec::<String>::new());
-        prop_assert_eq!(world.looks(), asked);
-        let of_today = |name: &String| wanted.iter().any(|wanted| wanted.segment.object_name() == *name);
-        prop_assert!(world.published.keys().all(of_today));
-        // The failed Jobs remain where no run has answered since, because their nodes do not answer.
-        let failed = |run: &Run| {
-            let published = world.published.values().find(|published| published.name.ends_with(&run.job.run_labels.id));
-            published.and_then(|published| published.record.as_ref()).is_some_and(|record| record.failures > 0)
-        };
-        prop_assert!(world.runs.iter().all(failed), "{:?}", world.runs);
-    }
-}
+#[path = "decide_properties.rs"]
+mod properties;

@@ -1,17 +1,13 @@
 //! Decides when the Job of a batch is created: a pure function of its members.
 //!
-//! The first row that holds applies. A member that was stamped for the batch *arrives* when its claim is ready for the
-//! run.
-//!
-//! | # | the members that were stamped for the batch | step |
-//! |---|---|---|
-//! | 1 | none is left, or none has arrived within the time of row 4 | [`Step::Forget`] |
-//! | 2 | as many have arrived as fit, by number or bytes | [`Step::Create`] |
-//! | 3 | all have arrived, and no other run of the class and node is in progress, or the window is over | [`Step::Create`] |
-//! | 4 | some have not arrived [`STAMP_TIMEOUT`] after the window | [`Step::Create`], with those that have arrived |
-//! | 5 | in all other cases | [`Step::Wait`] for these times; after the window no further member joins |
+//! The [rules](Rule) say when it takes which step. A member that was stamped for the batch *arrives* when its claim is
+//! ready for the run.
 
 use std::time::Duration;
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+use crate::rules::{self, Rule as _};
 
 /// The time after its window for which a batch waits for members whose stamps are being written. Later members are
 /// stamped again, so that a shorter time makes a busy API server busier.
@@ -45,17 +41,39 @@ pub enum Step {
     Forget,
 }
 
+/// The rules of a batch, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// No member is left, or none has arrived within 4 s after the window. Forgets the batch.
+    NobodyLeft,
+    /// As many members have arrived as fit, by number or bytes. Creates the Job.
+    BatchFull,
+    /// All members have arrived, and the window is over, or no other run is in progress there. Creates the Job.
+    AllArrived,
+    /// All members have arrived, and others may join. Waits until the end of the window.
+    WindowOpen,
+    /// Some members have not arrived within 4 s after the window. Creates the Job with those that have arrived.
+    MembersMissing,
+    /// Some members have not arrived. Waits for them.
+    MembersAwaited,
+}
+
+rules::table!(Rule, Step, "batch");
+
+/// A decision about a batch.
+pub type Decision = rules::Decision<Rule>;
+
 /// Decides the next step.
-pub fn decide(o: &Observed) -> Step {
+pub fn decide(o: &Observed) -> Decision {
     let (closed, late) = (o.passed >= o.window, o.passed >= o.window + STAMP_TIMEOUT);
     match (o.awaited, o.entries) {
-        (0, 0) => Step::Forget,
-        (_, 0) if late => Step::Forget,
-        (_, entries) if o.full && entries > 0 => Step::Create,
-        (0, _) if closed || !o.others => Step::Create,
-        (0, _) => Step::Wait(o.window - o.passed),
-        _ if late => Step::Create,
-        _ => Step::Wait(o.window + STAMP_TIMEOUT - o.passed),
+        (0, 0) => Rule::NobodyLeft.step(Step::Forget),
+        (_, 0) if late => Rule::NobodyLeft.step(Step::Forget),
+        (_, entries) if o.full && entries > 0 => Rule::BatchFull.step(Step::Create),
+        (0, _) if closed || !o.others => Rule::AllArrived.step(Step::Create),
+        (0, _) => Rule::WindowOpen.step(Step::Wait(o.window - o.passed)),
+        _ if late => Rule::MembersMissing.step(Step::Create),
+        _ => Rule::MembersAwaited.step(Step::Wait(o.window + STAMP_TIMEOUT - o.passed)),
     }
 }
 
@@ -65,44 +83,55 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_millis(50);
 
-    fn decided(awaited: usize, entries: usize, others: bool, passed: u64) -> Step {
+    fn decided(awaited: usize, entries: usize, others: bool, passed: u64) -> Decision {
         let passed = Duration::from_millis(passed);
         decide(&Observed { awaited, entries, full: false, others, passed, window: WINDOW })
     }
 
     #[test]
     fn an_entry_does_not_wait_when_no_run_is_in_progress() {
-        assert_eq!(decided(0, 1, false, 0), Step::Create);
-        assert_eq!(decided(0, 1, true, 0), Step::Wait(WINDOW), "others may join during a run");
-        assert_eq!(decided(0, 1, true, 49), Step::Wait(Duration::from_millis(1)));
-        assert_eq!(decided(0, 1, true, 50), Step::Create);
+        let open = |remaining| Rule::WindowOpen.step(Step::Wait(remaining));
+        assert_eq!(decided(0, 1, false, 0), Rule::AllArrived.step(Step::Create));
+        assert_eq!(decided(0, 1, true, 0), open(WINDOW), "others may join during a run");
+        assert_eq!(decided(0, 1, true, 49), open(Duration::from_millis(1)));
+        assert_eq!(decided(0, 1, true, 50), Rule::AllArrived.step(Step::Create));
     }
 
     #[test]
     fn a_batch_waits_for_members_with_unconfirmed_stamps() {
+        let awaits = |remaining| Rule::MembersAwaited.step(Step::Wait(remaining));
         for others in [false, true] {
-            assert_eq!(decided(1, 3, others, 50), Step::Wait(STAMP_TIMEOUT));
-            assert_eq!(decided(1, 3, others, 4049), Step::Wait(Duration::from_millis(1)));
-            assert_eq!(decided(1, 3, others, 4050), Step::Create, "not forever");
-            assert_eq!(decided(1, 0, others, 4050), Step::Forget, "no member has joined");
+            assert_eq!(decided(1, 3, others, 50), awaits(STAMP_TIMEOUT));
+            assert_eq!(decided(1, 3, others, 4049), awaits(Duration::from_millis(1)));
+            assert_eq!(decided(1, 3, others, 4050), Rule::MembersMissing.step(Step::Create), "not forever");
+            assert_eq!(decided(1, 0, others, 4050), Rule::NobodyLeft.step(Step::Forget), "no member has joined");
         }
-        assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + STAMP_TIMEOUT));
-        assert_eq!(decided(0, 0, false, 0), Step::Forget);
+        assert_eq!(decided(1, 0, false, 0), awaits(WINDOW + STAMP_TIMEOUT));
+        assert_eq!(decided(0, 0, false, 0), Rule::NobodyLeft.step(Step::Forget));
     }
 
     #[test]
     fn a_full_batch_begins_at_once() {
         let full =
             Observed { awaited: 7, entries: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
-        assert_eq!(decide(&full), Step::Create);
-        assert_eq!(decide(&Observed { awaited: 7, entries: 0, ..full.clone() }), Step::Wait(WINDOW + STAMP_TIMEOUT));
+        assert_eq!(decide(&full), Rule::BatchFull.step(Step::Create));
+        let nobody = decide(&Observed { awaited: 7, entries: 0, ..full });
+        assert_eq!(nobody, Rule::MembersAwaited.step(Step::Wait(WINDOW + STAMP_TIMEOUT)));
+    }
+
+    #[test]
+    fn the_documentation_says_the_time() {
+        let says = format!("within {} s after the window", STAMP_TIMEOUT.as_secs());
+        for rule in [Rule::NobodyLeft, Rule::MembersMissing] {
+            assert!(rule.documentation().contains(&says), "{}", rule.documentation());
+        }
     }
 
     #[test]
     fn every_wait_ends() {
         for (awaited, entries, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
             let mut o = Observed { awaited, entries, full, others, passed: Duration::ZERO, window: WINDOW };
-            while let Step::Wait(remaining) = decide(&o) {
+            while let Step::Wait(remaining) = decide(&o).step {
                 assert!(!remaining.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
                 o.passed += remaining;
             }

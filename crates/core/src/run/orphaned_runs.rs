@@ -3,19 +3,14 @@
 //! A request to create a Job can arrive after its claim was cleaned up and deleted. Then the Job is the only record of
 //! the storage that it makes. So the Job stays until that storage is deleted.
 //!
-//! The first row that holds applies.
-//!
-//! | # | for the id there is | and | step |
-//! |---|---|---|---|
-//! | 1 | a volume, or no provision Job | | [`Step::Clear`]: the reconciler of volumes deletes the volume |
-//! | 2 | a provision Job | its recipe is not known | [`Step::Clear`] |
-//! | 3 | a provision Job | it has not ended, or a pod of it may run | wait for its end |
-//! | 4 | a provision Job that has ended | the last delete run is absent, failed, or done | [`Step::StartDelete`], the same later, or [`Step::Clear`] |
+//! The [rules](Rule) say when it takes which step.
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use super::state::RunState;
 use super::view::Job;
 use crate::config::Recipe;
-use crate::decision::Decision;
+use crate::rules::{self, Rule as _};
 use crate::run::backoff::delay;
 
 /// The scope of these delete runs. It distinguishes them from those of claims and volumes.
@@ -51,26 +46,55 @@ pub enum Step {
     Clear,
 }
 
+/// The rules of a volume id whose claim is gone, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// A volume has the id. Deletes all Jobs: the reconciler of volumes deletes the volume.
+    VolumeExists,
+    /// No provision Job is left. Deletes the Jobs of delete runs.
+    NoRunLeft,
+    /// The recipe of the provision Job is not known. Deletes all Jobs.
+    RecipeUnknown,
+    /// The provision run is in progress or ending. Waits for its end.
+    RunInProgress,
+    /// The storage of the run was deleted. Deletes all Jobs.
+    StorageDeleted,
+    /// A delete run is in progress or ending. Waits for its end.
+    DeleteRunInProgress,
+    /// The last delete run failed, and the next is not due. Waits.
+    DeleteRunNotDue,
+    /// A delete run is due. Starts it.
+    DeleteRunDue,
+}
+
+rules::table!(Rule, Step, "late-run");
+
+/// A decision about a late run.
+pub type Decision = rules::Decision<Rule>;
+
 /// Decides the next step. `now` is in seconds since 1970.
-pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
-    let Some(recipe) = o.recipe.filter(|_| !o.volume && !o.provisions.is_empty()) else {
-        return Step::Clear.into();
+pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
+    let recipe = match o.recipe {
+        _ if o.volume => return Rule::VolumeExists.step(Step::Clear),
+        _ if o.provisions.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
+        None => return Rule::RecipeUnknown.step(Step::Clear),
+        Some(recipe) => recipe,
     };
     if o.has_running_pods || o.provisions.iter().any(|job| !job.is_over) {
-        return Step::Nothing.into();
+        return Rule::RunInProgress.nothing();
     }
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
-        None => Step::StartDelete { attempt: 1 }.into(),
-        Some((_, RunState::Succeeded)) => Step::Clear.into(),
+        None => Rule::DeleteRunDue.step(Step::StartDelete { attempt: 1 }),
+        Some((_, RunState::Succeeded)) => Rule::StorageDeleted.step(Step::Clear),
         Some((attempt, RunState::Failed { at, pods_ended: true, .. })) => {
             // No object stores the time of the failure. So a node whose clock is ahead would delay the next run.
             let due = (*at).min(now).saturating_add(delay(recipe, *attempt));
             match now < due {
-                true => Decision::from(Step::Nothing).requeue_at(due),
-                false => Step::StartDelete { attempt: attempt.saturating_add(1) }.into(),
+                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
+                false => Rule::DeleteRunDue.step(Step::StartDelete { attempt: attempt.saturating_add(1) }),
             }
         }
-        Some(_) => Step::Nothing.into(),
+        Some(_) => Rule::DeleteRunInProgress.nothing(),
     }
 }
 
@@ -95,40 +119,42 @@ mod tests {
         RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, pods_ended }
     }
 
-    fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision<Step> {
+    fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision {
         let (recipe, job) = (recipe(), Job { is_over, ..Job::default() });
         let provisions = [&job];
-        decide(
-            &Observed {
-                provisions: &provisions,
-                has_running_pods: false,
-                volume: false,
-                recipe: Some(&recipe),
-                deletes,
-            },
-            now,
-        )
+        let observed = Observed {
+            provisions: &provisions,
+            has_running_pods: false,
+            volume: false,
+            recipe: Some(&recipe),
+            deletes,
+        };
+        decide(&observed, now)
+    }
+
+    fn start(attempt: u32) -> Decision {
+        Rule::DeleteRunDue.step(Step::StartDelete { attempt })
     }
 
     #[test]
     fn the_storage_of_a_late_run_is_deleted_after_its_end() {
-        assert_eq!(decided(false, &[], NOW).step, Step::Nothing, "the run may still make storage");
-        assert_eq!(decided(true, &[], NOW).step, Step::StartDelete { attempt: 1 });
+        assert_eq!(decided(false, &[], NOW), Rule::RunInProgress.nothing(), "the run may still make storage");
+        assert_eq!(decided(true, &[], NOW), start(1));
         for waits in [RunState::Running, RunState::Absent, failed(false)] {
-            assert_eq!(decided(true, &[(1, waits)], NOW).step, Step::Nothing);
+            assert_eq!(decided(true, &[(1, waits)], NOW), Rule::DeleteRunInProgress.nothing());
         }
-        assert_eq!(decided(true, &[(1, RunState::Succeeded)], NOW).step, Step::Clear);
+        assert_eq!(decided(true, &[(1, RunState::Succeeded)], NOW), Rule::StorageDeleted.step(Step::Clear));
     }
 
     #[test]
     fn a_failed_delete_run_is_retried_by_the_backoff_of_the_class() {
-        let first = decided(true, &[(1, failed(true))], NOW);
-        assert_eq!((first.step, first.requeue_at), (Step::Nothing, Some(NOW + 10)));
-        assert_eq!(decided(true, &[(1, failed(true))], NOW + 10).step, Step::StartDelete { attempt: 2 });
-        let second = decided(true, &[(1, failed(true)), (2, failed(true))], NOW);
-        assert_eq!(second.requeue_at, Some(NOW + 20));
-        assert_eq!(decided(true, &[(9, failed(true))], NOW + 1800).step, Step::StartDelete { attempt: 10 });
-        assert_eq!(decided(true, &[(2, RunState::Succeeded), (1, failed(true))], NOW).step, Step::Clear);
+        let waits = |until| Rule::DeleteRunNotDue.nothing().requeue_at(until);
+        assert_eq!(decided(true, &[(1, failed(true))], NOW), waits(NOW + 10));
+        assert_eq!(decided(true, &[(1, failed(true))], NOW + 10), start(2));
+        assert_eq!(decided(true, &[(1, failed(true)), (2, failed(true))], NOW), waits(NOW + 20));
+        assert_eq!(decided(true, &[(9, failed(true))], NOW + 1800), start(10));
+        let deleted = decided(true, &[(2, RunState::Succeeded), (1, failed(true))], NOW);
+        assert_eq!(deleted, Rule::StorageDeleted.step(Step::Clear));
     }
 
     #[test]
@@ -142,9 +168,15 @@ mod tests {
             recipe: Some(&recipe),
             deletes: &[],
         };
-        assert_eq!(decide(&left, NOW).step, Step::Clear, "the volume's own reconciliation deletes it");
-        assert_eq!(decide(&Observed { volume: false, ..left.clone() }, NOW).step, Step::Nothing, "its pod runs");
-        assert_eq!(decide(&Observed { volume: false, recipe: None, ..left.clone() }, NOW).step, Step::Clear);
-        assert_eq!(decide(&Observed { volume: false, provisions: &[], ..left }, NOW).step, Step::Clear);
+        let rule = |o: Observed<'_>, step| {
+            let decision = decide(&o, NOW);
+            assert_eq!(decision.step, step, "{decision:?}");
+            decision.rule
+        };
+        assert_eq!(rule(left.clone(), Step::Clear), Rule::VolumeExists, "the volume's own reconciliation deletes it");
+        let waits = Observed { volume: false, ..left };
+        assert_eq!(rule(waits.clone(), Step::Nothing), Rule::RunInProgress, "its pod runs");
+        assert_eq!(rule(Observed { recipe: None, ..waits.clone() }, Step::Clear), Rule::RecipeUnknown);
+        assert_eq!(rule(Observed { provisions: &[], ..waits }, Step::Clear), Rule::NoRunLeft);
     }
 }

@@ -1,37 +1,21 @@
 //! Decides which content a VolumeSnapshot gets, and its status: a pure function of the observation.
 //!
-//! The first row that holds applies. "Held" means that the VolumeSnapshot has the orchestrator's finalizer. "Its
-//! content" is the content that refers to the VolumeSnapshot by its UID.
-//!
-//! | # | the VolumeSnapshot is | and | step |
-//! |---|---|---|---|
-//! | 1 | terminating, not held | | nothing |
-//! | 2 | terminating, held | its content is terminating | wait for its end |
-//! | 3 | terminating, held | its content is not ready, or must be deleted | [`Step::DeleteContent`] |
-//! | 4 | terminating, held | its content must stay | [`Step::RemoveFinalizer`] |
-//! | 5 | terminating, held | it is not certain that it has no content | [`Step::ConfirmNoContent`] |
-//! | 6 | terminating, held | it has no content | [`Step::RemoveFinalizer`] |
-//! | 7 | of a class or content of another driver | | nothing |
-//! | 8 | of a CSI volume, not held | | nothing: the snapshot-controller serves it |
-//! | 9 | of a claim, without a class | its volume is the orchestrator's | [`Step::SetClass`], or an event that there is no default |
-//! | 10 | not held | its content could be bound, or its claim has a volume | [`Step::AddFinalizer`] |
-//! | 11 | of a claim, without content | it can be made | [`Step::CreateContent`] |
-//! | 12 | without content | it cannot be made, or its content does not exist | [`Step::Refuse`], or nothing if the status has an error; an event |
-//! | 13 | of a content | the content is not bound | [`Step::BindContent`] |
-//! | 14 | with its content | its status differs from the content's | [`Step::Mirror`] |
-//! | 15 | with its content | | nothing |
+//! The [rules](Rule) say when it takes which step. "Its content" is the content that refers to the VolumeSnapshot by its
+//! UID.
 //!
 //! An error that is in the status before there is a content stays. The snapshot-controller writes its own error
 //! whenever it finds another, and both would write forever. As soon as there is a content, both write what the content
 //! says.
 
 use flex_contract::names::{self, reason};
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::Status;
 use crate::model::volume::Volume;
+use crate::rules::{self, Rule as _};
 
 /// The class of a VolumeSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +60,7 @@ pub struct Observed<'a> {
 }
 
 /// The next step for a VolumeSnapshot.
-#[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Does nothing. The next event brings a new decision.
     #[default]
@@ -110,19 +94,68 @@ pub enum Step {
     RemoveFinalizer,
 }
 
-/// A decision about a VolumeSnapshot: the next step, an event, and a time.
-pub type Decision = crate::decision::Decision<Step>;
+/// The rules of a VolumeSnapshot, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// The VolumeSnapshot is terminating, and has no finalizer of the orchestrator. Does nothing.
+    KeptByOthers,
+    /// The VolumeSnapshot and its content are terminating. Waits until the content is gone.
+    ContentTerminating,
+    /// The VolumeSnapshot is terminating, and its content is not ready, or its policy is Delete. Deletes the content.
+    DeleteContent,
+    /// The VolumeSnapshot is terminating, and its content stays. Removes the finalizer.
+    ContentRetained,
+    /// The VolumeSnapshot is terminating, and the cache has no content of it. Asks the API.
+    ConfirmNoContent,
+    /// The VolumeSnapshot is terminating, and has no content. Removes the finalizer.
+    NoContentLeft,
+    /// The VolumeSnapshot names neither a claim nor a content. Does nothing.
+    NoSource,
+    /// The content, the class, or the volume of the claim belongs to another driver. Does nothing.
+    NotOurs,
+    /// The claim has a CSI volume. Does nothing: the snapshot-controller serves it.
+    CsiVolume,
+    /// The VolumeSnapshot names no class, and its claim has a volume of the orchestrator. Writes the default class.
+    SetDefaultClass,
+    /// The VolumeSnapshot names no class, and there is no default. Writes that into the status, and emits an event.
+    NoDefaultClass,
+    /// The content of that name belongs to another snapshot. Writes that into the status, and emits an event.
+    ContentOfOther,
+    /// The claim has a volume of another driver. Writes that into the status, and emits an event.
+    VolumeOfOther,
+    /// The claim has no volume that can be used. Writes that into the status, and emits an event.
+    NoVolume,
+    /// The VolumeSnapshot has or can get a content, and has no finalizer. Adds the finalizer.
+    ProtectSnapshot,
+    /// The VolumeSnapshot is of a claim, and has no content. Creates the content.
+    CreateContent,
+    /// The VolumeSnapshot names a content that does not exist. Writes that into the status, and emits an event.
+    ContentMissing,
+    /// The VolumeSnapshot names a content that is terminating. Writes that into the status, and emits an event.
+    UnboundContentTerminating,
+    /// The VolumeSnapshot names a content that is not bound. Binds it.
+    BindContent,
+    /// The status differs from that of the content. Writes the content's, with an event when it is ready.
+    MirrorStatus,
+    /// The status is that of the content. Does nothing.
+    StatusCurrent,
+}
+
+rules::table!(Rule, Step, "snapshot");
+
+/// A decision about a VolumeSnapshot.
+pub type Decision = rules::Decision<Rule>;
 
 /// Decides the next step for a VolumeSnapshot.
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if snapshot.deleting {
-        return if snapshot.has_finalizer() { leaving(o).into() } else { Step::Nothing.into() };
+        return if snapshot.has_finalizer() { leaving(o) } else { Rule::KeptByOthers.nothing() };
     }
     match &snapshot.of {
         Of::Claim(_) => dynamic(o),
         Of::Content(name) => existing(o, name),
-        Of::Nothing => Step::Nothing.into(),
+        Of::Nothing => Rule::NoSource.nothing(),
     }
 }
 
@@ -131,114 +164,117 @@ fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
     o.content.filter(|content| content.snapshot_uid == o.snapshot.uid && content.snapshot == o.snapshot.name)
 }
 
-/// Decides rows 2 to 6.
-fn leaving(o: &Observed<'_>) -> Step {
+/// Decides about a terminating VolumeSnapshot with the finalizer.
+fn leaving(o: &Observed<'_>) -> Decision {
     match own(o) {
-        Some(content) if content.deleting => Step::Nothing,
-        Some(content) if !content.ready || content.policy == "Delete" => Step::DeleteContent,
-        Some(_) => Step::RemoveFinalizer,
+        Some(content) if content.deleting => Rule::ContentTerminating.nothing(),
+        Some(content) if !content.ready || content.policy == "Delete" => Rule::DeleteContent.step(Step::DeleteContent),
+        Some(_) => Rule::ContentRetained.step(Step::RemoveFinalizer),
         // A content that does not seem bound may have been bound a moment ago.
-        None if !o.no_content => Step::ConfirmNoContent,
-        None => Step::RemoveFinalizer,
+        None if !o.no_content => Rule::ConfirmNoContent.step(Step::ConfirmNoContent),
+        None => Rule::NoContentLeft.step(Step::RemoveFinalizer),
     }
 }
 
 /// Emits an event that the VolumeSnapshot cannot be bound, and writes the error if the status has none.
-fn refused(o: &Observed<'_>, why: String) -> Decision {
+fn refused(rule: Rule, o: &Observed<'_>, why: String) -> Decision {
     let status = &o.snapshot.status;
     let step = match status.error.is_none() && status.ready != Some(true) {
         true => Step::Refuse { why: why.clone() },
         false => Step::Nothing,
     };
-    Decision::from(step).with_warning(reason::SNAPSHOT_FAILED, why)
+    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, why)
 }
 
-/// Decides rows 7 to 12, 14 and 15, for a snapshot that is to be made.
+/// Decides about a snapshot that is to be made.
 fn dynamic(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if let Some(content) = own(o) {
         // The content of a CSI volume belongs to the snapshot-controller.
         let ours = o.content_ours && (snapshot.has_finalizer() || content.instance.is_some());
-        return if ours { bound(o, content) } else { Step::Nothing.into() };
+        return if ours { bound(o, content) } else { Rule::NotOurs.nothing() };
     }
     let policy = match (&o.class, &o.source) {
-        (SnapshotClassLookup::NotOurs, _) => return Step::Nothing.into(),
-        (_, Source::Ours(volume)) if volume.source_kind == Some("csi") => return Step::Nothing.into(),
+        (SnapshotClassLookup::NotOurs, _) => return Rule::NotOurs.nothing(),
+        (_, Source::Ours(volume)) if volume.source_kind == Some("csi") => return Rule::CsiVolume.nothing(),
         (SnapshotClassLookup::Ours { policy }, _) => (*policy).to_owned(),
         (SnapshotClassLookup::Unnamed(Ok(class)), Source::Ours(_)) => {
-            return Step::SetClass { class: (*class).to_owned() }.into();
+            return Rule::SetDefaultClass.step(Step::SetClass { class: (*class).to_owned() });
         }
-        (SnapshotClassLookup::Unnamed(Err(why)), Source::Ours(_)) => return refused(o, why.clone()),
-        (SnapshotClassLookup::Unnamed(_), _) => return Step::Nothing.into(),
+        (SnapshotClassLookup::Unnamed(Err(why)), Source::Ours(_)) => {
+            return refused(Rule::NoDefaultClass, o, why.clone());
+        }
+        (SnapshotClassLookup::Unnamed(_), _) => return Rule::NotOurs.nothing(),
     };
     if o.content.is_some() {
         let name = names::content_name(&snapshot.uid);
-        return refused(
-            o,
-            format!("the VolumeSnapshotContent {name} belongs to another snapshot; find out who made it"),
-        );
+        let why = format!("the VolumeSnapshotContent {name} belongs to another snapshot; find out who made it");
+        return refused(Rule::ContentOfOther, o, why);
     }
     match &o.source {
-        Source::Ours(_) if !snapshot.has_finalizer() => Step::AddFinalizer.into(),
-        Source::Ours(_) => Step::CreateContent { policy }.into(),
+        Source::Ours(_) if !snapshot.has_finalizer() => Rule::ProtectSnapshot.step(Step::AddFinalizer),
+        Source::Ours(_) => Rule::CreateContent.step(Step::CreateContent { policy }),
         Source::Foreign => refused(
+            Rule::VolumeOfOther,
             o,
             "the driver of the snapshot's class did not make the claim's volume; name a VolumeSnapshotClass of the driver that made it".into(),
         ),
-        Source::Unbound(why) => refused(o, why.clone()),
+        Source::Unbound(why) => refused(Rule::NoVolume, o, why.clone()),
     }
 }
 
-/// Decides rows 7, 10 and 12 to 15, for an existing snapshot of somebody else.
+/// Decides about an existing snapshot of somebody else.
 fn existing(o: &Observed<'_>, name: &str) -> Decision {
     let snapshot = o.snapshot;
     let Some(content) = o.content else {
         return match &o.class {
             SnapshotClassLookup::Ours { .. } => {
-                refused(o, format!("the VolumeSnapshotContent {name} does not exist; the provisioner waits for it"))
+                let why = format!("the VolumeSnapshotContent {name} does not exist; the provisioner waits for it");
+                refused(Rule::ContentMissing, o, why)
             }
-            SnapshotClassLookup::NotOurs | SnapshotClassLookup::Unnamed(_) => Step::Nothing.into(),
+            SnapshotClassLookup::NotOurs | SnapshotClassLookup::Unnamed(_) => Rule::NotOurs.nothing(),
         };
     };
     if !o.content_ours {
-        return Step::Nothing.into();
+        return Rule::NotOurs.nothing();
     }
     if content.handle.is_none() {
-        return refused(
-            o,
-            format!(
-                "the VolumeSnapshotContent {name} was made for another snapshot; a VolumeSnapshot can only name a content that has a snapshotHandle"
-            ),
+        let why = format!(
+            "the VolumeSnapshotContent {name} was made for another snapshot; a VolumeSnapshot can only name a content that has a snapshotHandle"
         );
+        return refused(Rule::ContentOfOther, o, why);
     }
     let named = content.snapshot == snapshot.name;
     if !named || !(content.snapshot_uid.is_empty() || content.snapshot_uid == snapshot.uid) {
-        return refused(o, format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot));
+        let why = format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot);
+        return refused(Rule::ContentOfOther, o, why);
     }
     match (content.deleting, snapshot.has_finalizer(), content.snapshot_uid.is_empty()) {
-        (true, _, true) => refused(o, format!("the VolumeSnapshotContent {name} is being deleted")),
-        (false, false, _) => Step::AddFinalizer.into(),
-        (false, true, true) => Step::BindContent.into(),
+        (true, _, true) => {
+            let why = format!("the VolumeSnapshotContent {name} is being deleted");
+            refused(Rule::UnboundContentTerminating, o, why)
+        }
+        (false, false, _) => Rule::ProtectSnapshot.step(Step::AddFinalizer),
+        (false, true, true) => Rule::BindContent.step(Step::BindContent),
         (_, _, false) => bound(o, content),
     }
 }
 
-/// Decides rows 10, 14 and 15.
+/// Decides about a VolumeSnapshot with its content.
 fn bound(o: &Observed<'_>, content: &Content) -> Decision {
     if !o.snapshot.has_finalizer() && !content.deleting {
-        return Step::AddFinalizer.into();
+        return Rule::ProtectSnapshot.step(Step::AddFinalizer);
     }
-    let status = mirrored(content, &o.snapshot.status);
-    match status == o.snapshot.status {
-        true => Step::Nothing.into(),
-        false => {
-            let ready = status.ready == Some(true) && o.snapshot.status.ready != Some(true);
-            let decision = Decision::from(Step::Mirror(status));
-            match ready {
-                true => decision.with_event(reason::SNAPSHOT_READY, "the snapshot can be restored"),
-                false => decision,
-            }
-        }
+    let before = &o.snapshot.status;
+    let status = mirrored(content, before);
+    if status == *before {
+        return Rule::StatusCurrent.nothing();
+    }
+    let becomes_ready = status.ready == Some(true) && before.ready != Some(true);
+    let decision = Rule::MirrorStatus.step(Step::Mirror(status));
+    match becomes_ready {
+        true => decision.with_event(reason::SNAPSHOT_READY, "the snapshot can be restored"),
+        false => decision,
     }
 }
 

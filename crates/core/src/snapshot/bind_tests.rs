@@ -1,4 +1,4 @@
-//! Tests of each row of the table, and that two writers of one status come to rest.
+//! Tests of the rules, and that two writers of one status come to rest.
 
 use proptest::prelude::*;
 
@@ -86,8 +86,17 @@ impl World {
         })
     }
 
-    fn step(&self) -> Step {
-        self.decide().step
+    /// Returns the step, which is that of a rule.
+    #[track_caller]
+    fn step(&self, rule: Rule) -> Step {
+        let decision = self.decide();
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        decision.step
+    }
+
+    #[track_caller]
+    fn rests(&self, rule: Rule) {
+        assert_eq!(self.decide(), rule.nothing());
     }
 
     fn with(mut self, change: impl FnOnce(&mut World)) -> World {
@@ -108,8 +117,9 @@ impl World {
     }
 
     #[track_caller]
-    fn refuses(&self, says: &str) {
+    fn refuses(&self, rule: Rule, says: &str) {
         let decision = self.decide();
+        assert_eq!(decision.rule, rule, "{decision:?}");
         let Step::Refuse { why } = &decision.step else { panic!("{:?}", decision.step) };
         assert!(why.contains(says), "{why}");
         assert_eq!(&decision.event.unwrap().message, why);
@@ -120,83 +130,93 @@ impl World {
 }
 
 #[test]
-fn rows_1_to_6_a_snapshot_goes_after_its_content() {
-    assert_eq!(of_claim().bound().deleting().step(), Step::Nothing);
+fn a_snapshot_goes_after_its_content() {
+    of_claim().bound().deleting().rests(Rule::KeptByOthers);
     let world = of_claim().held().deleting();
-    assert_eq!(world.step(), Step::ConfirmNoContent);
-    assert_eq!(world.clone().with(|w| w.no_content = true).step(), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
+    assert_eq!(world.clone().with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
     let bound = world.bound();
-    assert_eq!(bound.step(), Step::DeleteContent);
-    assert_eq!(bound.clone().with(|w| w.content.as_mut().unwrap().deleting = true).step(), Step::Nothing);
+    assert_eq!(bound.step(Rule::DeleteContent), Step::DeleteContent);
+    bound.clone().with(|w| w.content.as_mut().unwrap().deleting = true).rests(Rule::ContentTerminating);
     let retained = bound.with(|w| w.content.as_mut().unwrap().policy = "Retain".into());
-    assert_eq!(retained.step(), Step::DeleteContent, "nothing is there to be retained");
-    assert_eq!(retained.clone().with(|w| w.content.as_mut().unwrap().ready = true).step(), Step::RemoveFinalizer);
+    assert_eq!(retained.step(Rule::DeleteContent), Step::DeleteContent, "nothing is there to be retained");
+    let ready = retained.clone().with(|w| w.content.as_mut().unwrap().ready = true);
+    assert_eq!(ready.step(Rule::ContentRetained), Step::RemoveFinalizer);
     let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into());
     // The content may have been bound a moment ago.
-    assert_eq!(theirs.step(), Step::ConfirmNoContent);
-    assert_eq!(theirs.with(|w| w.no_content = true).step(), Step::RemoveFinalizer);
+    assert_eq!(theirs.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
+    assert_eq!(theirs.with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
 }
 
 #[test]
-fn rows_7_and_8_what_is_of_others_is_left_to_them() {
+fn what_is_of_others_is_left_to_them() {
     for world in [of_claim(), of_claim().held()] {
-        assert_eq!(world.clone().with(|w| w.class = SnapshotClassLookup::NotOurs).step(), Step::Nothing);
-        assert_eq!(world.with(|w| w.source = Ok(Some(volume(true)))).step(), Step::Nothing, "CSI");
+        world.clone().with(|w| w.class = SnapshotClassLookup::NotOurs).rests(Rule::NotOurs);
+        world.with(|w| w.source = Ok(Some(volume(true)))).rests(Rule::CsiVolume);
     }
     let csi = of_claim().bound().with(|w| w.content.as_mut().unwrap().instance = None);
-    assert_eq!(csi.step(), Step::Nothing, "the snapshot-controller made its content");
-    assert_eq!(of_content().with(|w| w.content_ours = false).step(), Step::Nothing);
-    assert_eq!(new(Of::Nothing).step(), Step::Nothing);
+    // The snapshot-controller made its content.
+    csi.rests(Rule::NotOurs);
+    of_content().with(|w| w.content_ours = false).rests(Rule::NotOurs);
+    new(Of::Nothing).rests(Rule::NoSource);
 }
 
 #[test]
-fn rows_9_to_12_a_content_is_made_where_it_can_be() {
-    assert_eq!(of_claim().step(), Step::AddFinalizer);
-    assert_eq!(of_claim().held().step(), Step::CreateContent { policy: "Delete".into() });
+fn a_content_is_made_where_it_can_be() {
+    assert_eq!(of_claim().step(Rule::ProtectSnapshot), Step::AddFinalizer);
+    assert_eq!(of_claim().held().step(Rule::CreateContent), Step::CreateContent { policy: "Delete".into() });
     let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
-    assert_eq!(unnamed.step(), Step::SetClass { class: "d".into() });
-    assert_eq!(unnamed.with(|w| w.source = Ok(None)).step(), Step::Nothing, "it may be anybody's");
+    assert_eq!(unnamed.step(Rule::SetDefaultClass), Step::SetClass { class: "d".into() });
+    // It may be anybody's.
+    unnamed.with(|w| w.source = Ok(None)).rests(Rule::NotOurs);
     of_claim()
         .with(|w| w.class = SnapshotClassLookup::Unnamed(Err("none is the default".into())))
-        .refuses("none is the default");
-    of_claim().with(|w| w.source = Ok(None)).refuses("did not make the claim's volume");
-    of_claim().with(|w| w.source = Err("is not bound".into())).refuses("is not bound");
+        .refuses(Rule::NoDefaultClass, "none is the default");
+    of_claim().with(|w| w.source = Ok(None)).refuses(Rule::VolumeOfOther, "did not make the claim's volume");
+    of_claim().with(|w| w.source = Err("is not bound".into())).refuses(Rule::NoVolume, "is not bound");
     of_claim()
         .bound()
         .with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into())
-        .refuses("belongs to another snapshot");
+        .refuses(Rule::ContentOfOther, "belongs to another snapshot");
 }
 
 #[test]
-fn rows_10_and_13_a_content_that_exists_is_bound() {
+fn a_content_that_exists_is_bound() {
     let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = String::new());
-    assert_eq!(unbound.step(), Step::AddFinalizer);
-    assert_eq!(unbound.clone().held().step(), Step::BindContent);
-    assert!(matches!(of_content().held().step(), Step::Mirror(_)));
-    of_content().with(|w| w.content = None).refuses("VolumeSnapshotContent theirs does not exist");
-    of_content().with(|w| w.content = Some(content(None))).refuses("was made for another snapshot");
+    assert_eq!(unbound.step(Rule::ProtectSnapshot), Step::AddFinalizer);
+    assert_eq!(unbound.clone().held().step(Rule::BindContent), Step::BindContent);
+    assert!(matches!(of_content().held().step(Rule::MirrorStatus), Step::Mirror(_)));
+    of_content()
+        .with(|w| w.content = None)
+        .refuses(Rule::ContentMissing, "VolumeSnapshotContent theirs does not exist");
+    of_content()
+        .with(|w| w.content = Some(content(None)))
+        .refuses(Rule::ContentOfOther, "was made for another snapshot");
     of_content()
         .with(|w| w.content.as_mut().unwrap().snapshot.name = "b".into())
-        .refuses("is for VolumeSnapshot team/b");
+        .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/b");
     of_content()
         .with(|w| w.content.as_mut().unwrap().snapshot_uid = "b".into())
-        .refuses("is for VolumeSnapshot team/monday");
-    unbound.with(|w| w.content.as_mut().unwrap().deleting = true).refuses("is being deleted");
+        .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/monday");
+    unbound
+        .with(|w| w.content.as_mut().unwrap().deleting = true)
+        .refuses(Rule::UnboundContentTerminating, "is being deleted");
 }
 
 #[test]
-fn rows_14_and_15_the_status_is_the_content_s() {
+fn the_status_is_the_content_s() {
     let world = of_claim().bound().held().with(|w| {
         w.snapshot.status.error = Some("cannot find CSI PersistentVolumeSource".into());
         let content = w.content.as_mut().unwrap();
         (content.ready, content.size, content.made_at) = (true, Some(1 << 30), Some(7));
     });
     let decision = world.decide();
+    assert_eq!(decision.rule, Rule::MirrorStatus);
     let Step::Mirror(status) = decision.step else { panic!("{:?}", decision.step) };
     let content = Some(names::content_name(UID));
     assert_eq!(status, Status { content, ready: Some(true), made_at: Some(7), size: Some(1 << 30), error: None });
     assert_eq!(decision.event.unwrap().reason, reason::SNAPSHOT_READY);
-    assert_eq!(world.with(|w| w.snapshot.status = status).decide(), Step::Nothing.into());
+    world.with(|w| w.snapshot.status = status).rests(Rule::StatusCurrent);
 }
 
 /// Returns the status that the snapshot-controller writes for a content (`updateSnapshotStatus`, external-snapshotter
@@ -237,7 +257,7 @@ proptest! {
         world.snapshot.deleting = deleting;
         world.source = match source { 0 => Ok(None), 1 => Err("w".into()), _ => Ok(Some(volume(false))) };
         for _ in 0..8 {
-            match world.step() {
+            match world.decide().step {
                 Step::Nothing | Step::RemoveFinalizer => return Ok(()),
                 Step::AddFinalizer => world = world.held(),
                 Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: "Delete" },

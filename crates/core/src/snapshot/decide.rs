@@ -1,38 +1,12 @@
 //! Decides when the snapshot of a VolumeSnapshotContent is stored and deleted: a pure function of the observation and
 //! the time.
 //!
-//! The first row that holds applies. "Held" means that the content has the orchestrator's finalizer.
-//!
-//! | # | the content is | and | step |
-//! |---|---|---|---|
-//! | 1 | not of this orchestrator | | nothing, except that claims do not keep it any longer than needed: [`Step::UnprotectSource`] |
-//! | 2 | terminating | it has no finalizer of the orchestrator | nothing |
-//! | 3 | terminating | an admin has set the abandon annotation | [`Step::RemoveFinalizer`] and an event |
-//! | 4 | terminating | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
-//! | 5 | terminating | its VolumeSnapshot exists | an event: the content is deleted together with the VolumeSnapshot |
-//! | 6 | terminating | claims are being restored from it | as row 14; wait for them, and an event |
-//! | 7 | terminating | a snapshot Job is left | [`Step::RemoveJob`], which stops its pod; wait for its end |
-//! | 8 | terminating | no attempt has begun for it, or it is ready and must stay | [`Step::RemoveFinalizer`] |
-//! | 9 | terminating | its provenance is not known | an event |
-//! | 10 | terminating | its node is not in the cache | [`Step::ConfirmNode`] |
-//! | 11 | terminating | its node is gone | by `node-gone`: an event; [`Step::RemoveFinalizer`]; or as the next row, on another node |
-//! | 12 | terminating | the delete-snapshot run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::RemoveFinalizer`] |
-//! | 13 | of an existing snapshot, or begun | it is not held | [`Step::AddFinalizer`] |
-//! | 13a | of an existing snapshot | it is not ready | [`Step::MarkReady`] |
-//! | 14 | ready | it is kept for claims that are restored or abandoned | [`Step::UnprotectSource`] |
-//! | 15 | ready | a snapshot Job has ended | [`Step::RemoveJob`] |
-//! | 16 | not ready | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
-//! | 17 | not ready | its VolumeSnapshot is gone, and no attempt has begun | [`Step::DeleteContent`] if the orchestrator made the content |
-//! | 18 | not ready | its VolumeSnapshot is terminating or gone, and no run is in progress | nothing: the content is deleted too |
-//! | 19 | not ready | no attempt is in progress and none can begin; or the claim of the attempt is gone | [`Step::Report`] and an event |
-//! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
-//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; without a free slot [`Step::WaitForSlot`], with an event after a while |
-//! | 22 | begun | its source is not protected | [`Step::ProtectSource`] |
-//! | 23 | begun | it has no Job | [`Step::StartRun`], on a content that was just read |
-//! | 24 | begun | the run is stuck, failed, or done | an event; [`Step::RecordFailure`]; or [`Step::MarkReady`] |
+//! The [rules](Rule) say when it takes which step.
 //!
 //! The source is protected as long as the content exists and is not ready. The decision about the source's claim ends
 //! the protection.
+
+mod rule;
 
 use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
@@ -45,11 +19,13 @@ use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
-use crate::object::ObjectName;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, wait_for_slot};
+use crate::rules::Rule as _;
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, until_slot_is_free};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
+
+pub use self::rule::{Decision, Rule, Step};
 
 /// The state of a content's VolumeSnapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,81 +92,13 @@ pub struct Observed<'a> {
     pub source_users: &'a [SourceUser],
 }
 
-/// The next step for a content.
-#[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
-pub enum Step {
-    /// Does nothing. The next event brings a new decision.
-    #[default]
-    Nothing,
-    /// Adds the finalizer.
-    AddFinalizer,
-    /// Waits for a slot, in the queue of the class.
-    WaitForSlot,
-    /// Writes finalizer, provenance and number of an attempt, all at once.
-    Stamp {
-        /// The number of the attempt, from 1.
-        attempt: u32,
-        /// The provenance to write.
-        provenance: Box<Provenance>,
-    },
-    /// Adds a finalizer to the claim of which the snapshot is made.
-    ProtectSource,
-    /// Reads the content from the API and decides again.
-    Refresh,
-    /// Creates the Job of the stamped attempt.
-    StartRun,
-    /// Deletes a Job with its pods.
-    RemoveJob {
-        /// The namespace and name of the Job.
-        job: ObjectName,
-    },
-    /// Writes an error into the status.
-    Report {
-        /// The error message.
-        error: String,
-    },
-    /// Records that a run failed.
-    RecordFailure(LastFailure),
-    /// Writes into the status that the snapshot is ready to be restored.
-    MarkReady {
-        /// The size of the volume, in bytes, where it is known.
-        size: Option<u64>,
-    },
-    /// Removes the finalizers that keep the content for claims, if the API shows that none of them is in progress.
-    UnprotectSource {
-        /// The UIDs of the claims.
-        claims: Vec<String>,
-    },
-    /// Asks the API, not the cache, for the VolumeSnapshot, and decides again.
-    ConfirmSnapshot,
-    /// Asks the API, not the cache, whether a node exists, and decides again.
-    ConfirmNode {
-        /// The name of the node.
-        node: String,
-    },
-    /// Creates the Job of a delete-snapshot run.
-    StartDelete {
-        /// The number of the run, from 1.
-        attempt: u32,
-        /// The run need not be on the node of the snapshot, because the node is gone.
-        on_any_node: bool,
-    },
-    /// Removes the orchestrator's finalizers: the stored snapshot is deleted, or must stay.
-    RemoveFinalizer,
-    /// Deletes the content, for which no snapshot is stored.
-    DeleteContent,
-}
-
-/// A decision about a content: the next step, an event, and a time.
-pub type Decision = crate::decision::Decision<Step>;
-
-fn needs_manual_cleanup(why: &str) -> Decision {
+fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
         "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
         names::ABANDON,
         names::ABANDON_YES
     );
-    Decision::warning(Step::Nothing, reason::SNAPSHOT_DELETE_FAILED, message)
+    rule.wait(reason::SNAPSHOT_DELETE_FAILED, message)
 }
 
 /// Returns the last failure of an operation.
@@ -207,95 +115,98 @@ pub fn delete_attempt(content: &Content) -> u32 {
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if !o.ours {
-        return unprotect_source(o).map_or(Step::Nothing, |claims| Step::UnprotectSource { claims }).into();
+        return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
     }
     if content.deleting {
-        return if content.is_kept() { leaving(o, now) } else { Step::Nothing.into() };
+        return if content.is_kept() { leaving(o, now) } else { Rule::KeptByOthers.nothing() };
     }
     match (content.handle.is_some(), content.ready) {
-        (true, _) if !content.has_finalizer() => Step::AddFinalizer.into(),
-        (true, false) => Step::MarkReady { size: None }.into(),
-        (_, true) => finished(o).into(),
+        (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
+        (true, false) => Rule::ExistingSnapshot.step(Step::MarkReady { size: None }),
+        (_, true) => finished(o),
         (false, false) => making(o, now),
     }
 }
 
-/// Decides rows 14 and 15.
-fn finished(o: &Observed<'_>) -> Step {
-    if let Some(claims) = unprotect_source(o) {
-        return Step::UnprotectSource { claims };
+/// Decides about a content that is ready.
+fn finished(o: &Observed<'_>) -> Decision {
+    if let Some(unprotect) = unprotect_source(o) {
+        return unprotect;
     }
     match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
-        Some(job) => Step::RemoveJob { job: job.name.clone() },
-        None => Step::Nothing,
+        Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
+        None => Rule::Ready.nothing(),
     }
 }
 
-/// Returns the claims for which the content is kept without need.
-fn unprotect_source(o: &Observed<'_>) -> Option<Vec<String>> {
-    let done: Vec<_> =
+/// Decides to remove the finalizers of claims for which the content is kept without need.
+fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
+    let claims: Vec<_> =
         o.source_users.iter().filter(|claim| claim.in_progress.is_none()).map(|claim| claim.uid.clone()).collect();
-    (!done.is_empty()).then_some(done)
+    (!claims.is_empty()).then(|| Rule::UnprotectContent.step(Step::UnprotectSource { claims }))
 }
 
-/// Decides rows 3 to 12.
+/// Decides about a terminating content with a finalizer.
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         let message = "released by annotation; the provisioner did not delete the stored snapshot";
-        return Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, message);
+        let decision = Rule::Abandoned.step(Step::RemoveFinalizer);
+        return decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message);
     }
     match o.snapshot {
-        SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
+        SnapshotState::Missing => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
         SnapshotState::Alive => {
             let message = format!(
                 "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
                 content.name
             );
-            return Decision::warning(Step::Nothing, reason::SNAPSHOT_IN_USE, message);
+            return Rule::SnapshotExists.wait(reason::SNAPSHOT_IN_USE, message);
         }
         SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::Gone => {}
     }
-    if let Some(claims) = unprotect_source(o) {
-        return Step::UnprotectSource { claims }.into();
+    if let Some(unprotect) = unprotect_source(o) {
+        return unprotect;
     }
     let filling: Vec<_> =
         o.source_users.iter().filter_map(|claim| claim.in_progress.as_ref()).map(ToString::to_string).collect();
     if !filling.is_empty() {
         let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
-        return Decision::from(Step::Nothing).with_event(reason::SNAPSHOT_IN_USE, message);
+        return Rule::RestoreInProgress.nothing().with_event(reason::SNAPSHOT_IN_USE, message);
     }
     if let Some(stop) = stopping(o) {
         return stop;
     }
-    let begun = content.provenance.is_some() || content.handle.is_some();
-    if !begun || (content.policy != "Delete" && content.ready) {
-        return Step::RemoveFinalizer.into();
+    if content.provenance.is_none() && content.handle.is_none() {
+        return Rule::NothingStored.step(Step::RemoveFinalizer);
+    }
+    if content.policy != "Delete" && content.ready {
+        return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
     }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),
-        Err(why) => needs_manual_cleanup(why),
+        Err(why) => needs_manual_cleanup(Rule::ProvenanceUnknown, why),
     }
 }
 
-/// Decides row 7: ends what must end before the snapshot is deleted.
+/// Ends the runs that must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
-        return Some(Step::RemoveJob { job: job.name.clone() }.into());
+        return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
     let goes_on = !matches!(o.run, RunState::Absent) || o.has_running_pods || !o.jobs.is_empty();
-    goes_on.then(|| unreachable_node(o, reason::SNAPSHOT_DELETE_FAILED))
+    goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETE_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
-fn unreachable_node(o: &Observed<'_>, reason: &'static Reason) -> Decision {
+fn waiting(o: &Observed<'_>, rule: Rule, reason: &'static Reason) -> Decision {
     match o.node_states.unreachable_node(o.nodes_with_pods) {
-        Some(node) => Decision::warning(Step::Nothing, reason, unreachable_message(node)),
-        None => Step::Nothing.into(),
+        Some(node) => rule.wait(reason, unreachable_message(node)),
+        None => rule.nothing(),
     }
 }
 
-/// Decides rows 10 to 12.
+/// Decides by the state of the delete-snapshot run.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let failed = last(o.content, Operation::DeleteSnapshot);
     let attempt = delete_attempt(o.content);
@@ -304,19 +215,18 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             let waits = failed.filter(|failure| !failure.is_from_other_config(recipe));
             let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
             match now < due {
-                true => Decision::from(Step::Nothing).requeue_at(due),
+                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, attempt),
             }
         }
         RunState::Running | RunState::Failed { pods_ended: false, .. } => {
-            unreachable_node(o, reason::SNAPSHOT_DELETE_FAILED)
+            waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
         }
-        RunState::Stuck { cause, .. } => Decision::warning(
-            Step::Nothing,
-            reason::SNAPSHOT_DELETE_FAILED,
-            format!("delete-snapshot run: {}", cause.message),
-        ),
-        RunState::Succeeded => Step::RemoveFinalizer.into(),
+        RunState::Stuck { cause, .. } => {
+            let message = format!("delete-snapshot run: {}", cause.message);
+            Rule::DeleteRunStuck.wait(reason::SNAPSHOT_DELETE_FAILED, message)
+        }
+        RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
         RunState::Failed { cause, at, .. } => {
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, clamp_to_recent(*at, now), cause, failed);
@@ -326,7 +236,8 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
                 cause.message,
                 delay(recipe, attempt)
             );
-            Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, message)
+            let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));
+            decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message)
         }
     }
 }
@@ -334,37 +245,44 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 /// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
     let node = o.home_node;
+    let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
     match (o.node_states.state(node), o.node_gone) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, on_any_node: false }.into(),
-        (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, on_any_node: true }.into(),
+        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
+        (NodeState::Missing, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
-            Decision::warning(Step::RemoveFinalizer, reason::SNAPSHOT_DELETE_FAILED, message)
+            let decision = Rule::NodeGoneForget.step(Step::RemoveFinalizer);
+            decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => needs_manual_cleanup(&format!(
-            "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
-        )),
+        (NodeState::Gone, NodeGone::Hold) => {
+            let why = format!(
+                "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
+            );
+            needs_manual_cleanup(Rule::NodeGoneHold, &why)
+        }
     }
 }
 
-/// Decides rows 16 to 24.
+/// Decides about a content that is not ready.
 fn making(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     let begun = content.attempt > 0 && content.provenance.is_some();
     if begun && !content.has_finalizer() {
-        return Step::AddFinalizer.into();
+        return Rule::ProtectContent.step(Step::AddFinalizer);
     }
     let failed = last(content, Operation::Snapshot);
     let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
     let absent = o.run == RunState::Absent && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
     match o.snapshot {
-        SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
+        SnapshotState::Missing => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
         SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
-            return Step::DeleteContent.into();
+            return Rule::SnapshotGone.step(Step::DeleteContent);
         }
-        SnapshotState::Gone | SnapshotState::Terminating if !in_progress || absent => return Step::Nothing.into(),
-        SnapshotState::Unbound => return Step::Nothing.into(),
+        SnapshotState::Gone | SnapshotState::Terminating if !in_progress || absent => {
+            return Rule::SnapshotTerminating.nothing();
+        }
+        SnapshotState::Unbound => return Rule::Unbound.nothing(),
         SnapshotState::Gone | SnapshotState::Terminating | SnapshotState::Alive => {}
     }
     if in_progress && !absent {
@@ -372,29 +290,35 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     }
     let source = match able(o) {
         Ok(source) => source,
-        Err(why) => return reporting(content, why),
+        Err(why) => return reporting(Rule::NotPossible, content, why),
     };
     if !in_progress {
-        if let Some(wait) = not_due(content, failed, source.recipe, now) {
-            return wait;
-        }
-        if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
-            return unreachable_node(o, reason::SNAPSHOT_FAILED);
-        }
-        if !source.has_slot {
-            return wait_for_slot(Step::WaitForSlot, content.created, now);
-        }
-        let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
-        return Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) }.into();
+        return attempt(o, source, failed, now);
     }
     match (source.is_protected, o.fresh) {
-        (false, _) => Step::ProtectSource.into(),
-        (true, false) => Step::Refresh.into(),
-        (true, true) => Step::StartRun.into(),
+        (false, _) => Rule::ProtectSource.step(Step::ProtectSource),
+        (true, false) => Rule::ConfirmContent.step(Step::Refresh),
+        (true, true) => Rule::RunDue.step(Step::StartRun),
     }
 }
 
-/// Decides row 19: returns the source of a run, or the reason why there can be no run.
+/// Decides when the next attempt begins.
+fn attempt(o: &Observed<'_>, source: &Source<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
+    let content = o.content;
+    if let Some(wait) = not_due(content, failed, source.recipe, now) {
+        return wait;
+    }
+    if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
+        return waiting(o, Rule::EarlierRunEnding, reason::SNAPSHOT_FAILED);
+    }
+    if !source.has_slot {
+        return until_slot_is_free(Rule::NoFreeSlot.step(Step::WaitForSlot), content.created, now);
+    }
+    let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
+    Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) })
+}
+
+/// Returns the source of a run, or the reason why there can be no run.
 fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
     let source = o.source.as_ref().map_err(String::clone)?;
     if !source.recipe.can(CAPABILITY) {
@@ -417,15 +341,15 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
 }
 
 /// Writes into the status why the content is not ready, and emits an event.
-fn reporting(content: &Content, error: String) -> Decision {
+fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
     let step = match content.error.as_ref() == Some(&error) {
         true => Step::Nothing,
         false => Step::Report { error: error.clone() },
     };
-    Decision::warning(step, reason::SNAPSHOT_FAILED, error)
+    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, error)
 }
 
-/// Decides row 20.
+/// Waits after a failed attempt.
 fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
     let failure = failed?;
     // A new version of the config is tried at once.
@@ -437,19 +361,21 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     };
     let due = failure.at.saturating_add(wait);
     if content.error.as_ref() != Some(&failure.message) {
-        return Some(Step::Report { error: failure.message.clone() }.into());
+        return Some(Rule::ReportFailure.step(Step::Report { error: failure.message.clone() }));
     }
-    (now < due).then(|| Decision::from(Step::Nothing).requeue_at(due))
+    (now < due).then(|| Rule::AttemptNotDue.nothing().requeue_at(due))
 }
 
-/// Decides row 24.
+/// Decides by the state of the snapshot run.
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
         RunState::Absent | RunState::Running | RunState::Failed { pods_ended: false, .. } => {
-            unreachable_node(o, reason::SNAPSHOT_FAILED)
+            waiting(o, Rule::RunInProgress, reason::SNAPSHOT_FAILED)
         }
-        RunState::Stuck { cause, .. } => reporting(o.content, cause.message.clone()),
-        RunState::Succeeded => Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) }.into(),
+        RunState::Stuck { cause, .. } => reporting(Rule::RunStuck, o.content, cause.message.clone()),
+        RunState::Succeeded => {
+            Rule::RunSucceeded.step(Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) })
+        }
         RunState::Failed { cause, kind, at, .. } => {
             failed_run(o.content, cause, *kind, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
         }
@@ -479,7 +405,7 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
     let message = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_FAILED, message)
+    Rule::RunFailed.step(Step::RecordFailure(failure)).with_warning(reason::SNAPSHOT_FAILED, message)
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use flex_contract::exit::Failure;
 
 use crate::config::Recipe;
-use crate::decision::Decision;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
-use crate::run::state::RunState;
+use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
 /// The delay after which a volume checks again for the end of a pod, in seconds. The event of the pod requeues only the
@@ -62,15 +61,58 @@ impl<'a> Runs<'a> {
         self.has_running_pods || self.has_other_running_pods
     }
 
-    /// Ends the runs of a volume whose claim is gone, before anything else is done with the volume. `now` is in seconds
-    /// since 1970.
-    pub(super) fn stopping<S: Default>(&self, remove: impl Fn(ObjectName) -> S, now: i64) -> Option<Decision<S>> {
+    /// Returns the state of the run that comes first. `is_wanted` checks whether the request still asks for the target
+    /// of a run; `recipe` is that of the next run.
+    pub(super) fn progress(
+        &self,
+        recipe: &Result<&Recipe, String>,
+        is_wanted: impl Fn(&Job) -> bool,
+    ) -> Option<Progress<'a>> {
+        let Some(Run { job, state }) = self.current() else {
+            return self.is_starting.then_some(Progress::Starting);
+        };
+        Some(match state {
+            _ if job.deleting => Progress::Stopping,
+            RunState::Stuck { cause, .. } => {
+                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.config);
+                if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
+            }
+            _ => Progress::Running(job),
+        })
+    }
+
+    /// Returns a run of a volume whose claim is gone. It ends before anything else is done with the volume.
+    pub(super) fn leftover(&self) -> Option<Leftover> {
         if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
-            return Some(remove(run.job.name.clone()).into());
+            return Some(Leftover::Job(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then(|| Decision::from(S::default()).requeue_at(now + POD_END_POLL))
+        goes_on.then_some(Leftover::Ending)
     }
+}
+
+/// The progress of the run that comes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Progress<'a> {
+    /// The Job of the run was created a moment ago, and is not in the cache.
+    Starting,
+    /// The Job of the run is terminating.
+    Stopping,
+    /// The run is stuck, and request or recipe have changed since.
+    Obsolete(&'a Job),
+    /// The run is stuck, for this cause.
+    Stuck(&'a Job, &'a Cause),
+    /// The run is in progress.
+    Running(&'a Job),
+}
+
+/// A run of a volume whose claim is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Leftover {
+    /// This Job must be deleted.
+    Job(ObjectName),
+    /// All Jobs are terminating or gone, and a pod may still run.
+    Ending,
 }
 
 /// Returns the claim if it exists and is bound to the volume, and the volume is adopted and not terminating. Only then

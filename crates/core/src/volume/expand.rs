@@ -1,52 +1,37 @@
 //! Decides how a volume is expanded. This is a part of the table of volumes, for a volume that is bound to an existing
 //! claim.
 //!
-//! The first row that holds applies. "The request" is the size that the claim requests. "A run" is a Job of the
-//! operation `expand`.
-//!
-//! | # | | and | step |
-//! |---|---|---|---|
-//! | 1 | the claim is not bound to the volume, or the volume is not adopted or is terminating | | nothing |
-//! | 2 | a run is stuck | request or recipe have changed | [`Step::RemoveJob`] |
-//! | 3 | a run is stuck | | an event, [`Step::Report`] |
-//! | 4 | a run is in progress, or is being stopped | | [`Step::Report`], then wait for its end, whatever the request; an event if its node does not answer |
-//! | 5 | a run has succeeded | the volume is smaller than the run's target | [`Step::Grow`] |
-//! | 6 | a run has failed | the failure is not recorded | [`Step::Record`], when all its pods have ended |
-//! | 7 | a run has ended | its target or the request is reached | [`Step::RemoveJob`] |
-//! | 8 | the request is reached | the claim's status does not say so | [`Step::Report`] |
-//! | 9 | the request is reached | a failure is recorded, and no run is left | [`Step::Forget`] |
-//! | 10 | the request is reached | | nothing |
-//! | 11 | the request is larger | the image cannot expand, or the class does not allow it | an event |
-//! | 12 | the request is larger | the claim is terminating | nothing |
-//! | 13 | the request is larger | the last run with this target failed, and the next is not due | [`Step::Report`], then wait |
-//! | 14 | the request is larger | a pod of the volume may still run | wait for its end |
-//! | 15 | the request is larger | | [`Step::Report`], then [`Step::Start`] |
+//! The [rules](Rule) say when it takes which step. "The request" is the size that the claim requests. "A run" is a Job
+//! of the operation `expand`.
 //!
 //! A failure counts for its own target only. Another request, also a smaller one, is tried at once, and so is another
 //! recipe. A change of the request does not stop a run in progress, because half a resize is worse than a whole one.
 //!
-//! When the claim is gone, `Runs::stopping` ends all runs before anything else is done with the volume.
+//! When the claim is gone, the rules of volumes end all runs before anything else is done with the volume.
 
 use std::sync::Arc;
 
 use flex_contract::exit::Failure;
 use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;
 use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::EffectiveConfig;
 use crate::config::values::list;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::resize::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
 use crate::node::unreachable_message;
 use crate::object::ObjectName;
+use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Run, Runs, bound_claim, due, next_try};
+use crate::volume::change::{POD_END_POLL, Progress, Runs, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -92,8 +77,8 @@ pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&EffectiveConfig>) -> 
 }
 
 /// Returns the target size of a run, in bytes.
-fn size_of(run: &Run<'_>) -> u64 {
-    run.job.size.unwrap_or_default()
+fn size_of(job: &Job) -> u64 {
+    job.size.unwrap_or_default()
 }
 
 /// The observation on which the decision rests.
@@ -110,7 +95,7 @@ pub struct Observed<'a> {
 }
 
 /// The next step for a volume's size.
-#[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Does nothing. The next event brings a new decision.
     #[default]
@@ -140,8 +125,57 @@ pub enum Step {
     },
 }
 
-/// A decision about a volume's size: the next step, an event, and a time.
-pub type Decision = crate::decision::Decision<Step>;
+/// The rules of a volume's size, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+#[strum(prefix = "Expand")]
+pub enum Rule {
+    /// A run was started a moment ago. Waits until its Job is visible.
+    RunStarting,
+    /// A run is being stopped. Waits for its end.
+    RunStopping,
+    /// A run is stuck, and request or recipe have changed since. Deletes its Job.
+    StuckRunObsolete,
+    /// A run is stuck. Reports that on the claim, and emits an event.
+    RunStuck,
+    /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
+    /// its node does not answer.
+    RunInProgress,
+    /// A run has succeeded, and the volume is smaller than its target. Writes the new size on the volume.
+    RunSucceeded,
+    /// A run has ended, and its target or the request is reached. Deletes its Job.
+    JobNotNeeded,
+    /// A run has failed, and a pod of it may still run. Waits for its end.
+    FailedRunEnding,
+    /// A run has failed. Records the failure, and emits an event.
+    RunFailed,
+    /// The storage has the requested size, and the kubelet must grow the file system. Reports that on the claim.
+    FileSystemPending,
+    /// The request is reached. Reports that on the claim.
+    RequestReached,
+    /// The request is reached, a failure is recorded, and no run is left. Removes the record.
+    FailureOutdated,
+    /// The request is larger, but the recipe is not known, or the image cannot expand. Emits an event.
+    NotSupported,
+    /// The request is larger than the largest volume of the class. Emits an event.
+    AboveMaxSize,
+    /// The request is larger, and the claim is terminating. Does nothing.
+    ClaimTerminating,
+    /// The request is larger, and a quota does not allow it. Emits an event.
+    QuotaReached,
+    /// The last run to this size failed, and the next is not due. Reports that on the claim, and waits.
+    AttemptNotDue,
+    /// A run is due, and a pod of the volume may still run. Waits for its end.
+    PodRunning,
+    /// A run is due. Reports on the claim that it begins.
+    AttemptReported,
+    /// A run is due, and reported. Starts it.
+    AttemptDue,
+}
+
+rules::table!(Rule, Step, "volume");
+
+/// A decision about a volume's size.
+pub type Decision = rules::Decision<Rule>;
 
 /// Returns the number of the next run. Numbers increase over all requests, so that no Job of an earlier request counts
 /// for the next.
@@ -168,49 +202,47 @@ fn text(size: u64) -> String {
     quantity(size).0
 }
 
-/// Decides the next step for the size of a volume. `now` is in seconds since 1970.
-pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let (Some(claim), Ok(size)) = (bound_claim(volume, o.claim), volume.size.as_ref().copied()) else {
-        return Step::Nothing.into();
-    };
+/// Decides the next step for the size of a volume; `None` if its size needs nothing. `now` is in seconds since 1970.
+pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let claim = bound_claim(volume, o.claim)?;
+    let size = volume.size.as_ref().ok().copied()?;
     let requested_size = requested_size(volume, claim);
-    running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).unwrap_or_else(
-        || match requested_size {
-            None => target_reached(volume, claim, o, size),
-            Some(requested_size) => grow(volume, claim, o, requested_size, now),
-        },
-    )
+    running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).or_else(|| {
+        match requested_size {
+            None => reached(volume, claim, o, size),
+            Some(requested_size) => Some(grow(volume, claim, o, requested_size, now)),
+        }
+    })
 }
 
-/// Decides rows 2 to 4.
+/// Decides while a run is in progress or stuck.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Option<u64>) -> Option<Decision> {
-    if let Some(run) = o.runs.current() {
-        let target = size_of(run);
-        if run.job.deleting {
-            return Some(Step::Nothing.into());
+    let is_wanted = |job: &Job| requested_size == Some(size_of(job));
+    Some(match o.runs.progress(&o.recipe, is_wanted)? {
+        Progress::Starting => Rule::RunStarting.nothing(),
+        Progress::Stopping => Rule::RunStopping.nothing(),
+        Progress::Obsolete(job) => Rule::StuckRunObsolete.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Stuck(job, cause) => {
+            let size = size_of(job);
+            let message = format!("the run to {} does not progress: {}", text(size), cause.message);
+            let report = StatusUpdate::Growing { size, error: Some(cause.message.clone()) };
+            reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
-        if let RunState::Stuck { cause, .. } = &run.state {
-            let stale = o.recipe.as_ref().is_ok_and(|recipe| recipe.version() != run.job.config);
-            if stale || requested_size != Some(target) {
-                return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
+        Progress::Running(job) => {
+            let size = size_of(job);
+            let error = last(volume, size).map(|failed| failed.message.clone());
+            let waiting = reporting(Rule::RunInProgress, claim, StatusUpdate::Growing { size, error });
+            match o.runs.unreachable_node {
+                Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
+                None => waiting,
             }
-            let message = format!("the run to {} does not progress: {}", text(target), cause.message);
-            let report = StatusUpdate::Growing { size: target, error: Some(cause.message.clone()) };
-            return Some(reporting(claim, report).with_warning(reason::RESIZE_FAILED, message));
         }
-        let error = last(volume, target).map(|failed| failed.message.clone());
-        let waiting = reporting(claim, StatusUpdate::Growing { size: target, error });
-        return Some(match o.runs.unreachable_node {
-            Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
-            None => waiting,
-        });
-    }
-    o.runs.is_starting.then(|| Step::Nothing.into())
+    })
 }
 
-/// Returns the report, unless it is already written.
-fn reporting(claim: &Claim, report: StatusUpdate) -> Decision {
-    if report.is_written(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
+/// Decides to write a report, unless it is already written.
+fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
 /// Returns the failure of the last run, if its target was this size.
@@ -218,33 +250,28 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
     volume.expansion.as_deref().filter(|failed| failed.size == size)
 }
 
-/// Decides rows 5 to 7.
+/// Decides when a run has ended.
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
-    let target_reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
-    if let Some(target_reached) = target_reached.filter(|target_reached| *target_reached > size) {
-        return Some(Step::Grow { size: target_reached }.into());
+    let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
+    if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
+        return Some(Rule::RunSucceeded.step(Step::Grow { size }));
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
-        if size_of(run) <= size || (requested_size.is_none() && run.is_over()) {
-            return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
+        let job = run.job;
+        if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
+            return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
         }
         if let RunState::Failed { cause, kind, at, pods_ended } = &run.state
-            && run.job.run_labels.attempt > recorded
+            && job.run_labels.attempt > recorded
         {
             if !pods_ended {
-                return Some(Step::Nothing.into());
+                return Some(Rule::FailedRunEnding.nothing());
             }
-            let Run { job, .. } = run;
-            let failed = failure(
-                volume,
-                (job.run_labels.attempt, size_of(run)),
-                job.config.clone(),
-                cause,
-                *kind,
-                clamp_to_recent(*at, now),
-            );
-            return Some(record_failure(failed, o.recipe.as_ref().ok().copied()));
+            let target = (job.run_labels.attempt, size_of(job));
+            let failed = failure(volume, target, job.config.clone(), cause, *kind, clamp_to_recent(*at, now));
+            let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
+            return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
     }
     None
@@ -272,7 +299,7 @@ fn failure(
     }
 }
 
-/// Records that a run has failed because its Job could not be created.
+/// Makes the record and the event of a run that has failed because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, u64),
@@ -280,11 +307,14 @@ pub fn failed_start(
     cause: &Cause,
     kind: Failure,
     now: i64,
-) -> Decision {
-    record_failure(failure(volume, run, recipe.version(), cause, kind, now), Some(recipe))
+) -> (FailedExpansion, NewEvent) {
+    let failed = failure(volume, run, recipe.version(), cause, kind, now);
+    let event = failure_event(&failed, Some(recipe));
+    (failed, event)
 }
 
-fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision {
+/// Makes the event about a failed run.
+fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
     let next = next_try(failed.kind, failed.tries, recipe, "another size");
     let message = format!(
         "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
@@ -292,79 +322,77 @@ fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision 
         text(failed.size),
         failed.message
     );
-    Decision::from(Step::Record(failed)).with_warning(reason::RESIZE_FAILED, message)
+    NewEvent { warning: true, reason: reason::RESIZE_FAILED, message }
 }
 
-/// Decides rows 8 to 10.
-fn target_reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decision {
+/// Decides when the volume has the requested size.
+fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Option<Decision> {
     let behind = claim.capacity.is_some_and(|now| now < size);
     let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
     if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        return Decision::from(Step::Report(StatusUpdate::OnNode { size })).with_event(reason::RESIZE_ON_NODE, message);
+        let decision = Rule::FileSystemPending.step(Step::Report(StatusUpdate::OnNode { size }));
+        return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        return Decision::from(Step::Report(StatusUpdate::Finished { size }))
-            .with_event(reason::RESIZE_SUCCEEDED, message);
+        let decision = Rule::RequestReached.step(Step::Report(StatusUpdate::Finished { size }));
+        return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
-    match volume.expansion.is_some() && o.runs.all.is_empty() {
-        true => Step::Forget.into(),
-        false => Step::Nothing.into(),
-    }
+    (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
 }
 
-/// Decides rows 11 to 15.
+/// Decides when the claim requests a larger volume.
 fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
-    let refused = |why: String| Decision::from(Step::Nothing).with_warning(reason::RESIZE_FAILED, why);
+    let not_supported =
+        |why: String| Rule::NotSupported.wait(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
-        Err(why) => return refused(format!("the volume cannot grow: {why}")),
+        Err(why) => return not_supported(why.clone()),
     };
     if !recipe.can(CAPABILITY) {
-        return refused(format!(
-            "the volume cannot grow: the provisioner config {} does not declare that its image can expand volumes (`capabilities: expand`)",
+        return not_supported(format!(
+            "the provisioner config {} does not declare that its image can expand volumes (`capabilities: expand`)",
             recipe.config
         ));
     }
     if let Some(max) = recipe.max_size.filter(|max| requested_size > *max) {
-        return refused(format!(
+        let message = format!(
             "the claim asks for {}, and class {} provides at most {}; ask for less",
             text(requested_size),
             recipe.class,
             text(max)
-        ));
+        );
+        return Rule::AboveMaxSize.wait(reason::RESIZE_FAILED, message);
     }
     if claim.deleting {
-        return Step::Nothing.into();
+        return Rule::ClaimTerminating.nothing();
     }
     if let Some(why) = o.quota_error {
-        return Decision::from(Step::Nothing).with_warning(reason::LIMIT_REACHED, why);
+        return Rule::QuotaReached.wait(reason::LIMIT_REACHED, why);
     }
-    if let Some(failed) = last(volume, requested_size).filter(|failed| failed.config == recipe.version()) {
+    let failed = last(volume, requested_size);
+    let error = failed.map(|failed| failed.message.clone());
+    let report = StatusUpdate::Growing { size: requested_size, error };
+    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
         let due = due(failed.kind, failed.at, failed.tries, recipe);
         if now < due {
-            let error = failed.message.clone();
             let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { size: requested_size, error },
-                Failure::Retry | Failure::NoCapacity => {
-                    StatusUpdate::Growing { size: requested_size, error: Some(error) }
-                }
+                Failure::Never => StatusUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
+                Failure::Retry | Failure::NoCapacity => report,
             };
-            return reporting(claim, report).requeue_at(due);
+            return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
     }
     if o.runs.has_running_pods() {
-        return Decision::from(Step::Nothing).requeue_at(now + POD_END_POLL);
+        return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
-    let error = last(volume, requested_size).map(|failed| failed.message.clone());
-    let report = StatusUpdate::Growing { size: requested_size, error };
     if !report.is_written(claim) {
-        return Step::Report(report).into();
+        return Rule::AttemptReported.step(Step::Report(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
-    Step::Start { attempt: attempt(volume, &jobs), size: requested_size }.into()
+    Rule::AttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! One test for each row of the table, then the properties of all observations.
+//! Tests of the rules.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use proptest::prelude::*;
-use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
 use crate::config::values::yaml;
+use crate::volume::change::Run;
 use flex_contract::names;
 
 const NOW: i64 = 1_000_000;
@@ -96,7 +95,8 @@ struct World {
 }
 
 impl World {
-    fn decide(&self, now: i64) -> Decision {
+    /// Returns the decision; `None` if the size needs nothing.
+    fn decided(&self, now: i64) -> Option<Decision> {
         let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
@@ -113,8 +113,17 @@ impl World {
         decide(&self.volume, &observed, now)
     }
 
-    fn step(&self) -> Step {
-        self.decide(NOW).step
+    #[track_caller]
+    fn decide(&self, now: i64) -> Decision {
+        self.decided(now).expect("the size needs something")
+    }
+
+    /// Returns the step, which is that of a rule.
+    #[track_caller]
+    fn step(&self, rule: Rule) -> Step {
+        let decision = self.decide(NOW);
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        decision.step
     }
 
     fn said(&self) -> String {
@@ -123,7 +132,12 @@ impl World {
 
     #[track_caller]
     fn rests(&self) {
-        assert_eq!(self.decide(NOW), Decision::from(Step::Nothing));
+        assert_eq!(self.decided(NOW), None);
+    }
+
+    #[track_caller]
+    fn waits(&self, rule: Rule) {
+        assert_eq!(self.decide(NOW), rule.nothing());
     }
 
     /// Returns the world with these runs and their states.
@@ -147,7 +161,7 @@ fn growing(size: u64) -> StatusUpdate {
 }
 
 #[test]
-fn row_1_only_what_is_bound_grows() {
+fn only_what_is_bound_grows() {
     let wanting = world(3);
     let claim = |change: fn(&mut Claim)| {
         let mut world = wanting.clone();
@@ -163,52 +177,52 @@ fn row_1_only_what_is_bound_grows() {
 }
 
 #[test]
-fn row_2_a_run_that_cannot_go_on_is_given_up_for_another() {
+fn a_run_that_cannot_go_on_is_given_up_for_another() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
     for requested in [1, 2, 4] {
-        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(), removed, "{requested}");
+        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(Rule::StuckRunObsolete), removed, "{requested}");
     }
     let recipe = Ok(recipe(&[("image", "fixed")]));
-    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(), removed);
+    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::StuckRunObsolete), removed);
 }
 
 #[test]
-fn row_3_a_run_that_cannot_go_on_is_told() {
+fn a_run_that_cannot_go_on_is_told() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = StatusUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
-    assert_eq!(world.step(), Step::Report(report.clone()));
+    assert_eq!(world.step(Rule::RunStuck), Step::Report(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
-    assert_eq!(world.after(&report).step(), Step::Nothing);
+    assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
 }
 
 #[test]
-fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
+fn a_run_that_goes_on_is_waited_for_whatever_the_wish() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
-        assert_eq!(world.step(), Step::Report(growing(3)), "{requested}");
-        world.after(&growing(3)).rests();
+        assert_eq!(world.step(Rule::RunInProgress), Step::Report(growing(3)), "{requested}");
+        world.after(&growing(3)).waits(Rule::RunInProgress);
     }
     let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
     let terminating = Job { deleting: true, ..job(1, 3) };
-    world(3).with(&[(terminating, RunState::Running)]).rests();
-    World { is_starting: true, ..world(3) }.rests();
+    world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
+    World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
-    assert_eq!(unsettled.after(&growing(3)).step(), Step::Nothing, "a process of it may still run");
+    unsettled.after(&growing(3)).waits(Rule::RunInProgress);
 }
 
 #[test]
-fn row_5_a_run_that_succeeded_gives_the_volume_its_size() {
+fn a_run_that_succeeded_gives_the_volume_its_size() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Succeeded)]);
-        assert_eq!(world.step(), Step::Grow { size: 3 * GI }, "{requested}");
+        assert_eq!(world.step(Rule::RunSucceeded), Step::Grow { size: 3 * GI }, "{requested}");
     }
 }
 
 #[test]
-fn row_6_a_failure_is_recorded_once() {
+fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Failure::Retry, true))]);
-    let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
+    let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
     let said =
         "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
@@ -217,141 +231,157 @@ fn row_6_a_failure_is_recorded_once() {
 
     world.volume.expansion = Some(Box::new(recorded));
     let report = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(world.step(), Step::Report(report));
+    assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
     world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
-    let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
+    let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.tries), (2, 2));
 }
 
 #[test]
-fn row_7_jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
+fn jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
     let removed = |job: &Job| Step::RemoveJob { job: job.name.clone() };
     let mut world = world(3).with(&[(job(1, 3), RunState::Succeeded)]);
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(), removed(&job(1, 3)));
+    assert_eq!(world.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let wanting = World { claim: Some(claim(4)), ..world.clone() };
-    assert_eq!(wanting.step(), removed(&job(1, 3)));
+    assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
-    assert_eq!(given_up.step(), removed(&job(1, 5)));
+    assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
     let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
-        world.with(&[(terminating, RunState::Succeeded)]).step(),
+        world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
         Step::Report(StatusUpdate::Finished { size: 3 * GI })
     );
 }
 
 #[test]
-fn row_8_the_end_is_told() {
+fn the_end_is_told() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
-    assert_eq!(back.after(&growing(3)).step(), Step::Report(StatusUpdate::Finished { size: GI }));
+    let back = back.after(&growing(3));
+    assert_eq!(back.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: GI }));
     let finished = world.after(&StatusUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
 
 #[test]
-fn row_8_what_the_kubelet_does_is_left_to_it() {
+fn what_the_kubelet_does_is_left_to_it() {
     for source in ["csi: {driver: d, volumeHandle: h}", "local: {path: /dev/x, fsType: ext4}"] {
         let mut world = world(3).after(&growing(3));
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
-        assert_eq!(world.step(), Step::Report(StatusUpdate::OnNode { size: 3 * GI }), "{source}");
+        assert_eq!(
+            world.step(Rule::FileSystemPending),
+            Step::Report(StatusUpdate::OnNode { size: 3 * GI }),
+            "{source}"
+        );
         let pending = world.after(&StatusUpdate::OnNode { size: 3 * GI });
         pending.rests();
         pending.after(&StatusUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&growing(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
-fn row_9_a_failure_is_forgotten_after_its_jobs() {
+fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
     world.volume.expansion = note(2, 3, Failure::Never);
-    assert_eq!(world.step(), Step::Forget);
+    assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
     let terminating = Job { deleting: true, ..job(2, 3) };
-    assert_eq!(world.with(&[(terminating, failed(Failure::Never, true))]).step(), Step::Nothing);
+    world.with(&[(terminating, failed(Failure::Never, true))]).rests();
 }
 
 #[test]
-fn row_10_what_has_its_size_rests() {
+fn what_has_its_size_rests() {
     world(1).rests();
     World { recipe: Err("lost".into()), ..world(1) }.rests();
 }
 
 #[test]
-fn row_11_what_cannot_grow_is_told() {
+fn what_cannot_grow_is_told() {
     let cannot = recipe(&[("capabilities", "")]);
-    for (recipe, says) in [
-        (Err("its provenance cannot be read".to_owned()), "cannot grow: its provenance cannot be read"),
-        (Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
-        (Ok(recipe(&[("max-size", "2Gi")])), "the claim asks for 3Gi, and class c provides at most 2Gi; ask for less"),
+    for (rule, recipe, says) in [
+        (
+            Rule::NotSupported,
+            Err("its provenance cannot be read".to_owned()),
+            "the volume cannot grow: its provenance cannot be read",
+        ),
+        (Rule::NotSupported, Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
+        (
+            Rule::AboveMaxSize,
+            Ok(recipe(&[("max-size", "2Gi")])),
+            "the claim asks for 3Gi, and class c provides at most 2Gi; ask for less",
+        ),
     ] {
         let world = World { recipe, ..world(3) };
-        assert!(world.step() == Step::Nothing && world.said().contains(says), "{}", world.said());
+        assert!(world.step(rule) == Step::Nothing && world.said().contains(says), "{}", world.said());
     }
 }
 
 #[test]
-fn row_12_a_claim_that_is_going_gets_no_run() {
+fn a_claim_that_is_going_gets_no_run() {
     let mut world = world(3);
     world.claim.as_mut().unwrap().deleting = true;
-    world.rests();
+    world.waits(Rule::ClaimTerminating);
 }
 
 #[test]
-fn row_13_a_failed_run_is_repeated_at_its_pace() {
+fn a_failed_run_is_repeated_at_its_pace() {
     let mut world = world(3);
     for (kind, pause) in [(Failure::Retry, 2), (Failure::NoCapacity, 2), (Failure::Never, 30 * 60)] {
         world.volume.expansion = note(7, 3, kind);
-        let Decision { step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else { panic!("{kind:?}") };
-        assert_eq!(requeue_at, Some(NOW + pause));
+        let Decision { rule, step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else {
+            panic!("{kind:?}")
+        };
+        assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
         let infeasible = matches!(report, StatusUpdate::Infeasible { .. });
         assert_eq!(infeasible, kind == Failure::Never);
         let waiting = world.after(&report);
-        assert_eq!((waiting.step(), waiting.decide(NOW).requeue_at), (Step::Nothing, Some(NOW + pause)));
+        assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
         let due = waiting.after(&StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
-        assert_eq!(due.decide(NOW + pause).step, Step::Start { attempt: 8, size: 3 * GI });
+        assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
 
 #[test]
-fn row_13_another_wish_or_recipe_does_not_wait() {
+fn another_wish_or_recipe_does_not_wait() {
     let mut failed = world(3);
     failed.volume.expansion = note(7, 3, Failure::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(), Step::Report(growing(requested)));
-        assert_eq!(world.after(&growing(requested)).step(), Step::Start { attempt: 8, size: requested * GI });
+        assert_eq!(world.step(Rule::AttemptReported), Step::Report(growing(requested)));
+        let reported = world.after(&growing(requested));
+        assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(fixed.step(), Step::Report(again.clone()));
-    assert_eq!(fixed.after(&again).step(), Step::Start { attempt: 8, size: 3 * GI });
+    assert_eq!(fixed.step(Rule::AttemptReported), Step::Report(again.clone()));
+    assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
 
 #[test]
-fn row_14_a_pod_that_may_run_is_waited_for() {
+fn a_pod_that_may_run_is_waited_for() {
     let world = World { has_running_pods: true, ..world(3) };
-    assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 5));
+    assert_eq!(world.decide(NOW), Rule::PodRunning.nothing().requeue_at(NOW + 5));
 }
 
 #[test]
-fn row_15_a_run_leaves_its_trace_before_it_begins() {
-    assert_eq!(world(3).step(), Step::Report(growing(3)));
-    assert_eq!(world(3).after(&growing(3)).step(), Step::Start { attempt: 1, size: 3 * GI });
+fn a_run_leaves_its_trace_before_it_begins() {
+    assert_eq!(world(3).step(Rule::AttemptReported), Step::Report(growing(3)));
+    assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =
         world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Failure::Retry, true))]);
-    assert_eq!(after.step(), Step::Start { attempt: 5, size: 3 * GI });
+    assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 
 #[test]
@@ -407,101 +437,5 @@ fn what_only_we_could_have_written_is_read() {
     assert_eq!(FailedExpansion::read("{}"), None);
 }
 
-fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
-    prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
-        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
-    ]
-}
-
-prop_compose! {
-    fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over: over, ..job(attempt, size) }, state)
-    }
-}
-
-prop_compose! {
-    fn worlds()(
-        (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
-        runs in prop::collection::vec(runs(), 0..3),
-        note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
-            let mut note = note(attempt, size, kind).unwrap();
-            note.at -= ago;
-            note
-        })),
-        report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
-            let (size, error) = (size * GI, "disk on fire".to_owned());
-            match kind {
-                0 => StatusUpdate::Growing { size, error: None },
-                1 => StatusUpdate::Growing { size, error: Some(error) },
-                2 => StatusUpdate::Infeasible { size, error },
-                _ => StatusUpdate::OnNode { size },
-            }
-        })),
-        (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
-        known in 0usize..4,
-    ) -> World {
-        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
-        world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
-        world.volume.size = Ok(size * GI);
-        world.volume.expansion = note;
-        world.recipe = match known {
-            0 => Err("lost".into()),
-            1 => Ok(recipe(&[("capabilities", "")])),
-            _ => Ok(recipe(&[])),
-        };
-        let claim = world.claim.as_mut().unwrap();
-        (claim.capacity, claim.deleting) = (Some(capacity.min(size) * GI), deleting);
-        match report {
-            Some(report) => world.after(&report),
-            None => world,
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn what_is_never_done(world in worlds()) {
-        let decision = world.decide(NOW);
-        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
-        let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
-        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
-        match &decision.step {
-            Step::Nothing => {
-                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
-                let at_rest = wish <= size && (claim.capacity == Some(size) || volume.kubelet_finishes_resize);
-                prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
-                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
-            }
-            Step::Start { attempt, size: target } => {
-                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.deleting, "one run at a time");
-                prop_assert!(*target == wish && wish > size);
-                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
-                let traced = [None, Some("disk on fire".to_owned())].map(|error| StatusUpdate::Growing { size: wish, error });
-                prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
-                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
-            }
-            Step::Grow { size: reached } => {
-                prop_assert!(*reached > size, "no volume shrinks");
-                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
-            }
-            // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
-            Step::Record(failed) => {
-                prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
-                prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
-            }
-            Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
-            Step::RemoveJob { job } => {
-                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
-                prop_assert!(stopped, "a run that goes on is stopped");
-            }
-        }
-    }
-}
+#[path = "expand_properties.rs"]
+mod properties;

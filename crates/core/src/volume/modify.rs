@@ -1,27 +1,8 @@
 //! Decides how a volume gets other attributes. This is a part of the table of volumes, for a volume that is bound to an
 //! existing claim.
 //!
-//! The first row that holds applies. "The request" is the VolumeAttributesClass that the claim names. "A run" is a Job
-//! of the operation `modify`.
-//!
-//! | # | | and | step |
-//! |---|---|---|---|
-//! | 1 | the claim is not bound to the volume, or the volume is not adopted or is terminating | | nothing |
-//! | 2 | a run is stuck | request or recipe have changed | [`Step::RemoveJob`] |
-//! | 3 | a run is stuck | | an event, [`Step::Report`] |
-//! | 4 | a run is in progress, or is being stopped | | [`Step::Report`], then wait for its end, whatever the request; an event if its node does not answer |
-//! | 5 | a run has succeeded | the volume does not say so | [`Step::Apply`] |
-//! | 6 | a run has failed | the failure is not recorded | [`Step::Record`], when all its pods have ended |
-//! | 7 | a run has ended | its result is recorded, and the volume has the requested attributes | [`Step::RemoveJob`] |
-//! | 8 | the volume has the requested attributes, and no run has left it in between | the claim's status does not say so | [`Step::Report`] |
-//! | 9 | the same | a failure is recorded, and no run is left | [`Step::Forget`] |
-//! | 10 | the same | | nothing |
-//! | 11 | the volume has the requested attributes, but a run may have left it in between | | as from row 13, to the attributes that it had |
-//! | 12 | the volume has other attributes | the request cannot be met: the class does not exist, belongs to another driver, or the image cannot modify | [`Step::Report`] and an event |
-//! | 13 | | the claim is terminating | nothing |
-//! | 14 | | the last run with this target failed, and the next is not due | [`Step::Report`], then wait |
-//! | 15 | | a pod of the volume may still run | wait for its end |
-//! | 16 | | | [`Step::Report`], then [`Step::Record`], then [`Step::Start`] |
+//! The [rules](Rule) say when it takes which step. "The request" is the VolumeAttributesClass that the claim names. "A
+//! run" is a Job of the operation `modify`.
 //!
 //! By the contract, a run that failed with *never for this request* has changed nothing. After any other failure the
 //! volume may be in between, until a run succeeds. The same holds for a run of which no trace is left. For this reason
@@ -32,19 +13,22 @@
 
 use flex_contract::exit::Failure;
 use flex_contract::names::reason;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
+use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::modification::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::unreachable_message;
 use crate::object::ObjectName;
+use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Run, Runs, bound_claim, due, next_try};
+use crate::volume::change::{POD_END_POLL, Progress, Run, Runs, bound_claim, due, next_try};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -60,7 +44,7 @@ pub struct Observed<'a> {
 }
 
 /// The next step for a volume's attributes.
-#[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Does nothing. The next event brings a new decision.
     #[default]
@@ -87,8 +71,57 @@ pub enum Step {
     },
 }
 
-/// A decision about a volume's attributes: the next step, an event, and a time.
-pub type Decision = crate::decision::Decision<Step>;
+/// The rules of a volume's attributes, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+#[strum(prefix = "Modify")]
+pub enum Rule {
+    /// A run was started a moment ago. Waits until its Job is visible.
+    RunStarting,
+    /// A run is being stopped. Waits for its end.
+    RunStopping,
+    /// A run is stuck, and request or recipe have changed since. Deletes its Job.
+    StuckRunObsolete,
+    /// A run is stuck. Reports that on the claim, and emits an event.
+    RunStuck,
+    /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
+    /// its node does not answer.
+    RunInProgress,
+    /// A run has succeeded, and the volume does not have its attributes. Writes them on the volume.
+    RunSucceeded,
+    /// A run has ended, its result is recorded, and the volume has the requested attributes. Deletes its Job.
+    JobNotNeeded,
+    /// A run has failed, and a pod of it may still run. Waits for its end.
+    FailedRunEnding,
+    /// A run has failed. Records the failure, and emits an event.
+    RunFailed,
+    /// The volume has the requested attributes, and no run has left it in between. Reports that on the claim.
+    RequestReached,
+    /// The request is reached, a failure is recorded, and no run is left. Removes the record.
+    FailureOutdated,
+    /// The requested class does not exist, or is not one of the volume's driver. Reports that on the claim, and emits
+    /// an event.
+    RequestNotAvailable,
+    /// A run is necessary, but the recipe is not known, or the image cannot modify. Reports that on the claim, and
+    /// emits an event.
+    NotSupported,
+    /// A run is necessary, and the claim is terminating. Does nothing.
+    ClaimTerminating,
+    /// The last run to these attributes failed, and the next is not due. Reports that on the claim, and waits.
+    AttemptNotDue,
+    /// A run is due, and a pod of the volume may still run. Waits for its end.
+    PodRunning,
+    /// A run is due. Reports on the claim that it begins.
+    AttemptReported,
+    /// A run is due, and reported. Records on the volume that it begins.
+    AttemptRecorded,
+    /// A run is due, reported, and recorded. Starts it.
+    AttemptDue,
+}
+
+rules::table!(Rule, Step, "volume");
+
+/// A decision about a volume's attributes.
+pub type Decision = rules::Decision<Rule>;
 
 /// Returns the class that a claim requests; empty for none.
 pub fn requested_class(claim: &Claim) -> &str {
@@ -113,30 +146,30 @@ pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
 }
 
-/// Decides the next step for the attributes of a volume. `now` is in seconds since 1970.
-pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let Some(claim) = bound_claim(volume, o.claim) else { return Step::Nothing.into() };
-    if let Some(decision) = running(volume, claim, o).or_else(|| ended(volume, claim, o, now)) {
-        return decision;
-    }
-    match (has_request(volume, claim), has_unknown_attributes(volume)) {
-        (true, false) => target_reached(volume, claim, o),
-        (true, true) => change(volume, claim, o, volume.attributes(), now),
-        (false, _) => match &o.requested_attributes {
-            Ok(attributes) => change(volume, claim, o, attributes, now),
-            Err(why) => pending(claim, why.clone()),
-        },
-    }
+/// Decides the next step for the attributes of a volume; `None` if they need nothing. `now` is in seconds since 1970.
+pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let claim = bound_claim(volume, o.claim)?;
+    running(volume, claim, o).or_else(|| ended(volume, claim, o, now)).or_else(|| {
+        match (has_request(volume, claim), has_unknown_attributes(volume)) {
+            (true, false) => reached(volume, claim, o),
+            // A run may have left the volume in between. Another run brings it back.
+            (true, true) => Some(change(volume, claim, o, volume.attributes(), now)),
+            (false, _) => Some(match &o.requested_attributes {
+                Ok(attributes) => change(volume, claim, o, attributes, now),
+                Err(why) => pending(Rule::RequestNotAvailable, claim, why.clone()),
+            }),
+        }
+    })
 }
 
-/// Returns the report, unless it is already written.
-fn reporting(claim: &Claim, report: StatusUpdate) -> Decision {
-    if report.is_written(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
+/// Decides to write a report, unless it is already written.
+fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
-/// Decides row 12.
-fn pending(claim: &Claim, why: String) -> Decision {
-    reporting(claim, StatusUpdate::Pending { class: requested_class(claim).to_owned() })
+/// Reports that the request cannot be met, and emits an event.
+fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
+    reporting(rule, claim, StatusUpdate::Pending { class: requested_class(claim).to_owned() })
         .with_warning(reason::MODIFY_FAILED, why)
 }
 
@@ -145,63 +178,66 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
     volume.modification.as_deref().filter(|note| note.attempt > 0 && note.hash == attributes.hash())
 }
 
-/// Decides rows 2 to 4.
+/// Decides while a run is in progress or stuck.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
-    let Some(run) = o.runs.current() else {
-        return o.runs.is_starting.then(|| Step::Nothing.into());
+    let is_wanted = |job: &Job| match has_request(volume, claim) {
+        true => target_of(job) == *volume.attributes(),
+        false => target_of(job).class == requested_class(claim),
     };
-    if run.job.deleting {
-        return Some(Step::Nothing.into());
-    }
-    let target = run.job.attributes.clone().unwrap_or_default();
-    let class = target.class.clone();
-    if let RunState::Stuck { cause, .. } = &run.state {
-        let stale = o.recipe.as_ref().is_ok_and(|recipe| recipe.version() != run.job.config);
-        let back = has_request(volume, claim);
-        let wanted = if back { target == *volume.attributes() } else { requested_class(claim) == class };
-        if stale || !wanted {
-            return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
+    Some(match o.runs.progress(&o.recipe, is_wanted)? {
+        Progress::Starting => Rule::RunStarting.nothing(),
+        Progress::Stopping => Rule::RunStopping.nothing(),
+        Progress::Obsolete(job) => Rule::StuckRunObsolete.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Stuck(job, cause) => {
+            let target = target_of(job);
+            let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
+            let report = StatusUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
+            reporting(Rule::RunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
         }
-        let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
-        let report = StatusUpdate::Modifying { class, error: Some(cause.message.clone()) };
-        return Some(reporting(claim, report).with_warning(reason::MODIFY_FAILED, message));
-    }
-    let error = last(volume, &target).map(|failed| failed.message.clone());
-    let waiting = reporting(claim, StatusUpdate::Modifying { class, error });
-    Some(match o.runs.unreachable_node {
-        Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
-        None => waiting,
+        Progress::Running(job) => {
+            let target = target_of(job);
+            let error = last(volume, &target).map(|failed| failed.message.clone());
+            let report = StatusUpdate::Modifying { class: target.class, error };
+            let waiting = reporting(Rule::RunInProgress, claim, report);
+            match o.runs.unreachable_node {
+                Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
+                None => waiting,
+            }
+        }
     })
 }
 
-/// Decides rows 5 to 7.
+/// Returns the target attributes of a run.
+fn target_of(job: &Job) -> Attributes {
+    job.attributes.clone().unwrap_or_default()
+}
+
+/// Decides when a run has ended.
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
     let news = |run: &&Run<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
-        let attributes = run.job.attributes.clone().unwrap_or_default();
-        return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.run_labels.attempt }).into());
+        let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
+        return Some(Rule::RunSucceeded.step(Step::Apply(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
-        return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
+        return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
     leftovers.find_map(|run| match &run.state {
-        RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Step::Nothing.into()),
+        RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Rule::FailedRunEnding.nothing()),
         RunState::Failed { cause, kind, at, .. } if news(&run) => {
-            let target = run.job.attributes.clone().unwrap_or_default();
+            let target = target_of(run.job);
             let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
             let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
             let has_unknown_attributes = *kind != Failure::Never || note.has_unknown_attributes;
-            Some(record(
-                PendingModification { has_unknown_attributes, ..note },
-                &target,
-                o.recipe.as_ref().ok().copied(),
-            ))
+            let note = PendingModification { has_unknown_attributes, ..note };
+            let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
+            Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(note)) })
         }
         _ => None,
     })
@@ -236,7 +272,7 @@ fn failure(
     }
 }
 
-/// Records that a run has failed without a change because its Job could not be created.
+/// Makes the record and the event of a run that has failed without a change because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, &Attributes),
@@ -244,11 +280,14 @@ pub fn failed_start(
     cause: &Cause,
     kind: Failure,
     now: i64,
-) -> Decision {
-    record(failure(volume, run, recipe.version(), cause, kind, now), run.1, Some(recipe))
+) -> (PendingModification, NewEvent) {
+    let note = failure(volume, run, recipe.version(), cause, kind, now);
+    let event = failure_event(&note, run.1, Some(recipe));
+    (note, event)
 }
 
-fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
+/// Makes the event about a failed run.
+fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
     let next = next_try(note.kind, note.tries, recipe, "another class");
     let message = format!(
         "run {} to {} failed: {}; {next}; the claim can return to its former class",
@@ -256,65 +295,61 @@ fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe
         target.describe(),
         note.message
     );
-    Decision::from(Step::Record(note)).with_warning(reason::MODIFY_FAILED, message)
+    NewEvent { warning: true, reason: reason::MODIFY_FAILED, message }
 }
 
-/// Decides rows 8 to 10.
-fn target_reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
+/// Decides when the volume has the requested attributes.
+fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let attributes = volume.attributes();
     let report = StatusUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
-        return Decision::from(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message);
+        return Some(Rule::RequestReached.step(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message));
     }
-    match volume.modification.is_some() && o.runs.all.is_empty() {
-        true => Step::Forget.into(),
-        false => Step::Nothing.into(),
-    }
+    (volume.modification.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
 }
 
-/// Decides rows 13 to 16.
+/// Decides when a run to these attributes is necessary.
 fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
+    let not_supported =
+        |why: String| pending(Rule::NotSupported, claim, format!("the volume cannot be modified: {why}"));
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
-        Err(why) => return pending(claim, format!("the volume cannot be modified: {why}")),
+        Err(why) => return not_supported(why.clone()),
     };
     if !recipe.can(CAPABILITY) {
-        return pending(
-            claim,
-            format!(
-                "the volume cannot be modified: the provisioner config {} does not declare that its image can modify volumes (`capabilities: modify`)",
-                recipe.config
-            ),
-        );
+        return not_supported(format!(
+            "the provisioner config {} does not declare that its image can modify volumes (`capabilities: modify`)",
+            recipe.config
+        ));
     }
     if claim.deleting {
-        return Step::Nothing.into();
+        return Rule::ClaimTerminating.nothing();
     }
-    let class = || target.class.clone();
-    if let Some(failed) = last(volume, target).filter(|failed| failed.config == recipe.version()) {
+    let failed = last(volume, target);
+    let error = failed.map(|failed| failed.message.clone());
+    let report = StatusUpdate::Modifying { class: target.class.clone(), error };
+    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
         let due = due(failed.kind, failed.at, failed.tries, recipe);
         if now < due {
-            let error = failed.message.clone();
+            let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { class: class(), error },
-                Failure::Retry | Failure::NoCapacity => StatusUpdate::Modifying { class: class(), error: Some(error) },
+                Failure::Never => StatusUpdate::Infeasible { class, error },
+                Failure::Retry | Failure::NoCapacity => report,
             };
-            return reporting(claim, report).requeue_at(due);
+            return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
     }
     if o.runs.has_running_pods() {
-        return Decision::from(Step::Nothing).requeue_at(now + POD_END_POLL);
+        return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
-    let error = last(volume, target).map(|failed| failed.message.clone());
-    let report = StatusUpdate::Modifying { class: class(), error };
     if !report.is_written(claim) {
-        return Step::Report(report).into();
+        return Rule::AttemptReported.step(Step::Report(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {
-        Some(attempt) => Step::Start { attempt, attributes: target.clone() }.into(),
-        None => Step::Record(beginning(volume, attempt(volume, &jobs), target)).into(),
+        Some(attempt) => Rule::AttemptDue.step(Step::Start { attempt, attributes: target.clone() }),
+        None => Rule::AttemptRecorded.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
     }
 }
 

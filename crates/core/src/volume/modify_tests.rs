@@ -1,13 +1,12 @@
-//! One test for each row of the table, then the properties of all observations.
+//! Tests of the rules.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use proptest::prelude::*;
-use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
+use crate::volume::change::Leftover;
 use flex_contract::names;
 
 const NOW: i64 = 1_000_000;
@@ -124,7 +123,8 @@ struct World {
 }
 
 impl World {
-    fn decide(&self, now: i64) -> Decision {
+    /// Returns the decision; `None` if the attributes need nothing.
+    fn decided(&self, now: i64) -> Option<Decision> {
         let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
@@ -141,8 +141,17 @@ impl World {
         decide(&self.volume, &observed, now)
     }
 
-    fn step(&self) -> Step {
-        self.decide(NOW).step
+    #[track_caller]
+    fn decide(&self, now: i64) -> Decision {
+        self.decided(now).expect("the attributes need something")
+    }
+
+    /// Returns the step, which is that of a rule.
+    #[track_caller]
+    fn step(&self, rule: Rule) -> Step {
+        let decision = self.decide(NOW);
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        decision.step
     }
 
     fn said(&self) -> String {
@@ -151,7 +160,12 @@ impl World {
 
     #[track_caller]
     fn rests(&self) {
-        assert_eq!(self.decide(NOW), Decision::from(Step::Nothing));
+        assert_eq!(self.decided(NOW), None);
+    }
+
+    #[track_caller]
+    fn waits(&self, rule: Rule) {
+        assert_eq!(self.decide(NOW), rule.nothing());
     }
 
     fn with(&self, runs: &[(Job, RunState)]) -> World {
@@ -184,7 +198,7 @@ fn world(has: &str, requested: &str) -> World {
 }
 
 #[test]
-fn row_1_what_is_not_bound_to_its_claim_is_left() {
+fn what_is_not_bound_to_its_claim_is_left() {
     World { claim: None, ..world("", "gold") }.rests();
     let mut terminating = world("", "gold");
     terminating.volume.deleting = true;
@@ -198,48 +212,54 @@ fn row_1_what_is_not_bound_to_its_claim_is_left() {
 }
 
 #[test]
-fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
+fn a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
     let stuck = |has: &str, requested: &str, to: &str| {
         world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
     };
     let given_up = Step::RemoveJob { job: job(3, "gold").name };
-    assert_eq!(stuck("", "silver", "gold").step(), given_up);
-    assert_eq!(stuck("silver", "silver", "gold").step(), given_up);
+    assert_eq!(stuck("", "silver", "gold").step(Rule::StuckRunObsolete), given_up);
+    assert_eq!(stuck("silver", "silver", "gold").step(Rule::StuckRunObsolete), given_up);
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
-    assert_eq!(edited.step(), given_up);
+    assert_eq!(edited.step(Rule::StuckRunObsolete), given_up);
     let error = Some("no such image".to_owned());
-    assert_eq!(stuck("", "gold", "gold").step(), Step::Report(StatusUpdate::Modifying { class: "gold".into(), error }));
+    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::Report(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
 #[test]
-fn row_4_a_run_goes_on_whatever_the_wish() {
+fn a_run_goes_on_whatever_the_wish() {
     for requested in ["gold", "silver", ""] {
         let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
-        assert_eq!(running.step(), Step::Report(modifying("gold")));
-        running.after(&modifying("gold")).rests();
+        assert_eq!(running.step(Rule::RunInProgress), Step::Report(modifying("gold")));
+        running.after(&modifying("gold")).waits(Rule::RunInProgress);
     }
     let lost =
         World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
     assert!(lost.said().contains("node-1"));
-    World { is_starting: true, ..world("", "gold") }.rests();
+    World { is_starting: true, ..world("", "gold") }.waits(Rule::RunStarting);
+    let terminating = Job { deleting: true, ..job(1, "gold") };
+    world("", "gold").with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
 }
 
 #[test]
-fn row_5_what_a_run_has_done_stands_on_the_volume() {
+fn what_a_run_has_done_stands_on_the_volume() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
-    assert_eq!(done("", 1).step(), Step::Apply(AppliedAttributes { attributes: attributes("gold"), run: 1 }));
-    assert_eq!(done("gold", 2).step(), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
+    assert_eq!(
+        done("", 1).step(Rule::RunSucceeded),
+        Step::Apply(AppliedAttributes { attributes: attributes("gold"), run: 1 })
+    );
+    assert_eq!(done("gold", 2).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
 }
 
 #[test]
-fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_may_have_changed() {
+fn a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_may_have_changed() {
     let after = |kind, settled| {
         world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
     };
-    after(Failure::Retry, false).rests();
+    after(Failure::Retry, false).waits(Rule::FailedRunEnding);
     for (kind, between) in [(Failure::Retry, true), (Failure::NoCapacity, true), (Failure::Never, false)] {
-        let Step::Record(noted) = after(kind, true).step() else { panic!("not noted") };
+        let Step::Record(noted) = after(kind, true).step(Rule::RunFailed) else { panic!("not noted") };
         assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
     }
     assert!(
@@ -249,32 +269,34 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
     );
     // An earlier run may have changed something, whatever the next one reports.
     let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
-    let Step::Record(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    let again = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes && noted.tries == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
-    let Step::Record(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    let lost = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let Step::Record(noted) = lost.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes);
 }
 
 #[test]
-fn row_7_a_job_is_removed_when_nothing_is_to_be_learnt_of_it() {
+fn a_job_is_removed_when_nothing_is_to_be_learnt_of_it() {
     let known = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let jobs = [(over(3, "gold"), failed(Failure::Retry, true))];
-    assert!(matches!(known.with(&jobs).step(), Step::Report(_)), "it is kept for a look at it");
+    assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::Report(_)), "it is kept for a look at it");
     let back = world("silver", "silver").noted(note(3, "gold", Failure::Never));
-    assert_eq!(back.with(&jobs).step(), Step::RemoveJob { job: job(3, "gold").name });
+    assert_eq!(back.with(&jobs).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
 }
 
 #[test]
-fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
+fn what_is_reached_is_told_once_and_the_failure_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Report(finished("gold")));
+    assert_eq!((decision.rule, decision.step), (Rule::RequestReached, Step::Report(finished("gold"))));
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
+    assert_eq!(message.noted(note(3, "silver", Failure::Never)).step(Rule::FailureOutdated), Step::Forget);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -282,84 +304,91 @@ fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
 }
 
 #[test]
-fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
+fn a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
     for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
-        assert_eq!(back.step(), Step::Report(modifying("silver")));
-        let Step::Record(noted) = back.after(&modifying("silver")).step() else { panic!("no trace") };
+        assert_eq!(back.step(Rule::AttemptReported), Step::Report(modifying("silver")));
+        let reported = back.after(&modifying("silver"));
+        let Step::Record(noted) = reported.step(Rule::AttemptRecorded) else { panic!("no trace") };
         assert_eq!(
             (noted.begun, noted.to.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
         );
-        let started = back.after(&modifying("silver")).noted(noted).step();
+        let started = reported.noted(noted).step(Rule::AttemptDue);
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
     let nothing_changed = world("silver", "silver").noted(note(3, "gold", Failure::Never)).after(&modifying("gold"));
-    assert_eq!(nothing_changed.step(), Step::Report(finished("silver")));
+    assert_eq!(nothing_changed.step(Rule::RequestReached), Step::Report(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
-    let Step::Record(noted) = none.step() else { panic!("no trace") };
-    assert_eq!(none.noted(noted).step(), Step::Start { attempt: 2, attributes: Attributes::default() });
+    let Step::Record(noted) = none.step(Rule::AttemptRecorded) else { panic!("no trace") };
+    let start = Step::Start { attempt: 2, attributes: Attributes::default() };
+    assert_eq!(none.noted(noted).step(Rule::AttemptDue), start);
 }
 
 #[test]
-fn row_12_what_cannot_be_had_is_pending_and_told() {
+fn what_cannot_be_had_is_pending_and_told() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
-    assert_eq!(missing.step(), Step::Report(StatusUpdate::Pending { class: "gold".into() }));
-    let message = missing.after(&StatusUpdate::Pending { class: "gold".into() });
-    assert_eq!((message.step(), message.said()), (Step::Nothing, "there is no gold".into()));
+    let pending = StatusUpdate::Pending { class: "gold".into() };
+    assert_eq!(missing.step(Rule::RequestNotAvailable), Step::Report(pending.clone()));
+    let message = missing.after(&pending);
+    assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
     let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
+    assert_eq!(cannot.step(Rule::NotSupported), Step::Report(pending.clone()));
     assert!(cannot.said().contains("`capabilities: modify`"));
     let unknown = World { recipe: Err("lost".into()), ..world("", "gold") };
-    assert!(unknown.said().contains("lost"));
+    assert_eq!(unknown.step(Rule::NotSupported), Step::Report(pending));
+    assert!(unknown.said().contains("the volume cannot be modified: lost"));
 }
 
 #[test]
-fn row_13_nothing_begins_for_a_claim_that_is_going() {
+fn nothing_begins_for_a_claim_that_is_going() {
     let mut world = world("", "gold");
     world.claim.as_mut().unwrap().deleting = true;
-    world.rests();
+    world.waits(Rule::ClaimTerminating);
 }
 
 #[test]
-fn row_14_the_next_try_waits_unless_wish_or_recipe_change() {
+fn the_next_try_waits_unless_wish_or_recipe_change() {
     let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let error = Some("array on fire".to_owned());
-    assert_eq!(waits.step(), Step::Report(StatusUpdate::Modifying { class: "gold".into(), error: error.clone() }));
-    let reported = waits.after(&StatusUpdate::Modifying { class: "gold".into(), error });
-    assert_eq!(reported.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 2));
-    assert!(matches!(reported.decide(NOW + 2).step, Step::Record(_)));
+    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    assert_eq!(waits.step(Rule::AttemptNotDue), Step::Report(report.clone()));
+    let reported = waits.after(&report);
+    assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
+    let due = reported.decide(NOW + 2);
+    assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
     let infeasible = StatusUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
-    assert_eq!(never.decide(NOW).step, Step::Report(infeasible.clone()));
+    assert_eq!(never.step(Rule::AttemptNotDue), Step::Report(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
-    assert_eq!(other.step(), Step::Report(modifying("bronze")));
+    assert_eq!(other.step(Rule::AttemptReported), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(), Step::Report(StatusUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(StatusUpdate::Modifying { .. })));
 }
 
 #[test]
-fn row_15_one_run_at_a_time() {
+fn one_run_at_a_time() {
     let pod = World { has_running_pods: true, ..world("", "gold") };
     let other = World { has_other_running_pods: true, ..world("", "gold") };
     for world in [pod, other] {
-        assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), Rule::PodRunning.nothing().requeue_at(NOW + 5));
     }
 }
 
 #[test]
-fn row_16_a_run_leaves_its_traces_before_it_begins() {
+fn a_run_leaves_its_traces_before_it_begins() {
     let world = world("", "gold");
-    assert_eq!(world.step(), Step::Report(modifying("gold")));
+    assert_eq!(world.step(Rule::AttemptReported), Step::Report(modifying("gold")));
     let reported = world.after(&modifying("gold"));
-    assert_eq!(reported.step(), Step::Record(begins(1, "gold")));
+    assert_eq!(reported.step(Rule::AttemptRecorded), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
-    assert_eq!(reported.noted(begins(1, "gold")).step(), start);
+    assert_eq!(reported.noted(begins(1, "gold")).step(Rule::AttemptDue), start);
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
-    let Step::Record(noted) = other.step() else { panic!("no trace") };
+    let Step::Record(noted) = other.step(Rule::AttemptRecorded) else { panic!("no trace") };
     assert_eq!((noted.begun, noted.has_unknown_attributes), (2, true));
 }
 
@@ -375,10 +404,10 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
             unreachable_node: None,
             has_other_running_pods: false,
         };
-        runs.stopping(|job| Step::RemoveJob { job }, NOW)
+        runs.leftover()
     };
-    assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
-    assert_eq!(stopped(&terminating, true), Some(Decision::from(Step::Nothing).requeue_at(NOW + 5)));
+    assert_eq!(stopped(&running, true), Some(Leftover::Job(running.name.clone())));
+    assert_eq!(stopped(&terminating, true), Some(Leftover::Ending));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 
@@ -395,121 +424,5 @@ fn what_only_we_could_have_written_is_read() {
     assert_eq!(forged.attributes(), &Attributes::default());
 }
 
-fn classes() -> impl Strategy<Value = &'static str> {
-    select(vec!["", "gold", "silver", "bronze"])
-}
-
-fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
-    prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
-        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
-    ]
-}
-
-prop_compose! {
-    fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over: over, ..job(attempt, class) }, state)
-    }
-}
-
-prop_compose! {
-    fn notes()(
-        (attempt, begun) in (0u32..5, 0u32..5),
-        (class, to) in (classes(), classes()),
-        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]),
-        (between, ago) in (any::<bool>(), 0..4000i64),
-    ) -> PendingModification {
-        let note = note(attempt, class, kind);
-        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
-    }
-}
-
-prop_compose! {
-    fn worlds()(
-        (has, wish) in (classes(), classes()),
-        runs in prop::collection::vec(runs(), 0..3),
-        note in prop::option::of(notes()),
-        report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
-            let (class, error) = (class.to_owned(), "array on fire".to_owned());
-            match kind {
-                0 => StatusUpdate::Pending { class },
-                1 => StatusUpdate::Modifying { class, error: None },
-                2 => StatusUpdate::Modifying { class, error: Some(error) },
-                3 => StatusUpdate::Infeasible { class, error },
-                _ => StatusUpdate::Finished { class },
-            }
-        })),
-        (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
-        known in 0usize..5,
-    ) -> World {
-        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
-        world.volume.modification = note.map(Box::new);
-        match known {
-            0 => world.recipe = Err("lost".into()),
-            1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
-            2 => world.requested_attributes = Err("no such class".into()),
-            _ => {}
-        }
-        world.claim.as_mut().unwrap().deleting = deleting;
-        match report {
-            Some(report) => world.after(&report),
-            None => world,
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn what_is_never_done(world in worlds()) {
-        let decision = world.decide(NOW);
-        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
-        let (has, wanted) = (volume.attributes(), requested_class(claim));
-        let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
-        match &decision.step {
-            Step::Nothing => {
-                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
-                let at_rest = settled && finished(&has.class).is_written(claim);
-                prop_assert!(awaited || at_rest || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
-                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
-            }
-            Step::Start { attempt, attributes } => {
-                let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
-                prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
-                prop_assert!(attributes.class == wanted || attributes == has);
-                prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
-                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                let note = volume.modification.as_ref().expect("a run without its trace on the volume");
-                prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
-                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
-            }
-            Step::Apply(applied) => {
-                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.run_labels.attempt == applied.run));
-                prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
-            }
-            // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => {
-                prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report)));
-                let success = matches!(report, StatusUpdate::Finished { .. });
-                prop_assert!(!success || settled, "what may be in between is called done");
-            }
-            Step::Record(note) => {
-                let before = volume.modification.as_deref();
-                prop_assert!(before != Some(note));
-                prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
-                let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
-                prop_assert!(!forgotten, "that it may be in between is forgotten");
-            }
-            Step::Forget => prop_assert!(settled && world.runs.is_empty()),
-            Step::RemoveJob { job } => {
-                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
-                prop_assert!(stopped, "a run that goes on is stopped");
-            }
-        }
-    }
-}
+#[path = "modify_properties.rs"]
+mod properties;

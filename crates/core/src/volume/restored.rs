@@ -10,7 +10,9 @@ use flex_contract::names::{self, reason};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::decide::{ClaimState, Decision, Observed, Step};
+use crate::rules::Rule as _;
+use crate::volume::observed::{ClaimState, Observed};
+use crate::volume::rule::{Decision, Rule, Step};
 
 impl Volume {
     /// Checks whether the volume was adopted once and has lost its mark.
@@ -53,15 +55,18 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
     if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
-        return Some(Decision::from(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
+        return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
     if reserved.is_none() && !volume.deleting {
-        return Some(restored_event(volume, Step::Reserve));
+        return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));
     }
     let deletes = volume.reclaim_policy == "Delete";
     // A Bound volume would vanish under its claim.
     let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
-    Some(restored_event(volume, if goes { Step::RemoveFinalizer } else { Step::Nothing }))
+    Some(match goes {
+        true => restored_event(volume, Rule::RestoredDeleted.step(Step::RemoveFinalizer)),
+        false => restored_event(volume, Rule::RestoredUnvouched.nothing()),
+    })
 }
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
@@ -69,14 +74,15 @@ pub fn may_adopt(claim: &Claim) -> bool {
     claim.has_finalizer() || !claim.is_bound()
 }
 
-fn restored_event(volume: &Volume, step: Step) -> Decision {
+/// Adds the event about a restored volume.
+fn restored_event(volume: &Volume, decision: Decision) -> Decision {
     let message = format!(
         "the volume has the record of its adoption but not the orchestrator's mark, as after a restore from a backup; the orchestrator neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
         volume.name,
         names::ABANDON,
         names::ABANDON_YES
     );
-    Decision::from(step).with_warning(reason::VOLUME_RESTORED, message)
+    decision.with_warning(reason::VOLUME_RESTORED, message)
 }
 
 /// Says in the claim's event why its volume is not expanded or modified.

@@ -1,0 +1,168 @@
+//! The rules that decide about a VolumeSnapshotContent, and the steps that they choose.
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+use crate::model::snapshot::Provenance;
+use crate::object::ObjectName;
+use crate::rules;
+use crate::run::failure::LastFailure;
+
+/// The next step for a content.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Step {
+    /// Does nothing. The next event brings a new decision.
+    #[default]
+    Nothing,
+    /// Adds the finalizer.
+    AddFinalizer,
+    /// Waits for a slot, in the queue of the class.
+    WaitForSlot,
+    /// Writes finalizer, provenance and number of an attempt, all at once.
+    Stamp {
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The provenance to write.
+        provenance: Box<Provenance>,
+    },
+    /// Adds a finalizer to the claim of which the snapshot is made.
+    ProtectSource,
+    /// Reads the content from the API and decides again.
+    Refresh,
+    /// Creates the Job of the stamped attempt.
+    StartRun,
+    /// Deletes a Job with its pods.
+    RemoveJob {
+        /// The namespace and name of the Job.
+        job: ObjectName,
+    },
+    /// Writes an error into the status.
+    Report {
+        /// The error message.
+        error: String,
+    },
+    /// Records that a run failed.
+    RecordFailure(LastFailure),
+    /// Writes into the status that the snapshot is ready to be restored.
+    MarkReady {
+        /// The size of the volume, in bytes, where it is known.
+        size: Option<u64>,
+    },
+    /// Removes the finalizers that keep the content for claims, if the API shows that none of them is in progress.
+    UnprotectSource {
+        /// The UIDs of the claims.
+        claims: Vec<String>,
+    },
+    /// Asks the API, not the cache, for the VolumeSnapshot, and decides again.
+    ConfirmSnapshot,
+    /// Asks the API, not the cache, whether a node exists, and decides again.
+    ConfirmNode {
+        /// The name of the node.
+        node: String,
+    },
+    /// Creates the Job of a delete-snapshot run.
+    StartDelete {
+        /// The number of the run, from 1.
+        attempt: u32,
+        /// The run need not be on the node of the snapshot, because the node is gone.
+        on_any_node: bool,
+    },
+    /// Removes the orchestrator's finalizers: the stored snapshot is deleted, or must stay.
+    RemoveFinalizer,
+    /// Deletes the content, for which no snapshot is stored.
+    DeleteContent,
+}
+
+/// A decision about a content.
+pub type Decision = rules::Decision<Rule>;
+
+/// The rules of a content, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// The content does not belong to the orchestrator. Does nothing.
+    NotOurs,
+    /// The content is kept for claims that were restored or abandoned. Removes their finalizers. This also holds for a
+    /// content of others, which must not stay longer than needed.
+    UnprotectContent,
+    /// The content is terminating, and has no finalizer of the orchestrator. Does nothing.
+    KeptByOthers,
+    /// The content is terminating, and an admin set the abandon annotation. Removes the finalizers, and emits an event.
+    Abandoned,
+    /// The cache does not have the VolumeSnapshot of the content. Asks the API.
+    ConfirmSnapshotGone,
+    /// The content is terminating, and its VolumeSnapshot exists. Emits an event: both are deleted together.
+    SnapshotExists,
+    /// The content is terminating, and claims are being restored from it. Waits for them, and emits an event.
+    RestoreInProgress,
+    /// The content is terminating, and a snapshot Job is left. Deletes it.
+    StopSnapshotRun,
+    /// The content is terminating, and a snapshot run is ending. Waits, and emits an event if its node does not answer.
+    SnapshotRunEnding,
+    /// The content is terminating, and no attempt has begun for it. Removes the finalizers.
+    NothingStored,
+    /// The content is terminating and ready, and its policy is Retain. Removes the finalizers.
+    DeletedButRetained,
+    /// The content is terminating, and the recipe of its snapshot is not known. Emits an event.
+    ProvenanceUnknown,
+    /// The last delete-snapshot run failed, and the next is not due. Waits.
+    DeleteRunNotDue,
+    /// A delete-snapshot run is due. Starts it.
+    DeleteRunDue,
+    /// A delete-snapshot run is due, and the cache does not have the node of the snapshot. Asks the API.
+    ConfirmNodeGone,
+    /// The node of the snapshot is gone, and `node-gone` says to delete from another node. Starts the run there.
+    NodeGoneRunElsewhere,
+    /// The node of the snapshot is gone, and `node-gone` says to forget it. Removes the finalizers, and emits an event.
+    NodeGoneForget,
+    /// The node of the snapshot is gone, and `node-gone` says to wait. Emits an event.
+    NodeGoneHold,
+    /// The delete-snapshot run is in progress or ending. Waits, and emits an event if its node does not answer.
+    DeleteRunInProgress,
+    /// The delete-snapshot run is stuck. Emits an event.
+    DeleteRunStuck,
+    /// The delete-snapshot run has succeeded. Removes the finalizers.
+    StorageDeleted,
+    /// The delete-snapshot run has failed. Records the failure, and emits an event.
+    DeleteRunFailed,
+    /// The content is of an existing snapshot, or an attempt has begun, and it has no finalizer. Adds the finalizer.
+    ProtectContent,
+    /// The content is of an existing snapshot. Marks it as ready.
+    ExistingSnapshot,
+    /// The content is ready, and a snapshot Job has ended. Deletes the Job.
+    JobNotNeeded,
+    /// The content is ready. Does nothing.
+    Ready,
+    /// The VolumeSnapshot is gone, no attempt has begun, and the orchestrator made the content. Deletes the content.
+    SnapshotGone,
+    /// The VolumeSnapshot is terminating or gone, and no run is in progress. Does nothing: the content is deleted, too.
+    SnapshotTerminating,
+    /// The content is bound to no VolumeSnapshot. Does nothing.
+    Unbound,
+    /// The snapshot run is in progress or ending. Waits, and emits an event if its node does not answer.
+    RunInProgress,
+    /// The snapshot run is stuck. Writes that into the status, and emits an event.
+    RunStuck,
+    /// The snapshot run has succeeded. Marks the content as ready.
+    RunSucceeded,
+    /// The snapshot run has failed. Records the failure, and emits an event.
+    RunFailed,
+    /// No attempt can begin, or the claim of the attempt is gone. Writes that into the status, and emits an event.
+    NotPossible,
+    /// The last attempt failed, and the status does not say so. Writes the failure into the status.
+    ReportFailure,
+    /// The last attempt failed, and the next is not due. Waits.
+    AttemptNotDue,
+    /// An attempt is due, and an earlier run is ending. Waits, and emits an event if its node does not answer.
+    EarlierRunEnding,
+    /// An attempt is due, and there is no free slot. Waits for a slot, with an event after a while.
+    NoFreeSlot,
+    /// An attempt is due. Stamps the content for it.
+    AttemptDue,
+    /// The content is stamped, and the source has no finalizer for it. Protects the source.
+    ProtectSource,
+    /// The content is stamped, but comes from the cache. Reads it from the API.
+    ConfirmContent,
+    /// The content is stamped. Starts the snapshot run.
+    RunDue,
+}
+
+rules::table!(Rule, Step, "content");

@@ -1,0 +1,173 @@
+//! Tests of the rules by which the storage of a volume is deleted.
+
+use super::*;
+
+#[test]
+fn without_an_id_nothing_is_deleted() {
+    let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
+    world(disowned, ClaimState::Gone).waits(Rule::UnusableVolumeId, "it has no volume id");
+}
+
+#[test]
+fn an_id_that_no_run_can_have_is_told() {
+    for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
+        let odd = Volume { name: names::pv_name(id), volume_id: Some(id.into()), ..volume("Delete") };
+        world(odd, ClaimState::Gone).waits(Rule::UnusableVolumeId, "not one that a run can have");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_not_deleted() {
+    let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
+    lost.waits(
+        Rule::ProvenanceUnreadable,
+        "cannot be deleted: its provenance cannot be read; clean up by hand, then annotate",
+    );
+    lost.waits(Rule::ProvenanceUnreadable, "flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
+}
+
+#[test]
+fn a_misnamed_volume_does_not_delete_the_right_one() {
+    let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
+    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+        world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+    }
+    let born = Volume { volume_id: None, provenance: None, ..misnamed };
+    world(born, ClaimState::Elsewhere).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+    let another = Volume { volume_id: Some("another".into()), ..volume("Delete") };
+    world(another, ClaimState::Gone).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
+}
+
+#[test]
+fn a_pod_that_may_run_is_waited_for() {
+    let world = World { has_running_pods: true, run: RunState::Succeeded, ..released() };
+    assert_eq!(world.decide(NOW), Rule::ProvisionPodRunning.nothing().requeue_at(NOW + 5));
+}
+
+#[test]
+fn the_storage_is_deleted() {
+    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+        assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
+    }
+    World { run: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
+    let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
+    World { run: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
+    assert_eq!(World { run: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), Step::DeleteVolume);
+    World { run: failed(NOW, false), ..released() }.rests(Rule::DeleteRunEnding);
+}
+
+#[test]
+fn what_is_removed_is_not_removed_again() {
+    let removed = |deleting, volume: Volume| {
+        let done = Volume { deleting, ..volume };
+        World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
+    };
+    for volume in [volume("Delete"), unheld("Delete")] {
+        let abandoned = Volume { abandoned: true, ..volume.clone() };
+        let gone = !volume.has_finalizer();
+        for (volume, rule) in [(volume, Rule::StorageDeleted), (abandoned, Rule::Abandoned)] {
+            assert_eq!(removed(false, volume.clone()).step(rule), Step::DeleteVolume);
+            match gone {
+                true => removed(true, volume).rests(Rule::KeptByOthers),
+                false => assert_eq!(removed(true, volume).step(rule), Step::DeleteVolume),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_run_is_repeated_after_a_pause() {
+    let mut world = World { run: failed(NOW + 3600, true), ..released() };
+    let decision = world.decide(NOW);
+    assert_eq!(decision.rule, Rule::DeleteRunFailed);
+    let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
+    assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
+    assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
+    world.run = RunState::Absent;
+    world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
+    assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
+    assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
+    world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, ""));
+}
+
+#[test]
+fn what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
+    let alive = wandered(ClaimState::Alive);
+    assert_eq!(alive.step(Rule::DeleteRunDue), begin(1, "a"));
+    let done = World { run: RunState::Succeeded, ..alive.clone() };
+    assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
+    let settled = |nodes: &[&str]| {
+        let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
+        World { volume, ..alive.clone() }
+    };
+    assert_eq!(settled(&["b", "c"]).step(Rule::DeleteRunDue), begin(1, "b"));
+    settled(&["c"]).rests(Rule::InUse);
+    let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
+    World { volume: unmarked, ..alive.clone() }.rests(Rule::InUse);
+    // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
+    World { home_node: "", ..alive.clone() }.rests(Rule::InUse);
+    let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
+    let retained = World { volume: retained, ..alive };
+    assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
+    let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
+    assert_eq!(kept.step(Rule::BoundAndRetained), Step::RemoveFinalizer);
+    let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
+    assert_eq!(unheld.step(Rule::ProtectBoundVolume), Step::AddFinalizer);
+    let gone = World { claim: ClaimState::Gone, ..retained };
+    assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
+    let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
+    let last = World { volume: last, run: RunState::Succeeded, ..gone };
+    assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes: vec![] });
+}
+
+#[test]
+fn what_vanishes_meanwhile_is_held_first() {
+    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
+    let terminating = Volume { deleting: true, ..unheld("Delete") };
+    assert_eq!(world(terminating, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+}
+
+#[test]
+fn a_node_that_is_gone() {
+    let released = wandered(ClaimState::Gone);
+    assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
+    let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
+    let missing = with_state("c", NodeState::Missing, last.clone());
+    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
+    let gone = with_state("c", NodeState::Gone, last);
+    gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");
+    let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
+    assert_eq!(forget.step(Rule::NodeGoneForget), Step::DeleteVolume);
+    assert!(forget.decide(NOW).event.unwrap().message.contains("node-gone: forget"));
+    let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
+    assert_eq!(
+        elsewhere.step(Rule::NodeGoneRunElsewhere),
+        Step::StartDelete { attempt: 1, node: "c".into(), on_any_node: true }
+    );
+    // A dead node does not prevent the clean-up of the others.
+    let others = with_state("a", NodeState::Gone, released);
+    assert_eq!(others.step(Rule::DeleteRunDue), begin(1, "b"));
+    let one = |node_gone| {
+        let alive = wandered(ClaimState::Alive);
+        let volume = Volume { nodes: names_of(&["a", "c"]), ..alive.volume.clone() };
+        with_state("a", NodeState::Gone, World { volume, node_gone, ..alive })
+    };
+    one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);
+    one(NodeGone::Hold).waits(Rule::NodeGoneHold, "node a");
+    assert_eq!(one(NodeGone::Forget).step(Rule::NodeGoneForget), Step::MarkNodeClean { nodes: names_of(&["c"]) });
+}
+
+#[test]
+fn a_stuck_delete_run_of_another_config_is_stopped() {
+    let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: 0 };
+    let job =
+        |config: &str| Job { name: ObjectName::new("admin", "delete-1"), config: config.into(), ..Job::default() };
+    let with = |job| World { run: stuck.clone(), delete_job: Some(job), ..released() };
+    let outdated = with(job("admin/silver@old"));
+    assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
+    with(Job { deleting: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
+    with(job(&recipe().version())).waits(Rule::DeleteRunStuck, "no such image");
+    let batch = Job { batch: Some(ObjectName::new("admin", "batch")), ..job("admin/silver@old") };
+    with(batch).waits(Rule::DeleteRunStuck, "no such image");
+}

@@ -1,0 +1,144 @@
+//! Properties of all observations of a volume.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+fn runs() -> impl Strategy<Value = RunState> {
+    let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
+    let plain = select(vec![RunState::Absent, RunState::Running, stuck, RunState::Succeeded]);
+    prop_oneof![2 => plain, 1 => (times(), any::<bool>()).prop_map(|(at, settled)| failed(at, settled))]
+}
+
+fn times() -> impl Strategy<Value = i64> {
+    prop_oneof![NOW - 4000..NOW + 10, select(vec![0, i64::MIN, i64::MAX])]
+}
+
+fn states() -> impl Strategy<Value = NodeState> {
+    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone])
+}
+
+prop_compose! {
+    fn worlds()(
+        flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        run_known in any::<bool>(),
+        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
+        policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
+        name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
+        id in select(vec![Some(ID), Some("another"), None]),
+        (recorded, marked) in (any::<bool>(), prop::bool::weighted(0.7)),
+        reserved in select(vec![None, Some(("", ID)), Some(("", "data")), Some(("claim", "data"))]),
+        phase in select(vec!["Available", "Bound", "Released"]),
+        known in prop::bool::weighted(0.8),
+        attempt in prop_oneof![0u32..20, Just(u32::MAX)],
+        at in times(),
+        last in select(vec![None, Some(Operation::Delete), Some(Operation::Provision)]),
+        run in runs(),
+        nodes in subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3),
+        places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
+        home in select(vec!["", "a", "c"]),
+        node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
+        growing in prop::option::weighted(0.2, any::<bool>()),
+        modifying in prop::option::weighted(0.2, any::<bool>()),
+    ) -> World {
+        let (ours, held, deleting, abandoned, pods_alive) = flags;
+        let job = |deleting| Job { deleting, ..Job::default() };
+        let (growing, modifying) = (growing.map(job), modifying.map(job));
+        let mut volume = if held { volume(policy) } else { unheld(policy) };
+        volume.name = name;
+        volume.volume_id = id.map(str::to_owned);
+        volume.provenance = recorded.then(|| "x".to_owned());
+        volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
+        volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
+        volume.phase = phase.to_owned();
+        volume.deleting = deleting;
+        volume.abandoned = abandoned;
+        volume.last_failure = last.map(|operation| failure(operation, attempt, at));
+        volume.nodes = nodes;
+        let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, run, growing, modifying }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        let decision = world.decide(NOW);
+        let volume = &world.volume;
+        let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+        let deletes = volume.reclaim_policy == "Delete";
+        let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
+        let todo = nodes_to_clean(volume, world.claim, world.home_node);
+        prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");
+        prop_assert!(world.ours || decision == Rule::NotOurs.nothing());
+        let restored = volume.is_restored() && !volume.abandoned && world.ours;
+        let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
+        // The claim, which is not observed here, may be adopting the volume now.
+        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
+        if told {
+            prop_assert!(decision.event.is_some());
+            prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));
+            prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());
+            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.deleting));
+            return Ok(());
+        }
+        // While the storage is deleted, no run changes it.
+        if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
+            let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
+            let waits = decision.step == Step::Nothing && decision.requeue_at.is_some();
+            prop_assert!(stops || waits);
+            return Ok(());
+        }
+        prop_assert!(decision.rule != Rule::InUse || (decision == Rule::InUse.nothing() && world.claim == ClaimState::Alive));
+        match &decision.step {
+            Step::Nothing => {
+                let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
+                let later = alive && world.node_gone == NodeGone::RunElsewhere;
+                let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
+                    || (volume.deleting && !volume.has_finalizer()) || (alive && volume.abandoned)
+                    || (!deletes && volume.abandoned);
+                prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
+            }
+            Step::AddFinalizer => prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty())),
+            Step::RemoveFinalizer => {
+                let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
+                prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
+            }
+            Step::Reserve => prop_assert!(false, "it was not restored"),
+            Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
+            Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
+            Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
+                prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
+                prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
+                prop_assert!(alive || !world.has_running_pods);
+                prop_assert!(volume.has_finalizer() || volume.deleting);
+                prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
+                prop_assert!(todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere)));
+                prop_assert!(released && deletes || node != world.home_node);
+                prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
+                prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
+            }
+            Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
+            Step::MarkNodeClean { nodes } => {
+                let forgotten = world.node_gone == NodeGone::Forget;
+                prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
+                prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
+            }
+            Step::RecordFailure(failure) => {
+                prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
+            }
+            Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
+            Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
+            Step::DeleteVolume => {
+                let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
+                let done = (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
+                prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
+                prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
+            }
+        }
+    }
+}

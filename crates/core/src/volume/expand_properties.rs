@@ -1,0 +1,108 @@
+//! Properties of all observations of a volume's size.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+fn states() -> impl Strategy<Value = RunState> {
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
+    prop_oneof![
+        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
+    ]
+}
+
+prop_compose! {
+    fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
+        (Job { deleting, is_over: over, ..job(attempt, size) }, state)
+    }
+}
+
+prop_compose! {
+    fn worlds()(
+        (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
+        runs in prop::collection::vec(runs(), 0..3),
+        note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
+            let mut note = note(attempt, size, kind).unwrap();
+            note.at -= ago;
+            note
+        })),
+        report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
+            let (size, error) = (size * GI, "disk on fire".to_owned());
+            match kind {
+                0 => StatusUpdate::Growing { size, error: None },
+                1 => StatusUpdate::Growing { size, error: Some(error) },
+                2 => StatusUpdate::Infeasible { size, error },
+                _ => StatusUpdate::OnNode { size },
+            }
+        })),
+        (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
+        known in 0usize..4,
+    ) -> World {
+        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
+        world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
+        world.volume.size = Ok(size * GI);
+        world.volume.expansion = note;
+        world.recipe = match known {
+            0 => Err("lost".into()),
+            1 => Ok(recipe(&[("capabilities", "")])),
+            _ => Ok(recipe(&[])),
+        };
+        let claim = world.claim.as_mut().unwrap();
+        (claim.capacity, claim.deleting) = (Some(capacity.min(size) * GI), deleting);
+        match report {
+            Some(report) => world.after(&report),
+            None => world,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
+        let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
+        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let Some(decision) = world.decided(NOW) else {
+            let at_rest = wish <= size && (claim.capacity == Some(size) || volume.kubelet_finishes_resize);
+            prop_assert!(at_rest, "a dead end");
+            return Ok(());
+        };
+        match &decision.step {
+            Step::Nothing => {
+                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
+            }
+            Step::Start { attempt, size: target } => {
+                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.deleting, "one run at a time");
+                prop_assert!(*target == wish && wish > size);
+                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
+                prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| StatusUpdate::Growing { size: wish, error });
+                prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
+                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
+            }
+            Step::Grow { size: reached } => {
+                prop_assert!(*reached > size, "no volume shrinks");
+                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
+            }
+            // A report that was written counts as written, so that it is not written again.
+            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
+            Step::Record(failed) => {
+                prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
+                prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
+            }
+            Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
+            Step::RemoveJob { job } => {
+                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
+                prop_assert!(stopped, "a run that goes on is stopped");
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Properties of all observations of a volume's attributes.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+fn classes() -> impl Strategy<Value = &'static str> {
+    select(vec!["", "gold", "silver", "bronze"])
+}
+
+fn states() -> impl Strategy<Value = RunState> {
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
+    prop_oneof![
+        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
+    ]
+}
+
+prop_compose! {
+    fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
+        (Job { deleting, is_over: over, ..job(attempt, class) }, state)
+    }
+}
+
+prop_compose! {
+    fn notes()(
+        (attempt, begun) in (0u32..5, 0u32..5),
+        (class, to) in (classes(), classes()),
+        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]),
+        (between, ago) in (any::<bool>(), 0..4000i64),
+    ) -> PendingModification {
+        let note = note(attempt, class, kind);
+        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
+    }
+}
+
+prop_compose! {
+    fn worlds()(
+        (has, wish) in (classes(), classes()),
+        runs in prop::collection::vec(runs(), 0..3),
+        note in prop::option::of(notes()),
+        report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
+            let (class, error) = (class.to_owned(), "array on fire".to_owned());
+            match kind {
+                0 => StatusUpdate::Pending { class },
+                1 => StatusUpdate::Modifying { class, error: None },
+                2 => StatusUpdate::Modifying { class, error: Some(error) },
+                3 => StatusUpdate::Infeasible { class, error },
+                _ => StatusUpdate::Finished { class },
+            }
+        })),
+        (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+        known in 0usize..5,
+    ) -> World {
+        let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
+        world.volume.modification = note.map(Box::new);
+        match known {
+            0 => world.recipe = Err("lost".into()),
+            1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
+            2 => world.requested_attributes = Err("no such class".into()),
+            _ => {}
+        }
+        world.claim.as_mut().unwrap().deleting = deleting;
+        match report {
+            Some(report) => world.after(&report),
+            None => world,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
+        let (has, wanted) = (volume.attributes(), requested_class(claim));
+        let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
+        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let Some(decision) = world.decided(NOW) else {
+            prop_assert!(settled && finished(&has.class).is_written(claim), "a dead end");
+            return Ok(());
+        };
+        match &decision.step {
+            Step::Nothing => {
+                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
+            }
+            Step::Start { attempt, attributes } => {
+                let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
+                prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
+                prop_assert!(attributes.class == wanted || attributes == has);
+                prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
+                prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
+                let note = volume.modification.as_ref().expect("a run without its trace on the volume");
+                prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
+                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
+            }
+            Step::Apply(applied) => {
+                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.run_labels.attempt == applied.run));
+                prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
+            }
+            // A report that was written counts as written, so that it is not written again.
+            Step::Report(report) => {
+                prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report)));
+                let success = matches!(report, StatusUpdate::Finished { .. });
+                prop_assert!(!success || settled, "what may be in between is called done");
+            }
+            Step::Record(note) => {
+                let before = volume.modification.as_deref();
+                prop_assert!(before != Some(note));
+                prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
+                let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
+                prop_assert!(!forgotten, "that it may be in between is forgotten");
+            }
+            Step::Forget => prop_assert!(settled && world.runs.is_empty()),
+            Step::RemoveJob { job } => {
+                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
+                prop_assert!(stopped, "a run that goes on is stopped");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The observation on which the decision about a volume rests.
+
+use crate::config::{NodeGone, Recipe};
+use crate::model::volume::Volume;
+use crate::node::NodeStates;
+use crate::run::state::RunState;
+use crate::run::view::Job;
+use crate::volume::{expand, modify};
+
+/// The claim to which a volume refers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// The volume refers to no claim, or is only reserved.
+    None,
+    /// The claim exists, with the UID that the volume knows.
+    Alive,
+    /// The volume is pooled, so that a claim may get it at any time.
+    Awaited,
+    /// The claim exists, and is bound to another volume.
+    Elsewhere,
+    /// The cache does not have the claim.
+    Missing,
+    /// The API does not have the claim.
+    Gone,
+}
+
+impl ClaimState {
+    /// Checks whether a claim uses the volume, or will.
+    pub(super) fn is_in_use(self) -> bool {
+        matches!(self, ClaimState::Alive | ClaimState::Awaited)
+    }
+}
+
+/// The observation on which the decision rests.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The volume.
+    pub volume: &'a Volume,
+    /// The volume belongs to this orchestrator.
+    pub ours: bool,
+    /// The claim of the volume.
+    pub claim: ClaimState,
+    /// The claim for which the volume is reserved by name was bound to it before, as after a restore.
+    pub claim_was_bound: bool,
+    /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
+    pub recipe: Result<&'a Recipe, String>,
+    /// A provision run with the volume's id is known.
+    pub run_known: bool,
+    /// A pod of a provision run for the volume may still be running.
+    pub has_running_pods: bool,
+    /// The nodes of all pods that may still be running, whatever their run.
+    pub nodes_with_pods: &'a [String],
+    /// The states of the nodes that the volume and its pods depend on.
+    pub node_states: &'a NodeStates,
+    /// The node where the volume was made, if that matters.
+    pub home_node: &'a str,
+    /// The class's present treatment of nodes that are gone.
+    pub node_gone: NodeGone,
+    /// The delete run on the node of [`next_node`](super::decide::next_node).
+    pub run: RunState,
+    /// The Job of that delete run.
+    pub delete_job: Option<&'a Job>,
+    /// The observation about the volume's size.
+    pub expansion: expand::Observed<'a>,
+    /// The observation about the volume's attributes.
+    pub modification: modify::Observed<'a>,
+}

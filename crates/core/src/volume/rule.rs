@@ -1,0 +1,212 @@
+//! The rules that decide about a volume, and the steps that they choose.
+//!
+//! A volume that *is released* has lost its claim, or its claim is bound to another volume. The *next node* is the node
+//! on which storage is deleted next ([`next_node`](super::decide::next_node)).
+
+use strum::{EnumIter, EnumMessage, IntoEnumIterator, IntoStaticStr};
+
+use crate::object::ObjectName;
+use crate::rules;
+use crate::run::failure::LastFailure;
+use crate::volume::{expand, modify};
+
+/// The next step for a volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Step {
+    /// Does nothing. The next event brings a new decision.
+    #[default]
+    Nothing,
+    /// Adds the finalizer.
+    AddFinalizer,
+    /// Removes the finalizer. The storage stays.
+    RemoveFinalizer,
+    /// Reserves the volume for the claim that it had, so that no other claim gets it.
+    Reserve,
+    /// Asks the API, not the cache, whether the claim is gone, and decides again.
+    ConfirmClaimGone,
+    /// Asks the API, not the cache, whether a node exists, and decides again.
+    ConfirmNode {
+        /// The name of the node.
+        node: String,
+    },
+    /// Creates the Job of a delete run.
+    StartDelete {
+        /// The number of the delete run, from 1.
+        attempt: u32,
+        /// The node whose storage the run deletes; empty for no particular node.
+        node: String,
+        /// The run need not be on that node, because the node is gone.
+        on_any_node: bool,
+    },
+    /// Deletes the Job of a stuck delete run with its pods, because the config has changed since.
+    RemoveJob {
+        /// The namespace and name of the Job.
+        job: ObjectName,
+    },
+    /// Removes a clean node from the volume's list.
+    MarkNodeClean {
+        /// The names of the nodes that remain.
+        nodes: Vec<String>,
+    },
+    /// Records that a delete run failed, and emits an event.
+    RecordFailure(LastFailure),
+    /// A step of the expansion: a run, a report, or a clean-up.
+    Expand(expand::Step),
+    /// A step of the modification: a run, a report, or a clean-up.
+    Modify(modify::Step),
+    /// Deletes the volume and removes the finalizer, because its storage is deleted.
+    DeleteVolume,
+}
+
+/// A decision about a volume.
+pub type Decision = rules::Decision<Rule>;
+
+/// The rules of a volume, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
+pub enum Rule {
+    /// The volume does not belong to the orchestrator. Does nothing.
+    NotOurs,
+    /// The volume has provenance, and is reserved by name for a claim that was bound to it before. Reserves it by the
+    /// claim's UID.
+    ReserveForBoundClaim,
+    /// A claim uses a restored volume, and requests a larger one. Says in an event that an admin must vouch first.
+    RestoredNotExpanded,
+    /// The volume was restored, and is reserved for no claim. Reserves it, and emits an event.
+    ReserveRestored,
+    /// The volume was restored, is terminating, and its policy is not Delete. Removes the finalizer.
+    RestoredDeleted,
+    /// The volume was restored, and nobody has vouched for it. Emits an event.
+    RestoredUnvouched,
+    /// The volume is terminating, somebody removed its claimRef, and its storage stays. Removes the finalizer.
+    LostClaimRefRetained,
+    /// The volume is terminating, somebody removed its claimRef, and its policy is Delete. Emits an event: no claim has
+    /// released it.
+    LostClaimRefHeld,
+    /// The volume refers to no claim. Does nothing.
+    NoClaim,
+    /// The volume is pooled. Does nothing until a claim gets it.
+    Pooled,
+    /// A claim uses the volume, which has no finalizer, and must be deleted later or was left on other nodes. Adds the
+    /// finalizer.
+    ProtectBoundVolume,
+    /// A claim uses the volume, which must be deleted later, but is already terminating without the finalizer. Emits an
+    /// event: its storage stays.
+    DeletePolicyTooLate,
+    /// A claim uses the volume, which has the finalizer, but must stay. Removes the finalizer, with which the volume
+    /// would vanish under its claim.
+    BoundAndRetained,
+    /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
+    QuarantinedDeleted,
+    /// A claim uses the volume, and its size changes by a rule of the expansion.
+    #[strum(disabled)]
+    Expand(expand::Rule),
+    /// A claim uses the volume, and its attributes change by a rule of the modification.
+    #[strum(disabled)]
+    Modify(modify::Rule),
+    /// A claim uses the volume, and neither size nor attributes change. Does nothing.
+    InUse,
+    /// The cache does not have the claim. Asks the API.
+    ConfirmClaimGone,
+    /// The volume is released, its policy is Delete, and an admin set the abandon annotation. Deletes the volume, but not
+    /// its storage.
+    Abandoned,
+    /// The volume is released, and an expand run is left. Deletes its Job.
+    StopExpandRun,
+    /// The volume is released, and a modify run is left. Deletes its Job.
+    StopModifyRun,
+    /// The volume is released, and an expand or modify run is ending. Waits.
+    ChangeRunEnding,
+    /// The volume is released, has the finalizer, its policy is not Delete, and other nodes are clean. Removes the
+    /// finalizer.
+    ReleasedButRetained,
+    /// The volume is released, has no finalizer, and its policy is not Delete. Does nothing.
+    Retained,
+    /// Storage must be deleted, but the volume has no usable id, or a name that differs from its id. Emits an event.
+    UnusableVolumeId,
+    /// Storage must be deleted, but the volume was never adopted, and no known run made it. Emits an event.
+    MakerUnknown,
+    /// Storage must be deleted, but the provenance of the volume cannot be read. Emits an event.
+    ProvenanceUnreadable,
+    /// Storage must be deleted, and a provision pod of the claim may still run. Waits for its end.
+    ProvisionPodRunning,
+    /// The last delete run failed, and the next is not due. Waits.
+    DeleteRunNotDue,
+    /// A delete run is due, and the volume has no finalizer. Adds the finalizer.
+    ProtectReleasedVolume,
+    /// A delete run is due. Starts it on the next node.
+    DeleteRunDue,
+    /// A delete run is due, and the cache does not have the next node. Asks the API.
+    ConfirmNodeGone,
+    /// The next node is gone, `node-gone` says to delete from another node, and a claim uses the volume. Does nothing:
+    /// the other node may be that of the volume.
+    NodeGoneWhileInUse,
+    /// The next node is gone, and `node-gone` says to delete from another node. Starts a delete run on any node.
+    NodeGoneRunElsewhere,
+    /// The next node is gone, and `node-gone` says to forget it. Marks it as clean, or deletes the volume after the
+    /// last node.
+    NodeGoneForget,
+    /// The next node is gone, and `node-gone` says to wait. Emits an event.
+    NodeGoneHold,
+    /// The delete run is in progress. Waits for its end, and emits an event if its node does not answer.
+    DeleteRunInProgress,
+    /// The stuck delete run is being stopped. Waits for its end.
+    DeleteRunStopping,
+    /// The delete run is stuck, and the config has changed since. Deletes its Job.
+    DeleteRunOutdated,
+    /// The delete run is stuck. Emits an event.
+    DeleteRunStuck,
+    /// The delete run has succeeded, and other nodes are left, or a claim uses the volume. Marks the node as clean.
+    NodeCleaned,
+    /// The delete run on the last node has succeeded, and the policy is not Delete. Marks all nodes as clean.
+    RetainedCleaned,
+    /// The delete run on the last node has succeeded. Deletes the volume.
+    StorageDeleted,
+    /// The volume is deleted, and finalizers of others keep it. Does nothing.
+    KeptByOthers,
+    /// The delete run has failed, and a pod of it may still run. Waits for its end.
+    DeleteRunEnding,
+    /// The delete run has failed. Records the failure, and emits an event.
+    DeleteRunFailed,
+}
+
+impl rules::Rule for Rule {
+    type Step = Step;
+    const OBJECT: &'static str = "volume";
+
+    fn all() -> Vec<Self> {
+        let changes = expand::Rule::all().into_iter().map(Rule::Expand);
+        let changes = changes.chain(modify::Rule::all().into_iter().map(Rule::Modify));
+        Rule::iter().chain(changes).collect()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Rule::Expand(rule) => rule.name(),
+            Rule::Modify(rule) => rule.name(),
+            own => own.into(),
+        }
+    }
+
+    fn documentation(self) -> &'static str {
+        match self {
+            Rule::Expand(rule) => rule.documentation(),
+            Rule::Modify(rule) => rule.documentation(),
+            own => own.get_documentation().unwrap_or_default().trim(),
+        }
+    }
+}
+
+impl From<expand::Decision> for Decision {
+    fn from(decision: expand::Decision) -> Self {
+        // An event without a step is emitted on the claim.
+        let step = if decision.is_idle() { Step::Nothing } else { Step::Expand(decision.step) };
+        Decision { rule: Rule::Expand(decision.rule), step, event: decision.event, requeue_at: decision.requeue_at }
+    }
+}
+
+impl From<modify::Decision> for Decision {
+    fn from(decision: modify::Decision) -> Self {
+        let step = if decision.is_idle() { Step::Nothing } else { Step::Modify(decision.step) };
+        Decision { rule: Rule::Modify(decision.rule), step, event: decision.event, requeue_at: decision.requeue_at }
+    }
+}

@@ -1,0 +1,147 @@
+//! The loop of all reconcilers that drive one object: observe, decide, execute, and again until nothing is left to do.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::api::writes::WriteError;
+use crate::decision::NewEvent;
+use crate::model::object_ref::ObjectRef;
+use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
+use crate::rules::{Decision, Rule};
+use crate::state::index::WorkItem;
+
+/// The delay of an object that needs more than [`MAX_STEPS`] steps.
+const MORE_STEPS_DELAY: Duration = Duration::from_secs(1);
+
+/// A reconciler of one kind of objects.
+pub(super) trait Reconcile {
+    /// The object that the steps write.
+    type Object: Send + Sync;
+    /// The data from which a decision borrows.
+    type Observation: Send + Sync;
+    /// Facts beyond the cache that this reconcile has confirmed.
+    type Confirmed: Send + Sync;
+    /// The rules that decide.
+    type Rule: Rule<Step: Send> + Send;
+
+    /// The end of a reconcile that waits for a slot, if the decision names no time.
+    const SLOT_RETRY: Requeue = Requeue::WaitingForSlot;
+
+    /// Returns the work item of an object.
+    fn item(object: &Self::Object) -> WorkItem;
+
+    /// Returns the reference to an object for logs and events.
+    fn reference(object: &Self::Object) -> ObjectRef;
+
+    /// Observes an object and all objects that concern it.
+    fn observe(context: &Context, object: &Self::Object, confirmed: &Self::Confirmed) -> Self::Observation;
+
+    /// Decides the next step.
+    fn decide(
+        context: &Context,
+        object: &Self::Object,
+        observation: &Self::Observation,
+        confirmed: &Self::Confirmed,
+    ) -> Decision<Self::Rule>;
+
+    /// Executes a step.
+    fn execute(
+        context: &Context,
+        object: &Self::Object,
+        observation: &Self::Observation,
+        step: <Self::Rule as Rule>::Step,
+        confirmed: &mut Self::Confirmed,
+    ) -> impl Future<Output = Result<StepOutcome<Self::Object>, WriteError>> + Send;
+
+    /// Returns the names, or prefixes of names, of Jobs that a step may have created and no watch has shown yet.
+    fn expected_jobs(_object: &Self::Object, _observation: &Self::Observation) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Checks whether an object that waits keeps its position in the fair queue.
+    fn keeps_position(_observation: &Self::Observation) -> bool {
+        false
+    }
+
+    /// Returns the object of a decision's event. It is the reconciled object, unless another object is named here.
+    fn subject(
+        object: &Self::Object,
+        _observation: &Self::Observation,
+        _step: &<Self::Rule as Rule>::Step,
+    ) -> Option<ObjectRef> {
+        Some(Self::reference(object))
+    }
+
+    /// Checks whether the event is emitted after the step. A failure is emitted before it is written, so that no crash
+    /// can hide it.
+    fn is_late(_step: &<Self::Rule as Rule>::Step, _event: &NewEvent) -> bool {
+        false
+    }
+
+    /// Checks whether earlier events already say enough, so that a late event is left out. `newer` is the object after
+    /// the step.
+    fn is_superfluous(_context: &Context, _rule: Self::Rule, _event: &NewEvent, _newer: &Self::Object) -> bool {
+        false
+    }
+}
+
+/// The outcome of a step.
+#[derive(Debug)]
+pub(super) enum StepOutcome<Object> {
+    /// Decides again, with what the step has confirmed.
+    Again,
+    /// Decides again with a newer state of the object.
+    With(Box<Object>),
+    /// Ends the reconcile until an event, the time of the decision, or the time at which an expected Job must be
+    /// visible.
+    Wait,
+    /// Ends the reconcile until it is the object's turn. The object keeps its position in the fair queue.
+    WaitForSlot,
+    /// Ends the reconcile.
+    End(Requeue),
+}
+
+impl<Object> From<Object> for StepOutcome<Object> {
+    fn from(newer: Object) -> Self {
+        StepOutcome::With(Box::new(newer))
+    }
+}
+
+/// Drives an object: takes steps until nothing is left to do but wait.
+pub(super) async fn drive<R: Reconcile>(
+    context: &Context,
+    mut object: R::Object,
+    mut confirmed: R::Confirmed,
+) -> Result<Requeue, WriteError> {
+    for _ in 0..MAX_STEPS {
+        let observation = R::observe(context, &object, &confirmed);
+        let Decision { rule, step, event, requeue_at } = R::decide(context, &object, &observation, &confirmed);
+        context.decided(&R::reference(&object), rule, &step);
+        let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));
+        let (late, early): (Vec<_>, Vec<_>) = subject.zip(event).into_iter().partition(|(_, e)| R::is_late(&step, e));
+        early.into_iter().for_each(|(subject, event)| context.emit(subject, event));
+        let outcome = R::execute(context, &object, &observation, step, &mut confirmed).await?;
+        for (subject, event) in late {
+            let newer = if let StepOutcome::With(newer) = &outcome { Some(newer) } else { None };
+            if !newer.is_some_and(|newer| R::is_superfluous(context, rule, &event, newer)) {
+                context.emit(subject, event);
+            }
+        }
+        let requeue = match outcome {
+            StepOutcome::Again => continue,
+            StepOutcome::With(newer) => {
+                object = *newer;
+                continue;
+            }
+            StepOutcome::WaitForSlot if requeue_at.is_some() => return Ok(context.wait(requeue_at, &[])),
+            StepOutcome::WaitForSlot => return Ok(R::SLOT_RETRY),
+            StepOutcome::Wait => context.wait(requeue_at, &R::expected_jobs(&object, &observation)),
+            StepOutcome::End(requeue) => requeue,
+        };
+        if !R::keeps_position(&observation) {
+            context.shared.change(|index| index.dequeue(&R::item(&object)));
+        }
+        return Ok(requeue);
+    }
+    Ok(Requeue::After(MORE_STEPS_DELAY))
+}

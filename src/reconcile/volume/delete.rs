@@ -1,0 +1,146 @@
+//! Starts the delete runs of volumes, alone or in batches.
+
+use std::sync::Arc;
+
+use flex_contract::names::reason;
+use flex_contract::request::Operation;
+
+use crate::api::writes::WriteError;
+use crate::config::Recipe;
+use crate::decision::NewEvent;
+use crate::model::object_ref::ObjectRef;
+use crate::model::volume::Volume;
+use crate::reconcile::batch::Due;
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::delete_run::start_delete_job;
+use crate::reconcile::drive::StepOutcome;
+use crate::run::batch::{Member, MemberObject};
+use crate::run::failure::LastFailure;
+use crate::run::job::{self, RunTarget};
+use crate::state::index::{BatchEntry, SlotRequest};
+use crate::volume::request::request;
+
+/// Returns the name of the Job of the delete run that is due on a node.
+pub(super) fn job_name(volume: &Volume, home: &str, node: &str) -> String {
+    job::name(
+        Operation::Delete,
+        volume.id().unwrap_or_default(),
+        volume.delete_attempt(),
+        &scope(volume, node == home, node),
+    )
+}
+
+/// Returns the scope that distinguishes the runs for a volume. They are on its own node, in a batch or alone, or on
+/// other nodes.
+fn scope(volume: &Volume, home: bool, node: &str) -> String {
+    match volume.batch() {
+        Some(batch) if home => batch.clone(),
+        _ if home => volume.uid.clone(),
+        _ => format!("{}/{node}", volume.uid),
+    }
+}
+
+/// A delete run that is due.
+pub(super) struct Run {
+    /// The number of the run, from 1.
+    pub attempt: u32,
+    /// The node whose storage the run deletes; empty for no particular node.
+    pub node: String,
+    /// This is the volume's own node, or no particular node.
+    pub is_home_node: bool,
+    /// The run must be on that node.
+    pub pinned: bool,
+}
+
+impl Run {
+    /// Returns the node to which the pod is bound.
+    fn on(&self, recipe: &Recipe) -> Option<&str> {
+        recipe.required_node(&self.node).filter(|_| self.pinned)
+    }
+}
+
+/// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
+/// if the run could not be started.
+pub(super) async fn start(
+    context: &Context,
+    volume: &Volume,
+    recipe: &Recipe,
+    run: Run,
+) -> Result<StepOutcome<Volume>, WriteError> {
+    let on = run.on(recipe);
+    // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
+    let first = run.is_home_node && run.pinned && run.attempt == 1;
+    let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
+    let left;
+    let mut alone = volume;
+    if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
+        && (!may || context.shared.index().excludes(batch, Operation::Delete, recipe, on))
+    {
+        left = context.writes.note_batch(volume, None).await?;
+        alone = &left;
+    } else if may && volume.batch().is_none() {
+        let job = job_name(volume, &run.node, &run.node);
+        if context.wait_for_slot(&job, &slot_request(volume, on), recipe).is_some() {
+            return Ok(StepOutcome::WaitForSlot);
+        }
+        let due = Due { volume, recipe, node: on, job: &job };
+        if let Some(noted) = context.join_deletion(&due).await? {
+            return Ok(noted.into());
+        }
+    }
+    begin(context, alone, recipe, run).await
+}
+
+fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
+    SlotRequest::volume(volume, Operation::Delete).on(node)
+}
+
+/// Starts the run of a volume without a batch, or joins its batch.
+async fn begin(
+    context: &Context,
+    volume: &Volume,
+    recipe: &Recipe,
+    run: Run,
+) -> Result<StepOutcome<Volume>, WriteError> {
+    let on = run.on(recipe).map(str::to_owned);
+    let Run { attempt, node, is_home_node, .. } = run;
+    let scope = scope(volume, is_home_node, &node);
+    let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
+    if context.wait_for_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
+        return Ok(StepOutcome::WaitForSlot);
+    }
+    // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
+    // unchanged.
+    let source = context.writes.volume_source(volume).await?;
+    let source = if is_home_node { source } else { String::new() };
+    let ts = context.timestamp();
+    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let target = RunTarget { namespace: recipe.config.namespace.clone(), node: on, ..RunTarget::default() };
+    if let Some(batch) = volume.batch().filter(|_| is_home_node) {
+        let (id, object) = (request.claim_uuid.clone(), MemberObject::Volume(volume.name.clone()));
+        let member = Member { id, attempt, object, attributes: None };
+        let recipe = Arc::new(recipe.clone());
+        return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {
+            true => Ok(StepOutcome::End(Requeue::JobCreated)),
+            false => context.writes.note_batch(volume, None).await.map(StepOutcome::from),
+        };
+    }
+    let target = RunTarget { scope, volume: Some(volume.name.clone()), ..target };
+    let last = volume.last_failure.as_ref();
+    match start_delete_job(context, recipe, &request, target, last).await? {
+        None => {
+            tracing::info!(volume = volume.name, attempt, "delete run started");
+            Ok(StepOutcome::End(Requeue::JobCreated))
+        }
+        Some(cause) => {
+            let message = format!("delete run {attempt}: {}", cause.message);
+            context.emit(
+                ObjectRef::volume(volume),
+                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
+            );
+            context.metrics.delete_failed(&volume.class);
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
+            context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)
+        }
+    }
+}

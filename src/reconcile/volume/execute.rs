@@ -1,0 +1,107 @@
+//! Executes the steps of a volume.
+
+use std::sync::Arc;
+
+use super::delete::{Run, start};
+use super::observe::{Confirmed, Observation};
+use super::{expand, modify, runs};
+use crate::api::writes::WriteError;
+use crate::model::volume::Volume;
+use crate::node::NodeState;
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::drive::StepOutcome;
+use crate::run::view::Job;
+use crate::volume::observed::ClaimState;
+use crate::volume::rule::Step;
+
+/// Executes a step.
+pub(super) async fn execute(
+    context: &Context,
+    volume: &Volume,
+    observation: &Observation,
+    step: Step,
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome<Volume>, WriteError> {
+    let writes = &context.writes;
+    Ok(match step {
+        Step::Nothing => StepOutcome::Wait,
+        Step::Expand(step) => expand::execute(context, volume, &observation.size, step, &mut confirmed.size).await?,
+        Step::Modify(step) => {
+            modify::execute(context, volume, &observation.attributes, step, &mut confirmed.attributes).await?
+        }
+        Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
+        Step::RemoveFinalizer => {
+            writes.remove_volume_finalizer(volume).await?;
+            StepOutcome::End(Requeue::Done)
+        }
+        Step::Reserve => reserve(context, volume, observation).await?.into(),
+        Step::ConfirmClaimGone => {
+            confirmed.claim = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
+            StepOutcome::Again
+        }
+        Step::ConfirmNode { node } => {
+            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            confirmed.nodes.push((node, state));
+            confirmed.claim = Some(observation.claim);
+            StepOutcome::Again
+        }
+        Step::MarkNodeClean { nodes } => {
+            confirmed.claim = Some(observation.claim);
+            writes.set_volume_nodes(volume, &nodes).await?.into()
+        }
+        Step::StartDelete { attempt, node, on_any_node } => {
+            let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
+            confirmed.claim = Some(observation.claim);
+            let is_home_node = node == observation.home_node;
+            let run = Run { attempt, pinned: !on_any_node, is_home_node, node };
+            start(context, volume, recipe, run).await?
+        }
+        Step::RemoveJob { job } => {
+            if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {
+                context.remove_run(job).await?;
+            }
+            StepOutcome::End(Requeue::Done)
+        }
+        Step::RecordFailure(failure) => {
+            context.metrics.delete_failed(&volume.class);
+            writes.record_volume_failure(volume, &failure).await?.into()
+        }
+        Step::DeleteVolume => {
+            writes.remove_volume(volume).await?;
+            context.metrics.deleted(&volume.class);
+            tracing::info!(volume = volume.name, class = volume.class, "the storage and the volume are deleted");
+            StepOutcome::End(Requeue::Done)
+        }
+    })
+}
+
+/// Reserves a volume for the claim that it had.
+async fn reserve(context: &Context, volume: &Volume, observation: &Observation) -> Result<Volume, WriteError> {
+    let Some(claim) = &observation.claim_bound_before else {
+        return context.writes.reserve(volume, (&volume.reservation(&context.identity.namespace), None)).await;
+    };
+    // The cache may still have the claim that was lost.
+    runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
+    context.writes.reserve(volume, (&claim.name, Some(claim.uid.as_str()))).await
+}
+
+/// Asks the API for the claim. A reserved volume does not know its claim's name. One of its Jobs may know it; else all
+/// claims are read.
+async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
+    let by_job = jobs.iter().find_map(|job| job.claim.clone());
+    let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
+        Some(name) => {
+            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.id() == uid)
+        }
+        None => context.writes.has_claim(&uid).await?,
+    };
+    if alive {
+        return Ok(ClaimState::Alive);
+    }
+    if let Some(claim) = reference {
+        context.shared.index().note_claim_gone(&volume.name, claim);
+    }
+    Ok(ClaimState::Gone)
+}

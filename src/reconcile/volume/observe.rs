@@ -1,0 +1,204 @@
+//! Observes a volume and all objects that concern it.
+
+use std::sync::Arc;
+
+use flex_contract::request::Operation;
+
+use super::delete::job_name;
+use super::{expand, modify, runs};
+use crate::claim::verify::verify_volume_source;
+use crate::config::classes::ClassLookup;
+use crate::config::{NodeGone, Placement, Recipe, joined};
+use crate::model::claim::Claim;
+use crate::model::volume::{Provenance, Volume};
+use crate::node::{NodeState, NodeStates};
+use crate::reconcile::context::Context;
+use crate::run::job;
+use crate::run::state::RunState;
+use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
+use crate::volume::change::Run;
+use crate::volume::decide::next_node;
+use crate::volume::expand::record;
+use crate::volume::observed::{ClaimState, Observed};
+
+/// Facts beyond the cache that a reconcile has confirmed.
+#[derive(Default)]
+pub(super) struct Confirmed {
+    /// The state of the claim.
+    pub claim: Option<ClaimState>,
+    /// The states of nodes.
+    pub nodes: Vec<(String, NodeState)>,
+    /// Facts about the size.
+    pub size: runs::Confirmed,
+    /// Facts about the attributes.
+    pub attributes: runs::Confirmed,
+}
+
+/// The data from which a decision borrows.
+pub(super) struct Observation {
+    /// The claim of the volume.
+    pub claim: ClaimState,
+    /// The claim for which the volume is reserved by name, if it was bound to the volume before.
+    pub claim_bound_before: Option<Arc<Claim>>,
+    /// The Jobs of the volume's id.
+    pub jobs: Vec<Arc<Job>>,
+    /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
+    pub recipe: Result<Arc<Recipe>, String>,
+    /// The node where the volume was made, if that matters.
+    pub home_node: String,
+    /// The size of the volume.
+    pub size: expand::Observation,
+    /// The attributes of the volume.
+    pub attributes: modify::Observation,
+    has_running_pods: bool,
+    nodes_with_pods: Vec<String>,
+    node_states: NodeStates,
+    node_gone: NodeGone,
+    run: RunState,
+    run_name: String,
+}
+
+/// Observes a volume.
+pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed) -> Observation {
+    let id = volume.id().unwrap_or_default();
+    let (jobs, pods) = {
+        let index = context.shared.index();
+        (index.jobs_of(id), index.pods_of(id))
+    };
+    let claim = confirmed.claim.unwrap_or_else(|| claim_state(context, volume));
+    let provenance = provenance(context, volume, &jobs);
+    let now = context.class_recipe(&volume.class);
+    let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
+        let record = record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
+        record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+    });
+    let home_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.node);
+    let nodes_with_pods = nodes_with_pods(&pods);
+    let mut node_states =
+        context.shared.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
+    node_states.0.extend(confirmed.nodes.iter().cloned());
+    let node = next_node(volume, claim, &home_node, &node_states);
+    let run_name = job_name(volume, &home_node, &node);
+    let size = expand::observe(context, volume, (recipe.clone(), &home_node), &jobs, &pods, &confirmed.size);
+    Observation {
+        claim,
+        claim_bound_before: claim_bound_before(context, volume),
+        has_running_pods: has_running_pods(&pods, Operation::Provision)
+            || is_pod_unseen(&jobs, &pods)
+            || context.shared.index().has_expectation(&job::prefix(Operation::Provision, id)),
+        // The present class decides; if it is gone, the recipe does.
+        node_gone: now.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
+        run: context.delete_state(Operation::Delete, id, (&jobs, &pods), &run_name),
+        attributes: modify::observe(context, volume, size.run_basis(), &jobs, &pods, &confirmed.attributes),
+        size,
+        jobs,
+        recipe,
+        home_node,
+        nodes_with_pods,
+        node_states,
+        run_name,
+    }
+}
+
+impl Observation {
+    /// Returns the observation for the decision.
+    pub(super) fn observed<'a>(
+        &'a self,
+        volume: &'a Volume,
+        expand_runs: &'a [Run<'a>],
+        modify_runs: &'a [Run<'a>],
+    ) -> Observed<'a> {
+        let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision.as_str();
+        Observed {
+            volume,
+            ours: true,
+            claim: self.claim,
+            claim_was_bound: self.claim_bound_before.is_some(),
+            recipe: self.recipe.as_deref().map_err(String::clone),
+            run_known: self.jobs.iter().any(is_provision),
+            has_running_pods: self.has_running_pods,
+            nodes_with_pods: &self.nodes_with_pods,
+            node_states: &self.node_states,
+            home_node: &self.home_node,
+            node_gone: self.node_gone,
+            run: self.run.clone(),
+            delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.run_name),
+            expansion: self.size.observed(self.size.runs.observed(expand_runs, &self.node_states)),
+            modification: self.attributes.observed(self.attributes.runs.observed(modify_runs, &self.node_states)),
+        }
+    }
+}
+
+/// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
+pub(super) fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
+    let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
+    anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
+}
+
+/// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
+/// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
+fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
+    let reserved = match &volume.claim_ref {
+        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
+    };
+    let claim = context.shared.index().claim(&reserved)?;
+    let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
+    (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
+}
+
+/// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
+/// Jobs.
+fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
+    let begun = jobs.iter().filter(|job| job.run_labels.operation == Operation::Provision.as_str() && !job.is_over);
+    begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
+}
+
+/// Returns the state of a volume's claim, by the cache.
+fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
+    let index = context.shared.index();
+    if volume.pool_kind().is_some() {
+        return ClaimState::Awaited;
+    }
+    // Somebody has removed the claimRef.
+    if volume.has_lost_claim_ref() {
+        return ClaimState::None;
+    }
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref());
+    let Some(uid) = uid else { return ClaimState::None };
+    match index.claim_by_id(uid) {
+        Some(claim)
+            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
+        {
+            ClaimState::Elsewhere
+        }
+        Some(_) => ClaimState::Alive,
+        // The PV controller writes Released only when the claim is gone.
+        None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
+        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
+        None => ClaimState::Missing,
+    }
+}
+
+/// Returns the provenance of a volume. If the volume was never adopted, it follows from the Jobs.
+fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
+    if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
+        return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+    }
+    let recipe = context.recipe_of_jobs(jobs)
+        .or_else(|| recipe_of_class(context, volume))
+        .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
+    let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
+    let node = if recipe.placement == Placement::Any { "" } else { node };
+    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
+}
+
+/// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class
+/// could have made such a volume.
+fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
+    let classes = context.shared.index().classes();
+    let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
+    let recipe = class.recipe.as_ref().ok()?;
+    (recipe.reclaim_policy == "Delete" && verify_volume_source(volume, recipe).is_ok()).then(|| recipe.clone())
+}
