@@ -11,8 +11,8 @@ use crate::decision::NewEvent;
 
 /// The rules of one decision table.
 pub trait Rule: Copy + Debug + Eq + 'static {
-    /// The steps of the table. The default step does nothing.
-    type Step: Debug + Default + PartialEq;
+    /// The steps of the table. The default step, where there is one, does nothing.
+    type Step: Debug + PartialEq;
 
     /// The word for the objects of the table, as the metric names them, such as `claim`.
     const OBJECT: &'static str;
@@ -32,15 +32,45 @@ pub trait Rule: Copy + Debug + Eq + 'static {
     }
 
     /// Decides to do nothing. The next event brings a new decision.
-    fn nothing(self) -> Decision<Self> {
+    fn nothing(self) -> Decision<Self>
+    where
+        Self::Step: Default,
+    {
         self.step(Self::Step::default())
     }
 
     /// Decides to do nothing but emit a warning.
-    fn wait(self, reason: &'static Reason, message: impl Into<String>) -> Decision<Self> {
+    fn wait(self, reason: &'static Reason, message: impl Into<String>) -> Decision<Self>
+    where
+        Self::Step: Default,
+    {
         self.nothing().with_warning(reason, message)
     }
 }
+
+/// Implements [`Rule`] for an enum without fields that derives strum's `EnumMessage`, `IntoStaticStr` and `VariantArray`.
+macro_rules! table {
+    ($rule:ty, $step:ty, $object:literal) => {
+        impl $crate::rules::Rule for $rule {
+            type Step = $step;
+            const OBJECT: &'static str = $object;
+
+            fn all() -> Vec<Self> {
+                <Self as strum::VariantArray>::VARIANTS.to_vec()
+            }
+
+            fn name(self) -> &'static str {
+                self.into()
+            }
+
+            fn documentation(self) -> &'static str {
+                strum::EnumMessage::get_documentation(&self).unwrap_or_default().trim()
+            }
+        }
+    };
+}
+
+pub(crate) use table;
 
 /// A decision about an object: the rule that applies, its step, an event, and the time of the next decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +108,10 @@ impl<R: Rule> Decision<R> {
     }
 
     /// Checks whether the decision has neither a step nor an event.
-    pub fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool
+    where
+        R::Step: Default,
+    {
         self.step == R::Step::default() && self.event.is_none()
     }
 }

@@ -6,6 +6,7 @@ use flex_contract::names::reason;
 
 use crate::config::Recipe;
 use crate::decision::Decision;
+use crate::rules::{self, Rule};
 
 /// The delay of a run that will hardly ever succeed.
 pub const DELAY_AFTER_RETRIES: Duration = Duration::from_secs(30 * 60);
@@ -38,6 +39,16 @@ pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
 
 /// The event of an item that waits for a slot.
 pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it gets a slot when another run ends";
+
+/// Adds to the decision that an item waits for a slot the time of the next decision, and an event after a while. In a
+/// burst each waits for a moment, and needs no event for that.
+pub fn until_slot_is_free<R: Rule>(wait: rules::Decision<R>, created: i64, now: i64) -> rules::Decision<R> {
+    let told = created + seconds(SLOT_EVENT_AFTER) + 1;
+    match told > now {
+        true => wait.requeue_at(told.min(now + seconds(SLOT_POLL))),
+        false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
+    }
+}
 
 /// Makes the decision of an item that waits for a slot. In a burst each waits for a moment, and needs no event for
 /// that.
