@@ -48,7 +48,7 @@ pub trait Rule: Copy + Debug + Eq + 'static {
     }
 }
 
-/// Implements [`Rule`] for an enum without fields that derives strum's `EnumMessage`, `IntoStaticStr` and `VariantArray`.
+/// Implements [`Rule`] for an enum without fields that derives `EnumMessage`, `IntoStaticStr` and `VariantArray` of strum.
 macro_rules! table {
     ($rule:ty, $step:ty, $object:literal) => {
         impl $crate::rules::Rule for $rule {
