@@ -7,11 +7,15 @@ use flex_contract::names;
 use flex_contract::request::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
-use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};
+use flex_provisioner::claim::decide::{
+    Admission, ConfirmedFacts, Decision, Deletion, Nodes, Observed, Pool, Runs, ServedClass, Source, Step, Volumes,
+    decide,
+};
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{Placement, Recipe};
+use flex_provisioner::model::claim::Binding;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::node::{NodeState, NodeStates};
@@ -165,37 +169,42 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     let node_choice = NodeChoice { next: tried.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
         let state = run(draw);
+        let confirmed = ConfirmedFacts { fresh: draw.chance(), no_volume: draw.chance() };
+        let likely = |draw: &mut Draw<'_>| draw.below(8) != 7;
         let observed = Observed {
             claim: &claim,
-            fresh: draw.chance(),
-            is_pool_request: false,
-            pooled_volume: None,
             class: ServedClass::Ours(&class),
-            has_revision: draw.below(8) != 7,
-            stamped_recipe: (draw.below(8) != 7).then_some(&*recipe),
-            jobs: &[],
-            run: state.clone(),
-            has_running_pods: draw.below(8) == 7,
-            node_choice: &node_choice,
-            nodes_with_pods: &[],
-            node_states: &node_states,
-            volumes: &[],
-            no_volume: draw.chance(),
-            delete_run: state,
-            delete_job: None,
-            delete_recipe: (draw.below(8) != 7).then_some(&*recipe),
-            never_started: draw.below(8) == 7,
-            reserved_volume: (draw.below(16) == 15).then_some("pvc-reserved"),
-            has_slot: draw.below(8) != 7,
-            quota_error: None,
-            has_pending_charge: false,
-            attributes_error: None,
-            binding: flex_provisioner::model::claim::Binding::Direct,
-            selected_node_forbidden: draw.below(8) == 7,
-            data_source: None,
-            source_users: &[],
-            removed: None,
-            missed_batch: draw.below(8) == 7,
+            confirmed,
+            runs: Runs {
+                jobs: &[],
+                state: state.clone(),
+                recipe: likely(draw).then_some(&*recipe),
+                has_running_pods: !likely(draw),
+                never_started: !likely(draw),
+                removed: None,
+                missed_batch: !likely(draw),
+            },
+            deletion: Deletion { state, job: None, recipe: likely(draw).then_some(&*recipe) },
+            volumes: Volumes {
+                all: &[],
+                reserved: (draw.below(16) == 15).then_some("pvc-reserved"),
+                binding: Binding::Direct,
+            },
+            admission: Admission {
+                has_revision: likely(draw),
+                has_slot: likely(draw),
+                quota_error: None,
+                has_pending_charge: false,
+                attributes_error: None,
+            },
+            nodes: Nodes {
+                choice: &node_choice,
+                states: &node_states,
+                with_pods: &[],
+                selected_forbidden: !likely(draw),
+            },
+            source: Source { state: None, users: &[] },
+            pool: Pool::default(),
         };
         let decision = decide(&observed, NOW);
         check_event(&decision);

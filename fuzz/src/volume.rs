@@ -6,11 +6,14 @@ use std::sync::{Arc, LazyLock};
 
 use flex_contract::names;
 use flex_provisioner::api::events::event_note;
-use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
+use flex_provisioner::claim::decide::{
+    self, Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, ServedClass, Source, Step, Volumes,
+};
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
+use flex_provisioner::model::claim::Binding;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::model::volume::Provenance;
@@ -151,41 +154,42 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         allowed: Default::default(),
         provisioner: identity().provisioner,
     };
-    let decision = decide::decide(
-        &Observed {
-            claim: &claim,
-            fresh: true,
-            is_pool_request: false,
-            pooled_volume: None,
-            class: ServedClass::Ours(&class),
-            has_revision: true,
-            stamped_recipe: Some(recipe),
+    let observed = Observed {
+        claim: &claim,
+        class: ServedClass::Ours(&class),
+        confirmed: ConfirmedFacts { fresh: true, no_volume: false },
+        runs: decide::Runs {
             jobs: &[],
-            run: RunState::Running,
+            state: RunState::Running,
+            recipe: Some(recipe),
             has_running_pods: true,
-            node_choice: &NodeChoice::default(),
-            nodes_with_pods: &[],
-            node_states: &NodeStates::default(),
-            volumes: &[Candidate { volume: &volume, mismatches: &mismatches, synced: false }],
-            no_volume: false,
-            delete_run: RunState::Absent,
-            delete_job: None,
-            delete_recipe: Some(recipe),
             never_started: false,
-            reserved_volume: None,
+            removed: None,
+            missed_batch: false,
+        },
+        deletion: Deletion { state: RunState::Absent, job: None, recipe: Some(recipe) },
+        volumes: Volumes {
+            all: &[Candidate { volume: &volume, mismatches: &mismatches, synced: false }],
+            reserved: None,
+            binding: Binding::Direct,
+        },
+        admission: Admission {
+            has_revision: true,
             has_slot: true,
             quota_error: None,
             has_pending_charge: false,
             attributes_error: None,
-            selected_node_forbidden: false,
-            data_source: None,
-            source_users: &[],
-            binding: flex_provisioner::model::claim::Binding::Direct,
-            removed: None,
-            missed_batch: false,
         },
-        NOW,
-    );
+        nodes: Nodes {
+            choice: &NodeChoice::default(),
+            states: &NodeStates::default(),
+            with_pods: &[],
+            selected_forbidden: false,
+        },
+        source: Source { state: None, users: &[] },
+        pool: Pool::default(),
+    };
+    let decision = decide::decide(&observed, NOW);
     if let Some(note) = &decision.event {
         check_request_size(&event_note(&note.message), 1024);
     }

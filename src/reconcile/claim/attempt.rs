@@ -14,7 +14,7 @@ use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::claim::volume_id;
 use crate::model::object_ref::ObjectRef;
-use crate::reconcile::context::{Context, refused_job};
+use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch::{Member, MemberObject};
@@ -46,9 +46,9 @@ pub(super) async fn stamp(
             let woken = index.wait_for_slot(&slot_request, recipe);
             drop(index);
             context.shared.queue.add_all(woken);
-            return Ok(StepOutcome::WaitingForSlot);
+            return Ok(StepOutcome::WaitForSlot);
         }
-        let woken = if s.missed_batch { index.cancel_expectation(&provision_name(claim)) } else { Vec::new() };
+        let woken = if s.runs.missed_batch { index.cancel_expectation(&provision_name(claim)) } else { Vec::new() };
         let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
         let batch = if attempt == 1 { joins(&mut index) } else { None };
         (index.charge(claim, &class.name), batch, woken)
@@ -71,12 +71,12 @@ pub(super) async fn stamp(
     }
     let stamped = stamped?;
     confirmed.fresh = true;
-    if attempt == 1 && s.has_pool && s.is_pool_request.is_none() {
+    if attempt == 1 && s.pool.exists && s.pool.request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
     let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
     context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
-    Ok(StepOutcome::With(Box::new(stamped)))
+    Ok(stamped.into())
 }
 
 /// Starts the run of the stamped attempt.
@@ -86,14 +86,14 @@ pub(super) async fn start_run(
     s: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(StepOutcome::Wait) };
-    let Ok(attributes) = &s.attributes else { return Ok(StepOutcome::Wait) };
+    let (Some(recipe), Some(stamp)) = (&s.recipes.stamped, claim.own_stamp()) else { return Ok(StepOutcome::Wait) };
+    let Ok(attributes) = &s.admission.attributes else { return Ok(StepOutcome::Wait) };
     let allowed = match serving(claim, &s.classes) {
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
     let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
-    let asked = match &s.original {
+    let asked = match &s.source.original {
         Some(original) => original.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
     };
@@ -118,7 +118,7 @@ pub(super) async fn start_run(
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes);
     if context.wait_for_slot(&provision_name(claim), &slot_request, recipe).is_some() {
-        return Ok(StepOutcome::WaitingForSlot);
+        return Ok(StepOutcome::WaitForSlot);
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
@@ -126,11 +126,11 @@ pub(super) async fn start_run(
         let member = Member { id, attempt, object, attributes };
         let taken = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
         confirmed.missed_batch = !taken;
-        return Ok(if taken { StepOutcome::JobCreated } else { StepOutcome::Again });
+        return Ok(if taken { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, ..target };
     match context.create_job(&job::job(recipe, &request, &target)).await {
-        Ok(()) => Ok(StepOutcome::JobCreated),
+        Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
             fail(context, claim, s, confirmed, cause, Failure::Retry).await
@@ -160,7 +160,7 @@ async fn fail(
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
-    Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+    Ok(context.writes.record_claim_failure(claim, &failure).await?.into())
 }
 
 /// Selects the labels that say where a node is.
@@ -181,9 +181,9 @@ pub(super) async fn start_delete(
         ServedClass::Ours(class) => class.allowed.json(),
         ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = s.delete_recipe.clone() else { return Ok(StepOutcome::Wait) };
+    let Some(recipe) = s.recipes.deletion.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
-    let asked = match &s.original {
+    let asked = match &s.source.original {
         None => data_source::SourceRequest::default(),
         Some(original) => match original.request(context, claim).await {
             Err(WriteError::Conflict(_)) => data_source::SourceRequest::default(),
@@ -198,7 +198,7 @@ pub(super) async fn start_delete(
         class_topologies: allowed,
         clone_of: asked.clone_of,
         snapshot: asked.snapshot,
-        attributes: s.attributes.clone().unwrap_or_default(),
+        attributes: s.admission.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let target = RunTarget {
@@ -208,12 +208,12 @@ pub(super) async fn start_delete(
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
-    if context.wait_for_slot(&delete_name(claim, &s.node_states), &slot_request, &recipe).is_some() {
-        return Ok(StepOutcome::WaitingForSlot);
+    if context.wait_for_slot(&delete_name(claim, &s.nodes.states), &slot_request, &recipe).is_some() {
+        return Ok(StepOutcome::WaitForSlot);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     match start_delete_job(context, &recipe, &request, target, failure).await? {
-        None => Ok(StepOutcome::JobCreated),
+        None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
@@ -221,7 +221,7 @@ pub(super) async fn start_delete(
                 ObjectRef::claim(claim),
                 NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
             );
-            Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+            Ok(context.writes.record_claim_failure(claim, &failure).await?.into())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::names;
@@ -21,38 +22,84 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest, WorkItem};
 use crate::volume::expand::with_program_of;
 
-/// The data from which a decision borrows.
+/// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed).
 pub(super) struct Observation {
     pub classes: Arc<Classes>,
+    pub recipes: Recipes,
+    pub runs: Runs,
+    pub volumes: Volumes,
+    pub admission: Admission,
+    pub nodes: Nodes,
+    pub source: Source,
+    pub pool: Pool,
+}
+
+/// The recipes of a claim's runs.
+pub(super) struct Recipes {
+    /// The recipe that the stamp names.
     pub stamped: Option<Arc<Recipe>>,
+    /// The present recipe of the class.
+    current: Option<Arc<Recipe>>,
+    /// The recipe of a delete run: that of the stamp, with the program of the class.
+    pub deletion: Option<Arc<Recipe>>,
+}
+
+impl Recipes {
+    /// Returns the recipe of the attempt, or that of the class if the former is lost.
+    fn of_attempt(&self) -> Option<&Arc<Recipe>> {
+        self.stamped.as_ref().or(self.current.as_ref())
+    }
+}
+
+/// The runs of a claim.
+pub(super) struct Runs {
     pub jobs: Vec<Arc<Job>>,
     pub deletes: Vec<Arc<Job>>,
     pub pods: Vec<Arc<Pod>>,
-    pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    pub missed_batch: bool,
+}
+
+/// The volumes that name a claim.
+pub(super) struct Volumes {
+    /// The volumes with the reasons why they cannot be bound.
+    pub all: Vec<(Arc<Volume>, Vec<String>)>,
     /// Volumes to which the observation has added a node affinity.
     pub unbound_to_nodes: Vec<String>,
-    pub node_choice: NodeChoice,
-    pub nodes_with_pods: Vec<String>,
-    pub node_states: NodeStates,
+    /// A volume that is reserved for the claim by name.
+    pub reserved: Option<Arc<Volume>>,
+}
+
+/// The limits and conditions of an attempt.
+pub(super) struct Admission {
     pub has_revision: bool,
-    /// The recipe of a delete run: that of the stamp, with the program of the class.
-    pub delete_recipe: Option<Arc<Recipe>>,
     pub has_slot: bool,
     pub quota_error: Option<String>,
     pub has_pending_charge: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
+}
+
+/// The nodes of a claim and of its runs.
+pub(super) struct Nodes {
+    pub choice: NodeChoice,
+    pub with_pods: Vec<String>,
+    pub states: NodeStates,
+}
+
+/// The data source of a claim, and the claim as a data source.
+pub(super) struct Source {
     pub original: Option<data_source::SourceObservation>,
-    pub source_users: Vec<SourceUser>,
-    pub missed_batch: bool,
-    /// The claim is a pool request of this class, for which nobody selects a node.
-    pub is_pool_request: Option<Option<Class>>,
-    /// A pooled volume that fits the claim.
-    pub pooled_volume: Option<Arc<Volume>>,
-    /// A volume that is reserved for the claim by name.
-    pub reserved_volume: Option<Arc<Volume>>,
+    pub users: Vec<SourceUser>,
+}
+
+/// The pool of a claim's class.
+pub(super) struct Pool {
     /// The class has a pool.
-    pub has_pool: bool,
+    pub exists: bool,
+    /// The claim is a pool request of this class, for which nobody selects a node.
+    pub request: Option<Option<Class>>,
+    /// A pooled volume that fits the claim.
+    pub volume: Option<Arc<Volume>>,
 }
 
 /// Facts beyond the cache that this reconcile has confirmed.
@@ -70,80 +117,132 @@ pub(super) struct Confirmed {
 pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
     let mut index = context.shared.index();
     let classes = index.classes();
-    let class = claim.class.as_deref().unwrap_or_default();
-    // Users can write a stamp. It may name a version of the claim's own class, and no other.
-    let stamped =
-        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
-    let ours = match classes.lookup(class) {
+    let name = claim.class.as_deref().unwrap_or_default();
+    let class = match classes.lookup(name) {
         ClassLookup::Ours(class) => Some(class),
         _ => None,
     };
-    let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
+    let recipes = recipes(claim, class, &index);
+    let basis = Basis { context, claim, confirmed, class, recipes: &recipes, index: &index };
+    let runs = basis.runs();
+    let pool = basis.pool();
+    let source = basis.source();
+    let nodes = basis.nodes(&runs, &pool, &source);
+    let volumes = basis.volumes(&runs);
+    let mut admission = basis.admission(&runs);
+    if admission.quota_error.is_some() {
+        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), name);
+    }
+    admission.has_pending_charge = index.has_pending_charge(&claim.uid);
+    drop(index);
+    Observation { classes, recipes, runs, volumes, admission, nodes, source, pool }
+}
+
+/// Returns the recipes of a claim's runs.
+fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> Recipes {
+    let name = claim.class.as_deref().unwrap_or_default();
+    // Users can write a stamp. It may name a version of the claim's own class, and no other.
+    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == name);
+    let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
-    let delete_recipe = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
-    let is_pool_request = index
-        .is_pool_request(claim)
-        .then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
-    let pooled_volume = match (ours, &current) {
-        (Some(class), Some(recipe)) => index.pooled_volume_for(claim, class, recipe),
-        _ => None,
-    };
-    let node_choice =
-        node_choice(claim, is_pool_request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
-    let has_revision = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
-    let begins = current.as_ref().filter(|_| !claim.deleting);
-    let quota_error = begins.and_then(|recipe| index.quota_error(claim, recipe));
-    if quota_error.is_some() {
-        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), class);
+    let deletion = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
+    Recipes { stamped, current, deletion }
+}
+
+/// The data that all parts of the observation use.
+struct Basis<'a> {
+    context: &'a Context,
+    claim: &'a Claim,
+    confirmed: &'a Confirmed,
+    class: Option<&'a Class>,
+    recipes: &'a Recipes,
+    index: &'a Index,
+}
+
+impl Basis<'_> {
+    fn runs(&self) -> Runs {
+        let (claim, index) = (self.claim, self.index);
+        let (deletes, jobs): (Vec<_>, Vec<_>) = claim
+            .ids()
+            .flat_map(|id| index.jobs_of(&id))
+            .filter(|job| job.is_for_claim())
+            .partition(|job| job.run_labels.operation == "delete");
+        let pods = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+        let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
+        Runs { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
     }
-    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-        .ids()
-        .flat_map(|id| index.jobs_of(&id))
-        .filter(|job| job.is_for_claim())
-        .partition(|job| job.run_labels.operation == "delete");
-    // No attempt follows one that is in progress, and the search for a free slot counts all runs.
-    let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.is_over);
-    let begins = !claim.is_bound() && !claim.deleting && !goes_on;
-    let has_slot =
-        current.as_ref().is_none_or(|recipe| !begins || index.has_slot(&SlotRequest::claim(&claim.name), recipe));
-    // A copy may have to be on the node of its data source, which is recorded last.
-    let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
-    let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
-    let id = claim.id();
-    let mut volumes = index.volumes_of(&claim.uid);
-    if id != claim.uid {
-        volumes.extend(index.volumes_of(&id));
-        volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        volumes.dedup_by(|a, b| a.name == b.name);
+
+    fn pool(&self) -> Pool {
+        let (claim, index) = (self.claim, self.index);
+        let request = index
+            .is_pool_request(claim)
+            .then(|| self.class.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+        let volume = match (self.class, &self.recipes.current) {
+            (Some(class), Some(recipe)) => index.pooled_volume_for(claim, class, recipe),
+            _ => None,
+        };
+        Pool { exists: self.recipes.current.as_ref().is_some_and(|recipe| recipe.pool.is_some()), request, volume }
     }
-    if let Some(newer) = &confirmed.volume {
-        volumes.retain(|volume| volume.name != newer.name);
-        volumes.push(Arc::new(newer.clone()));
+
+    fn source(&self) -> Source {
+        let (claim, index) = (self.claim, self.index);
+        let original =
+            data_source::SourceObservation::of(claim, index, &self.context.identity, &self.confirmed.original);
+        Source { original, users: data_source::source_users_of_claim(claim, index) }
     }
-    let recipe = stamped.as_ref().or(current.as_ref());
-    let asked = claim.attributes_class.as_deref().unwrap_or_default();
-    let attributes = match recipe {
-        Some(recipe) => {
-            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
-            requested_attributes(asked, index.attributes_class(asked), recipe, provisioner)
+
+    fn nodes(&self, runs: &Runs, pool: &Pool, source: &Source) -> Nodes {
+        let (claim, index) = (self.claim, self.index);
+        let class = pool.request.as_ref().and_then(Option::as_ref).or(self.class);
+        let with_pods = nodes_with_pods(&runs.pods);
+        let its_node = source.original.as_ref().map(|original| original.data_source().node().to_owned());
+        let mut states =
+            index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&its_node));
+        states.0.extend(self.confirmed.nodes.iter().cloned());
+        Nodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
+    }
+
+    fn volumes(&self, runs: &Runs) -> Volumes {
+        let (claim, index) = (self.claim, self.index);
+        let id = claim.id();
+        let mut volumes = index.volumes_of(&claim.uid);
+        if id != claim.uid {
+            volumes.extend(index.volumes_of(&id));
+            volumes.sort_by(|a, b| a.name.cmp(&b.name));
+            volumes.dedup_by(|a, b| a.name == b.name);
         }
-        None => Ok(Attributes::default()),
-    };
-    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
-    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &pods)).map(|name| (name, index.node(name)));
-    let mut unbound_to_nodes = Vec::new();
-    let volumes = volumes
-        .into_iter()
-        .filter(|volume| {
-            let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
-            volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
-        })
-        .map(|volume| {
-            let Some(recipe) = recipe else {
-                return (volume, vec!["the provisioner config of the attempt is not known any more".to_owned()]);
-            };
-            let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
-            let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
+        if let Some(newer) = &self.confirmed.volume {
+            volumes.retain(|volume| volume.name != newer.name);
+            volumes.push(Arc::new(newer.clone()));
+        }
+        let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
+        volumes.retain(|volume| volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let mut unbound_to_nodes = Vec::new();
+        let all = self.verified(volumes, runs, &mut unbound_to_nodes);
+        let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
+        Volumes { all, unbound_to_nodes, reserved }
+    }
+
+    /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
+    fn verified(
+        &self,
+        volumes: Vec<Arc<Volume>>,
+        runs: &Runs,
+        unbound_to_nodes: &mut Vec<String>,
+    ) -> Vec<(Arc<Volume>, Vec<String>)> {
+        let (claim, index) = (self.claim, self.index);
+        let Some(recipe) = self.recipes.of_attempt() else {
+            let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
+            return volumes.into_iter().map(|volume| (volume, unknown())).collect();
+        };
+        // A copy may have to be on the node of its data source, which is recorded last.
+        let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+        let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
+        let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
+        let made_on = made_on(claim, recipe, &runs.pods).map(|name| (name.as_str(), index.node(name)));
+        let made_on: Option<(&str, Option<&BTreeMap<_, _>>)> =
+            made_on.as_ref().map(|(name, node)| (*name, node.as_ref().map(|node| &node.labels)));
+        let verify = |volume: Arc<Volume>| {
             let (volume, unknown) = match verify::derived_affinity(&volume, recipe, made_on) {
                 Ok(None) => (volume, None),
                 Ok(Some(affinity)) => {
@@ -155,41 +254,31 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
             let mut misfits = verify::mismatches(&volume, claim, recipe, node);
             misfits.extend(unknown);
             (volume, misfits)
-        })
-        .collect();
-    let nodes_with_pods = nodes_with_pods(&pods);
-    let original = data_source::SourceObservation::of(claim, &index, &context.identity, &confirmed.original);
-    let its_node = original.as_ref().map(|original| original.data_source().node().to_owned());
-    let mut node_states =
-        index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&nodes_with_pods).chain(&its_node));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
-    let source_users = data_source::source_users_of_claim(claim, &index);
-    let missed_batch =
-        confirmed.missed_batch || stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-    Observation {
-        classes,
-        stamped,
-        jobs,
-        deletes,
-        pods,
-        volumes,
-        unbound_to_nodes,
-        node_choice,
-        nodes_with_pods,
-        node_states,
-        has_revision,
-        delete_recipe,
-        has_slot,
-        quota_error,
-        has_pending_charge: index.has_pending_charge(&claim.uid),
-        attributes,
-        original,
-        source_users,
-        missed_batch,
-        is_pool_request,
-        pooled_volume,
-        reserved_volume: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
-        has_pool: current.is_some_and(|recipe| recipe.pool.is_some()),
+        };
+        volumes.into_iter().map(verify).collect()
+    }
+
+    fn admission(&self, runs: &Runs) -> Admission {
+        let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
+        // No attempt follows one that is in progress, and the search for a free slot counts all runs.
+        let goes_on = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
+        let begins = !claim.is_bound() && !claim.deleting && !goes_on;
+        let slot_request = SlotRequest::claim(&claim.name);
+        let asked = claim.attributes_class.as_deref().unwrap_or_default();
+        let attributes = match self.recipes.of_attempt() {
+            Some(recipe) => {
+                let provisioner = recipe.record.provisioner(&self.context.identity.provisioner);
+                requested_attributes(asked, index.attributes_class(asked), recipe, provisioner)
+            }
+            None => Ok(Attributes::default()),
+        };
+        Admission {
+            has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
+            has_slot: current.is_none_or(|recipe| !begins || index.has_slot(&slot_request, recipe)),
+            quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),
+            has_pending_charge: false,
+            attributes,
+        }
     }
 }
 

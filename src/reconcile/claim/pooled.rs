@@ -23,7 +23,7 @@ pub(super) async fn assign(
     s: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(volume), ServedClass::Ours(class)) = (&s.pooled_volume, serving(claim, &s.classes)) else {
+    let (Some(volume), ServedClass::Ours(class)) = (&s.pool.volume, serving(claim, &s.classes)) else {
         return Ok(StepOutcome::Wait);
     };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };

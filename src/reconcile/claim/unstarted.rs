@@ -19,8 +19,8 @@ pub(super) fn has_never_started(context: &Context, claim: &Claim, s: &Observatio
     let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
     let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB_MAX_AGE;
     let name = provision_name(claim);
-    let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
-    let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+    let job = s.runs.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+    let pods: Vec<&Pod> = s.runs.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
     let is_over = job.is_none_or(|job| job.deleting || job.is_over);
     let remembered =
         || context.shared.index().unstarted_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);

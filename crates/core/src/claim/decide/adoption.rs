@@ -2,14 +2,18 @@
 
 use flex_contract::names::{self, reason};
 
+use super::observed::Observed;
 use super::placement::{known_nodes, last_node};
-use super::{Decision, Observed, Step, recipe};
+use super::rule::{Decision, Rule};
+use super::step::Step;
+use super::waits::wait_for_end;
 use crate::config::{Placement, Recipe};
 use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::node::without;
+use crate::rules::Rule as _;
 
 /// Checks whether another claim has the volume: the claimRef names it with a UID.
 pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {
@@ -23,16 +27,16 @@ pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
 
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
 pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
-    is_terminating_without_finalizer(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
+    is_terminating_without_finalizer(volume) && o.recipe().is_some_and(|recipe| recipe.reclaim_policy == "Delete")
 }
 
-/// Returns the step that is missing until the volume is adopted, if any.
-pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
+/// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
+pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<Decision> {
     if is_claimed_by_other(o, volume) {
         return Some(claimed_by_other(o, volume));
     }
-    let Some(recipe) = recipe(o) else {
-        return Some(Decision::wait(
+    let Some(recipe) = o.recipe() else {
+        return Some(Rule::AdoptionNeedsRecipe.wait(
             reason::WAITING,
             format!(
                 "volume {} cannot be adopted: the provisioner config of the attempt is not known any more",
@@ -48,7 +52,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         let same_node = kept.node == provenance.node || provenance.node.is_empty();
         kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
     };
-    let is_its = || match o.is_pool_request {
+    let is_its = || match o.pool.is_request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
             let is_kind = |kind: &str| kind == recipe.record.kind();
@@ -66,7 +70,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
         && volume.volume_id.as_ref() == Some(&o.claim.id());
-    (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
+    (!complete).then(|| rule.step(Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }))
 }
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
@@ -77,21 +81,23 @@ pub(super) fn claimed_by_other(o: &Observed<'_>, volume: &Volume) -> Decision {
         return wait_for_end(volume);
     }
     // A volume with another name could not be deleted by the id later.
-    match recipe(o).filter(|_| volume.name == names::pv_name(&o.claim.id())) {
+    match o.recipe().filter(|_| volume.name == names::pv_name(&o.claim.id())) {
         Some(recipe) => {
             let (provenance, nodes) = provenance(o, recipe, volume);
             let volume = volume.name.clone();
             let message = format!("volume {volume} was made for this claim, but claim {by} has taken it");
-            Decision::from(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
+            Rule::TransferToOtherClaim
+                .step(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
                 .with_warning(reason::VOLUME_REFUSED, message)
         }
         None => not_deleted_here(volume),
     }
 }
 
+/// Waits for an admin, because another claim has a volume that cannot be transferred to it.
 pub(super) fn not_deleted_here(volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    Decision::wait(
+    Rule::VolumeTakenByOther.wait(
         reason::VOLUME_REFUSED,
         format!(
             "volume {} was made for this claim, but claim {by} has taken it, so it is not deleted with this claim; to give it up, annotate this claim with {}={}",
@@ -114,7 +120,7 @@ pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
 /// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
 pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     let id = o.claim.id();
-    o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
+    o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| {
         let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
         volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
     })
@@ -150,11 +156,4 @@ fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) ->
     let mut nodes = without(&o.claim.nodes, &provenance.node);
     nodes.push(provenance.node.clone());
     nodes
-}
-
-pub(super) fn wait_for_end(volume: &Volume) -> Decision {
-    Decision::wait(
-        reason::WAITING,
-        format!("volume {} is being deleted; the claim waits until it is gone", volume.name),
-    )
 }

@@ -42,20 +42,20 @@ fn keep(world: &mut World) {
 }
 
 #[test]
-fn row_18_a_claim_that_others_fill_is_left_to_them() {
+fn a_claim_that_others_fill_is_left_to_them() {
     let mut world = new();
     world.claim.data_source = Some(DataSource::Populated("Hello.example.com h".into()));
-    let decision = world.decide(NOW);
+    let decision = world.decide_by(Rule::LeftToPopulator, NOW);
     let tell = decision.event.unwrap();
     assert_eq!((decision.step, tell.warning, tell.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
     assert!(tell.message.contains("populator for Hello.example.com h"), "{}", tell.message);
     world.class.recipe = Err("no config".into());
-    world.waits("populator for Hello.example.com h");
+    world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
 }
 
 #[test]
-fn row_18_what_can_not_be_copied_waits_and_says_why() {
-    assert!(matches!(copy(new(), "").step(), Step::Stamp { attempt: 1, .. }));
+fn what_can_not_be_copied_waits_and_says_why() {
+    assert!(matches!(copy(new(), "").step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));
     type Spoilt = fn(&mut Original);
     let cases: [(Spoilt, &str); 11] = [
         (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
@@ -83,70 +83,79 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
         for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
             let mut world = copy(begun, "");
             spoil(original(&mut world));
-            let decision = world.decide(NOW + 60);
+            let decision = world.decide_by(Rule::SourceNotReady, NOW + 60);
             let said = decision.event.as_ref().map_or("", |tell| &tell.message);
             assert!(decision.step == Step::Nothing && said.contains(says), "{says}: {decision:?}");
         }
     }
     let mut larger = copy(new(), "");
     larger.claim.size = Ok(3 << 30);
-    assert!(matches!(larger.step(), Step::Stamp { .. }));
+    assert!(matches!(larger.step(Rule::FirstAttemptDue), Step::Stamp { .. }));
     let mut elsewhere = copy(new(), "");
     elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "original")));
-    assert!(matches!(elsewhere.step(), Step::Stamp { .. }), "it is granted");
+    assert!(matches!(elsewhere.step(Rule::FirstAttemptDue), Step::Stamp { .. }), "it is granted");
     original(&mut elsewhere).granted = false;
-    elsewhere.waits("is in another namespace, where no ReferenceGrant");
-    elsewhere.waits("lets claims of namespace team use it");
+    elsewhere.waits(Rule::SourceNotReady, "is in another namespace, where no ReferenceGrant");
+    elsewhere.waits(Rule::SourceNotReady, "lets claims of namespace team use it");
     // An attempt that has begun is finished.
     let mut begun = copy(stamped(1), "");
     keep(&mut begun);
     original(&mut begun).granted = false;
-    assert_eq!(begun.step(), Step::StartRun);
+    assert_eq!(begun.step(Rule::RunDue), Step::StartRun);
     elsewhere.claim.data_source = Some(DataSource::Claim(elsewhere.claim.name.clone()));
-    elsewhere.waits("names itself");
+    elsewhere.waits(Rule::ClaimRefused, "names itself");
 }
 
 #[test]
-fn row_30_the_original_is_kept_before_it_is_read() {
+fn the_original_is_kept_before_it_is_read() {
     let mut world = copy(stamped(1), "");
-    assert_eq!(world.step(), Step::ProtectSource);
+    assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
-    assert_eq!(world.step(), Step::StartRun);
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun);
     original(&mut world).claim.as_mut().unwrap().deleting = true;
-    assert_eq!(world.step(), Step::StartRun, "it stays until the copy is made");
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "it stays until the copy is made");
 }
 
 #[test]
-fn row_30_a_copy_of_what_one_node_has_is_made_there() {
+fn a_copy_of_what_one_node_has_is_made_there() {
     let world = delayed(copy(new(), "home"), Some("a"));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
+    assert_eq!(
+        world.step(Rule::FirstAttemptDue),
+        Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 }
+    );
     let mut world = World { no_volume: true, ..delayed(copy(stamped(1), "home"), Some("a")) };
     world.claim.nodes = vec!["a".into()];
     let nodes = vec!["a".into(), "home".into()];
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
+    assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
     world.claim.nodes = vec!["home".into()];
     keep(&mut world);
-    assert_eq!(world.step(), Step::StartRun);
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun);
     world.node_states.0.insert("a".into(), NodeState::Gone);
-    assert_eq!(world.step(), Step::StartRun, "whatever becomes of the selected one");
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], volume_generation: 0 });
+    assert_eq!(
+        world.step(Rule::FirstAttemptDue),
+        Step::Stamp { attempt: 1, nodes: vec!["a".into()], volume_generation: 0 }
+    );
     let mut world = copy(new(), "home");
     let anywhere = recipe_with(&[("capabilities", "clone"), ("placement", "any")]);
     world.class.recipe = Ok(Arc::new(anywhere));
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], volume_generation: 0 });
+    assert_eq!(world.step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, nodes: vec![], volume_generation: 0 });
 }
 
 #[test]
-fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
+fn a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
     for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
         for begun in [delayed(begun.clone(), Some("a")), begun] {
             let mut world = copy(begun, "home");
             world.node_states.0.insert("home".into(), NodeState::Missing);
-            assert_eq!(world.decide(NOW + 60).step, Step::ConfirmNode { node: "home".into() });
+            assert_eq!(
+                world.decide_by(Rule::ConfirmSourceNode, NOW + 60).step,
+                Step::ConfirmNode { node: "home".into() }
+            );
             world.node_states.0.insert("home".into(), NodeState::Gone);
-            let decision = world.decide(NOW + 60);
+            let decision = world.decide_by(Rule::SourceNodeGone, NOW + 60);
             let said = decision.event.map(|tell| tell.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");
         }
@@ -154,34 +163,38 @@ fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
 }
 
 #[test]
-fn row_25_where_a_copy_has_no_room_no_other_node_has() {
+fn where_a_copy_has_no_room_no_other_node_has() {
     let mut world = delayed(copy(failed_with(Failure::NoCapacity), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
-    assert_eq!(world.decide(NOW).requeue_at, Some(NOW + 2));
+    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2));
     assert_eq!(
-        world.decide(NOW + 2).step,
+        world.decide_by(Rule::AttemptDue, NOW + 2).step,
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
     );
 }
 
 #[test]
-fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
+fn an_original_is_kept_as_long_as_needed() {
     let copying = |uid: &str, in_progress: bool| SourceUser {
         uid: uid.into(),
         in_progress: in_progress.then(|| ObjectName::new("team", format!("copy-{uid}"))),
     };
     let mut world = bound(new(), "pvc-x");
     world.source_users = vec![copying("a", true), copying("b", false), copying("c", false)];
-    assert_eq!(world.step(), Step::UnprotectSource { copies: vec!["b".into(), "c".into()] });
+    assert_eq!(world.step(Rule::UnprotectSource), Step::UnprotectSource { copies: vec!["b".into(), "c".into()] });
     world.source_users = vec![copying("a", true)];
-    world.rests();
+    world.rests(Rule::Settled);
     world.claim.deleting = true;
-    world.waits("until its clones and snapshots are made: team/copy-a");
+    world.waits(Rule::BeingCloned, "until its clones and snapshots are made: team/copy-a");
     world.foreign = true;
     world.source_users = vec![copying("a", false)];
-    assert_eq!(world.step(), Step::UnprotectSource { copies: vec!["a".into()] }, "whosoever the class is");
+    assert_eq!(
+        world.step(Rule::UnprotectSource),
+        Step::UnprotectSource { copies: vec!["a".into()] },
+        "whosoever the class is"
+    );
     // The claim's own steps come first.
     let mut world = deleting();
     (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
 }

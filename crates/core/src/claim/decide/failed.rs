@@ -6,16 +6,22 @@ use flex_contract::exit::Failure;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
-use super::attempt::{VOLUME_REFUSED, confirm_then, next, wait_for_older_runs};
+use super::next_attempt::{confirm_then, next, wait_for_older_runs};
+use super::observed::Observed;
 use super::placement::{can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, selected_is_unfit};
+use super::rule::{Decision, Rule};
+use super::step::Step;
 use super::unstarted::{unstarted_attempts, with_unstarted};
-use super::{Decision, Observed, Step, recipe, unreachable_node};
+use super::waits::wait_for_run;
 use crate::config::classes::{BindingMode, Class};
+use crate::rules::Rule as _;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::stuck::StuckReason;
 
+/// The reason of the failure of an attempt whose volume does not fit.
+pub(super) const VOLUME_REFUSED: &str = "VolumeRefused";
 /// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
 const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a pod that the selected node does not admit is given up. Another node may admit it.
@@ -25,43 +31,61 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(15);
 /// it still runs when the image has ended.
 const SIDECAR_GRACE: i64 = 5;
 
-/// Decides row 31.
+/// Decides about a run that cannot progress.
 pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     if is_newer_config(o, class) {
-        return record_failure(o, class, cause.clone(), Failure::Retry, now);
+        return record_failure(o, class, Rule::RunOutdated, cause.clone(), Failure::Retry, now);
     }
-    let decision = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
+    let decision = Rule::RunStuck.wait(reason::PROVISIONING_FAILED, cause.message.clone());
     let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
-    let (patience, kind) = match (why.is_of_image(), unfit) {
-        (true, _) => (IMAGE_PULL_TIMEOUT, Failure::Retry),
-        (_, true) => (NODE_TIMEOUT, Failure::NoCapacity),
+    let (patience, rule, kind) = match (why.is_of_image(), unfit) {
+        (true, _) => (IMAGE_PULL_TIMEOUT, Rule::ImagePullTimeout, Failure::Retry),
+        (_, true) => (NODE_TIMEOUT, Rule::NodeAdmissionTimeout, Failure::NoCapacity),
         _ => return decision,
     };
     let give_up = since.saturating_add(seconds(patience));
-    if now >= give_up { record_failure(o, class, cause.clone(), kind, now) } else { decision.requeue_at(give_up) }
+    match now >= give_up {
+        true => record_failure(o, class, rule, cause.clone(), kind, now),
+        false => decision.requeue_at(give_up),
+    }
 }
 
 /// Checks whether the class has a recipe that differs from that of the attempt.
 fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
-    o.has_revision && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
+    o.admission.has_revision
+        && current.is_some()
+        && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
 /// existed, so that the attempt has left nothing.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
-    record_start(o, class, cause, kind, now, kind == Failure::Never)
+    record(o, class, Rule::JobRefused, (cause, kind, now), kind == Failure::Never)
 }
 
-/// Records a failed attempt for rows 23 and 30 to 33, and says what follows.
-pub(super) fn record_failure(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
-    record_start(o, class, cause, kind, at, o.never_started)
+/// Records by a rule that the attempt has failed, and says what follows.
+pub(super) fn record_failure(
+    o: &Observed<'_>,
+    class: &Class,
+    rule: Rule,
+    cause: Cause,
+    kind: Failure,
+    at: i64,
+) -> Decision {
+    record(o, class, rule, (cause, kind, at), o.runs.never_started)
 }
 
-fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64, never_ran: bool) -> Decision {
-    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+fn record(
+    o: &Observed<'_>,
+    class: &Class,
+    rule: Rule,
+    (cause, kind, at): (Cause, Failure, i64),
+    never_ran: bool,
+) -> Decision {
+    let attempt = o.attempt();
     let failure = LastFailure {
         operation: Operation::Provision,
         attempt,
@@ -73,7 +97,7 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
         config: String::new(),
         unstarted_attempts: unstarted_attempts(o, never_ran),
     };
-    let next = match (kind, recipe(o)) {
+    let next = match (kind, o.recipe()) {
         (Failure::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
@@ -86,46 +110,34 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
     let message = format!("attempt {attempt} failed: {}; {next}", failure.message);
-    Decision::from(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, message)
+    rule.step(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, message)
 }
 
-/// Decides rows 24 to 27.
+/// Decides about an attempt that failed: ends its processes, and begins the next when that is due.
 pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(failure) = with_unstarted(o) {
-        return Step::RecordFailure { failure }.into();
+        return Rule::RecordUnstartedFailure.step(Step::RecordFailure { failure });
     }
     if let Some(wait) = wait_for_older_runs(o) {
         return pods_terminating(o, failure, now).unwrap_or(wait);
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Decision::wait(reason::WAITING, why.clone()),
+        Err(why) => return Rule::ConfigUnusable.wait(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.kind == Failure::NoCapacity {
-        // The next selected node gets an attempt, even if the scheduler selects the same again.
-        let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
-        return match &claim.selected_node {
-            Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).with_event(
-                reason::RESCHEDULING,
-                format!(
-                    "no room on node {node}: {}; the provisioner asks the scheduler for another node",
-                    failure.message
-                ),
-            ),
-            // Somebody else has removed the selected node.
-            None => Step::RecordFailure { failure }.into(),
-        };
+        return no_room(o, failure);
     }
     if delayed && claim.selected_node.is_none() {
-        return Decision::nothing();
+        return Rule::WaitForReschedule.nothing();
     }
     let wait = match failure.kind {
         _ if is_newer_config(o, class) => 0,
         Failure::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
-        Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.is_empty() => 0,
+        Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.all.is_empty() => 0,
         Failure::Never => seconds(DELAY_AFTER_RETRIES),
         Failure::Retry | Failure::NoCapacity => delay(recipe, failure.attempt),
     };
@@ -134,23 +146,34 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let due = failure.at.saturating_add(wait);
     if wait > 0 && now < due {
-        return Decision::nothing().requeue_at(due);
+        return Rule::AttemptBackoff.nothing().requeue_at(due);
     }
-    confirm_then(o, next(o, class, recipe, failure.attempt, now))
+    confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
+}
+
+/// Decides about an attempt that the selected node had no room for.
+fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
+    // The next selected node gets an attempt, even if the scheduler selects the same again.
+    let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
+    let Some(node) = &o.claim.selected_node else {
+        // Somebody else has removed the selected node.
+        return Rule::NoRoomOnRemovedNode.step(Step::RecordFailure { failure });
+    };
+    let message =
+        format!("no room on node {node}: {}; the provisioner asks the scheduler for another node", failure.message);
+    Rule::NoRoomOnNode.step(Step::Reschedule { failure: Some(failure) }).with_event(reason::RESCHEDULING, message)
 }
 
 /// Ends an attempt whose image has failed while another container of its pod still runs.
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
-    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let job = o.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
+    let attempt = o.attempt();
+    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
     let due = failure.at.saturating_add(SIDECAR_GRACE);
-    match o.run {
+    match o.runs.state {
         RunState::Failed { pods_ended: false, .. } if now >= due => {
-            Some(Step::RemoveJob { job: job.name.clone() }.into())
+            Some(Rule::StopSidecars.step(Step::RemoveJob { job: job.name.clone() }))
         }
-        RunState::Failed { pods_ended: false, .. } => {
-            Some(unreachable_node(o).unwrap_or_else(Decision::nothing).requeue_at(due))
-        }
+        RunState::Failed { pods_ended: false, .. } => Some(wait_for_run(o, Rule::SidecarsTerminating).requeue_at(due)),
         _ => None,
     }
 }

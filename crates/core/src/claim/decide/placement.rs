@@ -5,11 +5,14 @@ use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
 use super::data_source::required_node;
-use super::{Decision, Observed, Step, recipe};
+use super::observed::Observed;
+use super::rule::{Decision, Rule};
+use super::step::Step;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::node::{NodeState, NodeStates};
+use crate::rules::Rule as _;
 
 /// Returns the nodes where an attempt that begins now may leave storage. The last is the node of its run.
 ///
@@ -34,8 +37,8 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     if let Some(node) = required_node(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
-    let last = || o.claim.nodes.last().filter(|_| o.node_choice.last && o.claim.own_stamp().is_some());
-    let next = || o.node_choice.next.as_ref();
+    let last = || o.claim.nodes.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
+    let next = || o.nodes.choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
     // room.
     let node = if had_no_capacity(o) { next().or_else(last) } else { last().or_else(next) };
@@ -55,7 +58,7 @@ fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
 }
 
 fn is_gone(o: &Observed<'_>, node: &str) -> bool {
-    o.node_states.state(node) == NodeState::Gone
+    o.nodes.states.state(node) == NodeState::Gone
 }
 
 /// Returns the text of the event if the claim names a node that is ignored.
@@ -83,24 +86,25 @@ pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
 
 /// Checks whether the orchestrator chooses the node, because nobody else selects one.
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
-    let on_node = recipe(o)
+    let on_node = o
+        .recipe()
         .is_some_and(|recipe| recipe.placement == Placement::SelectedNode && required_node(o, recipe).is_none());
     class.binding == BindingMode::Immediate && selected(o, class).is_none() && on_node
 }
 
 /// Checks whether the stamp was written for another node than the one where the attempt must be now.
 pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
-    let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
+    let Some(recipe) = o.recipe().filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
     match run_node(&o.claim.nodes, recipe) {
         None => true,
-        Some(_) if chooses(o, class) => !o.node_choice.last,
+        Some(_) if chooses(o, class) => !o.nodes.choice.last,
         Some(noted) => required_node(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
     }
 }
 
 /// Checks whether the scheduler can find another node for the claim.
 pub(super) fn can_reschedule(o: &Observed<'_>, class: &Class) -> bool {
-    let has_required_node = recipe(o).is_some_and(|recipe| required_node(o, recipe).is_some());
+    let has_required_node = o.recipe().is_some_and(|recipe| required_node(o, recipe).is_some());
     class.binding == BindingMode::WaitForFirstConsumer && !has_required_node
 }
 
@@ -109,20 +113,20 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
     let node = o.claim.selected_node.as_ref()?;
     if !can_reschedule(o, class) {
         let matters = class.binding == BindingMode::Immediate
-            && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
-        let unsure = matters && o.node_states.state(node) == NodeState::Missing;
-        return unsure.then(|| Step::ConfirmNode { node: node.clone() }.into());
+            && o.recipe().is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
+        let unsure = matters && o.nodes.states.state(node) == NodeState::Missing;
+        return unsure.then(|| Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() }));
     }
-    match o.node_states.state(node) {
-        NodeState::Ready | NodeState::Unreachable if o.selected_node_forbidden => {
-            Some(Decision::from(Step::Reschedule { failure: None }).with_event(
+    match o.nodes.states.state(node) {
+        NodeState::Ready | NodeState::Unreachable if o.nodes.selected_forbidden => {
+            Some(Rule::SelectedNodeForbidden.step(Step::Reschedule { failure: None }).with_event(
                 reason::RESCHEDULING,
                 format!("the selected node {node} is outside the allowedTopologies of class {}; the provisioner asks the scheduler for another", class.name),
             ))
         }
         NodeState::Ready | NodeState::Unreachable => None,
-        NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
-        NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).with_event(
+        NodeState::Missing => Some(Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() })),
+        NodeState::Gone => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),
         )),
@@ -133,17 +137,17 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
 pub(super) fn is_bound_to_selected_node(o: &Observed<'_>, class: &Class) -> bool {
     can_reschedule(o, class)
         && o.claim.selected_node.is_some()
-        && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
+        && o.recipe().is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
 
 /// Checks whether there is another node for a claim whose node the orchestrator chooses.
 pub(super) fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.node_choice.next.is_some()
+    chooses(o, class) && o.nodes.choice.next.is_some()
 }
 
 /// Checks whether there is a node without an attempt for a claim whose node the orchestrator chooses.
 pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.node_choice.is_new
+    chooses(o, class) && o.nodes.choice.is_new
 }
 
 /// Returns the nodes of all attempts of the claim.

@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
+fn a_selected_node_that_is_gone_is_given_back() {
     for world in [new(), stamped(1), failed_with(Failure::Retry)] {
         let missing = with_state("a", NodeState::Missing, selected(world.clone()));
-        assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
+        assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "a".into() });
         let gone = with_state("a", NodeState::Gone, selected(world));
-        let decision = gone.decide(NOW);
+        let decision = gone.decide_by(Rule::SelectedNodeGone, NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(
             decision.event.unwrap().message,
@@ -18,23 +18,26 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
 }
 
 #[test]
-fn row_19_a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
+fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     let mut named = new();
     (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
     let missing = with_state("nowhere", NodeState::Missing, named.clone());
-    assert_eq!(missing.step(), Step::ConfirmNode { node: "nowhere".into() });
-    let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide(NOW);
+    assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "nowhere".into() });
+    let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
     assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     assert!(gone.event.unwrap().message.contains("names node nowhere"));
     let there = with_state("nowhere", NodeState::Ready, named);
-    assert_eq!(there.step(), Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 });
+    assert_eq!(
+        there.step(Rule::FirstAttemptDue),
+        Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 }
+    );
 }
 
 #[test]
-fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
+fn a_selected_node_that_the_class_does_not_allow_is_given_back() {
     for world in [new(), stamped(1), failed_with(Failure::Retry)] {
         let mut outside = World { selected_node_forbidden: true, ..selected(world) };
-        let decision = outside.decide(NOW + 60);
+        let decision = outside.decide_by(Rule::SelectedNodeForbidden, NOW + 60);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         let said = decision.event.unwrap().message;
         assert!(said.contains("node a is outside the allowedTopologies of class silver"), "{said}");
@@ -44,36 +47,39 @@ fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back
 }
 
 #[test]
-fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
+fn a_node_that_does_not_take_the_pod_is_given_up() {
     let cause = Cause::new("Unschedulable", "0/3 nodes are available: 1 node(s) were unschedulable");
     let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
     let pinned = stuck(selected(stamped(1)));
-    pinned.waits("1 node(s) were unschedulable");
-    assert_eq!(pinned.decide(NOW).requeue_at, Some(NOW + 5));
-    let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
+    pinned.waits(Rule::RunStuck, "1 node(s) were unschedulable");
+    assert_eq!(pinned.decide_by(Rule::RunStuck, NOW).requeue_at, Some(NOW + 5));
+    let Step::RecordFailure { failure, .. } = pinned.decide_by(Rule::NodeAdmissionTimeout, NOW + 5).step else {
+        panic!("it is given up")
+    };
     assert_eq!(failure.kind, Failure::NoCapacity);
     // Without another node, and where any node will do, a new attempt gains nothing.
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
-    assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
+    assert_eq!(stuck(alone).decide_by(Rule::RunStuck, NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
     anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(stuck(anywhere).decide(NOW + 1000).step, Step::Nothing);
+    assert_eq!(stuck(anywhere).decide_by(Rule::RunStuck, NOW + 1000).step, Step::Nothing);
 }
 
 #[test]
-fn row_34_a_pod_on_a_dead_node_is_told() {
+fn a_pod_on_a_dead_node_is_told() {
     let lost =
         |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
     let running = World { run: RunState::Running, has_running_pods: true, ..selected(stamped(1)) };
-    running.rests();
+    running.rests(Rule::RunInProgress);
     let says = "a pod of the provisioner is on node a, which does not answer";
-    lost(running.clone()).waits(says);
-    lost(World { claim: deleting().claim, ..running }).waits(says);
-    lost(World { has_running_pods: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
+    lost(running.clone()).waits(Rule::NodeUnreachable, says);
+    lost(World { claim: deleting().claim, ..running }).waits(Rule::NodeUnreachable, says);
+    lost(World { has_running_pods: true, ..selected(failed_with(Failure::Retry)) })
+        .waits(Rule::NodeUnreachable, "kubectl delete node a");
 }
 
 #[test]
-fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
+fn where_attempts_left_something_goes_on_with_the_volume() {
     let adopted_nodes = |nodes: &[&str], affinity: bool| {
         let mut world = selected(stamped(2));
         world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
@@ -84,7 +90,7 @@ fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
             made.affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
         }
         world.volumes = vec![(made, vec![])];
-        match world.step() {
+        match world.step(Rule::AdoptVolume) {
             Step::Adopt { nodes, .. } => nodes,
             step => panic!("{step:?}"),
         }
@@ -95,7 +101,7 @@ fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
 }
 
 #[test]
-fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
+fn a_volume_says_on_which_node_it_is() {
     let made_on = |noted: &[&str]| {
         let mut world = stamped(2);
         world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
@@ -103,7 +109,7 @@ fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
             "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
         let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
         world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
-        match world.step() {
+        match world.step(Rule::AdoptVolume) {
             Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
             step => panic!("{step:?}"),
         }

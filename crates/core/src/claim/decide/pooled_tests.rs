@@ -1,4 +1,4 @@
-//! Tests of the rows for claims that get a pooled volume, and for pool requests.
+//! Tests of the rules for claims that get a pooled volume, and for pool requests.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn request(mut world: World) -> World {
 }
 
 #[test]
-fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
+fn a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
     let mut world = World {
         pooled_volume: Some("pvc-ready"),
         quota_error: Some("full"),
@@ -25,75 +25,75 @@ fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
         ..new()
     };
     let take = Step::AssignPooledVolume { volume: "pvc-ready".into() };
-    assert_eq!(world.step(), take);
+    assert_eq!(world.step(Rule::AssignPooledVolume), take);
     world.attributes_error = Some("no such attributes");
-    world.waits("no such attributes");
+    world.waits(Rule::AttributesUnavailable, "no such attributes");
     let mut begun = stamped(1);
     begun.pooled_volume = Some("pvc-ready");
-    assert_ne!(begun.step(), take, "what was begun goes on");
+    assert_ne!(begun.step(Rule::RunDue), take, "what was begun goes on");
     let mut late = delayed(new(), None);
     late.pooled_volume = Some("pvc-ready");
-    late.rests();
+    late.rests(Rule::WaitForFirstConsumer);
 }
 
 #[test]
-fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
+fn what_was_given_is_bound_when_the_pv_controller_knows_it() {
     let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
     let mut world = with_volume(new(), given.clone(), &["name"]);
     world.pooled_volume = Some("pvc-another");
-    world.rests();
+    world.rests(Rule::WaitForBinding);
     world.synced = true;
-    assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
+    assert_eq!(world.step(Rule::BindPooledVolume), Step::Bind { volume: "pvc-ready".into() });
     world.binding = Binding::Controller;
-    world.rests();
+    world.rests(Rule::WaitForBinding);
     let terminating = Volume { deleting: true, ..given };
     let world = with_volume(World { binding: Binding::Controller, ..new() }, terminating, &["name"]);
-    assert_eq!(world.step(), Step::SetVolumeName { volume: "pvc-ready".into() });
+    assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: "pvc-ready".into() });
 }
 
 #[test]
-fn row_5a_who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
+fn who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
     let taken = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
-    bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests();
+    bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests(Rule::Settled);
     let given = Volume { pool_size: Some(1), ..taken };
     let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
-    assert_eq!(world.step(), Step::BackfillStamp { volume: "pvc-ready".into() });
+    assert_eq!(world.step(Rule::BoundToPooledVolume), Step::BackfillStamp { volume: "pvc-ready".into() });
     world.claim.deleting = true;
-    world.rests();
+    world.rests(Rule::Settled);
     let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
     stamped.claim.finalizers.clear();
-    stamped.rests();
-    bound(new(), "static").rests();
+    stamped.rests(Rule::Settled);
+    bound(new(), "static").rests(Rule::Settled);
 }
 
 #[test]
-fn row_34a_what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
+fn what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
     let mut world = request(with_volume(stamped(1), volume(), &[]));
     world.run = RunState::Running;
-    adopts(&world);
-    adopts(&request(with_volume(stamped(1), adopted_volume(), &[])));
+    adopts(Rule::AdoptPooledVolume, &world);
+    adopts(Rule::AdoptPooledVolume, &request(with_volume(stamped(1), adopted_volume(), &[])));
     let older = Volume { pool: Some("older".into()), ..ready_volume() };
-    adopts(&request(with_volume(stamped(1), older, &[])));
+    adopts(Rule::AdoptPooledVolume, &request(with_volume(stamped(1), older, &[])));
     world.volumes = vec![(ready_volume(), vec![])];
-    assert_eq!(world.step(), Step::CompletePoolRequest);
+    assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
     (world.jobs, world.has_running_pods) = (vec![job(1)], true);
-    assert_eq!(world.step(), Step::CompletePoolRequest, "the volume is on its own");
+    assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest, "the volume is on its own");
     world.claim.deleting = true;
-    assert_eq!(world.step(), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::ReleasePoolRequest), Step::RemoveFinalizer);
     let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
-    assert_eq!(by_controller.step(), Step::CompletePoolRequest);
+    assert_eq!(by_controller.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
 }
 
 #[test]
-fn row_34a_a_request_whose_volume_was_given_away_is_done() {
+fn a_request_whose_volume_was_given_away_is_done() {
     for uuid in [Some("another"), None] {
         let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
         let claim_uuid = uuid.map(str::to_owned);
         let given = Volume { pool: None, claim_uuid, claim_ref: Some(reference), ..ready_volume() };
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
-        assert_eq!(world.step(), Step::CompletePoolRequest);
+        assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
         world.claim.deleting = true;
-        assert_eq!(world.step(), Step::RemoveFinalizer);
+        assert_eq!(world.step(Rule::ReleasePoolRequest), Step::RemoveFinalizer);
     }
 }
 
@@ -101,9 +101,9 @@ fn row_34a_a_request_whose_volume_was_given_away_is_done() {
 fn a_request_that_goes_half_way_is_taken_back_as_any_claim() {
     let mut world = request(deleting());
     world.jobs = vec![job(1)];
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
-    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     let world = request(with_volume(deleting(), volume(), &[]));
-    adopts(&world);
+    adopts(Rule::AdoptLeftVolume, &world);
 }

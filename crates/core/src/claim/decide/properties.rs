@@ -271,7 +271,7 @@ fn check(world: &World, decision: &Decision) {
             let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
             assert!(claim.own_stamp().is_some() && !world.is_alive());
             let tied =
-                world.observed(|o| o.data_source.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
+                world.observed(|o| o.source.state.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
             if recipe.placement == Placement::SelectedNode {
                 let noted = claim.nodes.last().expect("where it may leave something is not noted");
                 let immediate = world.class.binding == BindingMode::Immediate;

@@ -1,31 +1,40 @@
-//! One test for each row of the table. `properties.rs` has the properties of all observations.
+//! Tests of the rules. `properties.rs` has the properties of all observations.
 
 use std::sync::Arc;
 
 use flex_contract::exit::Failure;
+use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
 use super::*;
+use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::claim::nodes::NodeChoice;
-use crate::config::NodeGone;
-use crate::config::classes::BindingMode;
+use crate::config::classes::{BindingMode, Class};
 use crate::config::record::EffectiveConfig;
-use crate::model::claim::Stamp;
-use crate::model::data_source::DataSource;
-use crate::model::volume::Reference;
-use crate::node::NodeState;
+use crate::config::{NodeGone, Recipe};
+use crate::model::claim::{Binding, Claim, Stamp};
+use crate::model::data_source::{DataSource, SourceUser};
+use crate::model::volume::{Provenance, Reference, Volume};
+use crate::node::{NodeState, NodeStates};
+use crate::object::ObjectName;
+use crate::rules::Rule as _;
 use crate::run::backoff::delay;
-use crate::run::state::Cause;
-use crate::run::view::RunLabels;
+use crate::run::failure::LastFailure;
+use crate::run::state::{Cause, RunState};
+use crate::run::view::{Job, RunLabels};
 
 #[path = "data_source_tests.rs"]
 mod of_copies;
+#[path = "failed_tests.rs"]
+mod of_failed;
 #[path = "leaving_tests.rs"]
 mod of_leaving;
 #[path = "placement_tests.rs"]
 mod of_placement;
 #[path = "pooled_tests.rs"]
 mod of_ready;
+#[path = "settled_tests.rs"]
+mod of_settled;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
 #[path = "properties.rs"]
@@ -83,9 +92,29 @@ struct Original {
     granted: bool,
 }
 
+impl Original {
+    fn state(&self) -> DataSourceState<'_> {
+        DataSourceState::Claim(ClaimSource {
+            claim: self.claim.as_ref(),
+            volume: self.volume.as_ref(),
+            ours: self.ours,
+            node: self.node,
+            granted: self.granted,
+        })
+    }
+}
+
 impl World {
     fn decide(&self, now: i64) -> Decision {
         self.observed(|observed| decide(observed, now))
+    }
+
+    /// Checks that this rule decides, and returns the decision.
+    #[track_caller]
+    fn decide_by(&self, rule: Rule, now: i64) -> Decision {
+        let decision = self.decide(now);
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        decision
     }
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
@@ -102,68 +131,65 @@ impl World {
             .collect();
         then(&Observed {
             claim: &self.claim,
-            fresh: self.fresh,
-            is_pool_request: self.is_pool_request,
-            pooled_volume: self.pooled_volume,
-            reserved_volume: self.reserved_volume,
             class: if self.foreign { ServedClass::NotOurs } else { ServedClass::Ours(&self.class) },
-            has_revision: self.has_revision,
-            stamped_recipe: self.stamped_recipe.as_ref(),
-            jobs: &jobs,
-            run: self.run.clone(),
-            has_running_pods: self.has_running_pods,
-            node_choice: &self.node_choice,
-            nodes_with_pods: &self.nodes_with_pods,
-            node_states: &node_states,
-            volumes: &volumes,
-            no_volume: self.no_volume,
-            delete_run: self.delete_run.clone(),
-            delete_job: self.delete_job.as_ref(),
-            delete_recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
-            never_started: self.never_started,
-            has_slot: self.has_slot,
-            quota_error: self.quota_error,
-            has_pending_charge: self.has_pending_charge,
-            attributes_error: self.attributes_error,
-            binding: self.binding,
-            selected_node_forbidden: self.selected_node_forbidden,
-            data_source: self.data_source.as_ref().map(|original| {
-                DataSourceState::Claim(crate::claim::data_source::ClaimSource {
-                    claim: original.claim.as_ref(),
-                    volume: original.volume.as_ref(),
-                    ours: original.ours,
-                    node: original.node,
-                    granted: original.granted,
-                })
-            }),
-            source_users: &self.source_users,
-            removed: self.removed,
-            missed_batch: self.missed_batch,
+            confirmed: ConfirmedFacts { fresh: self.fresh, no_volume: self.no_volume },
+            runs: Runs {
+                jobs: &jobs,
+                state: self.run.clone(),
+                recipe: self.stamped_recipe.as_ref(),
+                has_running_pods: self.has_running_pods,
+                never_started: self.never_started,
+                removed: self.removed,
+                missed_batch: self.missed_batch,
+            },
+            deletion: Deletion {
+                state: self.delete_run.clone(),
+                job: self.delete_job.as_ref(),
+                recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+            },
+            volumes: Volumes { all: &volumes, reserved: self.reserved_volume, binding: self.binding },
+            admission: Admission {
+                has_revision: self.has_revision,
+                has_slot: self.has_slot,
+                quota_error: self.quota_error,
+                has_pending_charge: self.has_pending_charge,
+                attributes_error: self.attributes_error,
+            },
+            nodes: Nodes {
+                choice: &self.node_choice,
+                states: &node_states,
+                with_pods: &self.nodes_with_pods,
+                selected_forbidden: self.selected_node_forbidden,
+            },
+            source: Source { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
+            pool: Pool { is_request: self.is_pool_request, volume: self.pooled_volume },
         })
     }
 
-    fn step(&self) -> Step {
-        self.decide(NOW).step
+    /// Checks that this rule decides, and returns its step.
+    #[track_caller]
+    fn step(&self, rule: Rule) -> Step {
+        self.decide_by(rule, NOW).step
     }
 
     /// Checks that the decision does nothing and emits this event.
     #[track_caller]
-    fn waits(&self, says: &str) {
-        let decision = self.decide(NOW);
+    fn waits(&self, rule: Rule, says: &str) {
+        let decision = self.decide_by(rule, NOW);
         let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
         assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
     }
 
     /// Checks that the decision does and emits nothing, and waits for 30 minutes.
     #[track_caller]
-    fn rests_until_slow(&self) {
-        let decision = self.decide(NOW);
+    fn rests_until_slow(&self, rule: Rule) {
+        let decision = self.decide_by(rule, NOW);
         assert_eq!((decision.step, decision.requeue_at), (Step::Nothing, Some(NOW + 1800)));
     }
 
     #[track_caller]
-    fn rests(&self) {
-        let decision = self.decide(NOW);
+    fn rests(&self, rule: Rule) {
+        let decision = self.decide_by(rule, NOW);
         assert_eq!((&decision.step, &decision.event), (&Step::Nothing, &None));
     }
 }
@@ -347,150 +373,36 @@ fn vanishing_volume() -> Volume {
 }
 
 #[track_caller]
-fn adopts(world: &World) -> Provenance {
-    match world.step() {
+fn adopts(rule: Rule, world: &World) -> Provenance {
+    match world.step(rule) {
         Step::Adopt { volume, provenance, .. } if volume == names::pv_name(UID) => *provenance,
         step => panic!("{step:?}"),
     }
 }
 
 #[track_caller]
-fn records(world: &World) -> LastFailure {
-    match world.step() {
+fn records(rule: Rule, world: &World) -> LastFailure {
+    match world.step(rule) {
         Step::RecordFailure { failure, .. } => failure,
         step => panic!("{step:?}"),
     }
 }
 
 #[test]
-fn row_1_bound_to_a_volume_that_is_not_adopted() {
-    let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
-    assert_eq!(adopts(&world).record, recipe_with(&[]).record);
-    for incomplete in [
-        Volume { provenance: None, ..adopted_volume() },
-        Volume { provenance: Some("{}".into()), ..adopted_volume() },
-        Volume { adoption_mark: None, ..adopted_volume() },
-        Volume { adoption_mark: Some("Adopted-0".into()), ..adopted_volume() },
-        Volume { claim_ref: None, ..adopted_volume() },
-        Volume { finalizers: vec![], ..adopted_volume() },
-        Volume { provisioned_by: None, ..adopted_volume() },
-        Volume { instance: None, ..adopted_volume() },
-        Volume { volume_id: None, ..adopted_volume() },
-        Volume { volume_id: Some("another".into()), ..adopted_volume() },
-        Volume { claim_uuid: None, ..adopted_volume() },
-    ] {
-        adopts(&bound(with_volume(stamped(1), incomplete, &[]), &names::pv_name(UID)));
-    }
-}
-
-#[test]
-fn row_1_a_forged_provenance_is_replaced() {
-    let provenance = Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new() };
-    let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
-    assert_eq!(adopts(&with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
-}
-
-#[test]
-fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
-    let mut world = bound(with_volume(deleting(), volume(), &[]), &names::pv_name(UID));
-    (world.stamped_recipe, world.foreign) = (None, true);
-    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
-    world.claim.abandoned = true;
-    assert_eq!(world.step(), Step::RemoveFinalizer);
-}
-
-#[test]
-fn row_1_what_another_claim_has_is_not_taken_from_it() {
-    let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
-    world.waits("was made for this claim, but claim b/thief has taken it");
-}
-
-#[test]
-fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
-    let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
-    let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
-    assert!(decision.event.unwrap().message.contains("delete the claim, and find out who made the volume"));
-    world.volumes[0].0.quarantine = Some("a hostPath of /".into());
-    world.waits("is bound to volume");
-    world.claim.deleting = true;
-    assert!(matches!(world.step(), Step::Adopt { .. }), "it goes with the claim");
-}
-
-#[test]
-fn row_2_bound_to_an_adopted_volume() {
-    let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    assert_eq!(world.step(), Step::RemoveFinalizer);
-    world.jobs = vec![job(1)];
-    world.has_running_pods = true;
-    assert_eq!(world.step(), Step::RemoveFinalizer, "a bound claim owes nothing, whatever the image still does");
-    let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
-    assert_eq!(bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(), Step::RemoveFinalizer);
-}
-
-#[test]
-fn row_2_a_volume_that_is_not_seen_yet_is_waited_for() {
-    bound(stamped(1), &names::pv_name(UID)).rests();
-}
-
-#[test]
-fn row_3_bound_to_another_volume() {
-    let mut world = bound(stamped(1), "static");
-    world.jobs = vec![job(1)];
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
-    world.jobs.clear();
-    assert_eq!(world.step(), Step::ConfirmNoVolume);
-}
-
-#[test]
-fn row_3_going_and_its_volume_is_lost() {
-    let mut world = bound(deleting(), &names::pv_name(UID));
-    assert_eq!(world.step(), Step::ConfirmNoVolume);
-    world.no_volume = true;
-    assert_eq!(world.step(), begin(1, "home"));
-}
-
-#[test]
-fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
-    let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
-    world.rests();
-    world.claim.deleting = true;
-    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
-    world.rests();
-    world.claim.finalizers.pop();
-    assert_eq!(world.step(), begin(1, "home"));
-    world.jobs = vec![job(1)];
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
-    world.claim.abandoned = true;
-    assert_eq!(world.step(), Step::RemoveFinalizer);
-    world.claim.abandoned = false;
-    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
-    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
-}
-
-#[test]
-fn row_5_bound_and_a_job_is_over() {
-    let mut world = bound(new(), &names::pv_name(UID));
-    world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
-    assert_eq!(world.step(), Step::RemoveJob { job: over(3).name });
-    world.jobs.pop();
-    world.rests();
-}
-
-#[test]
-fn row_17_what_is_not_ours_is_left_alone() {
-    World { foreign: true, ..new() }.rests();
-    World { foreign: true, ..stamped(1) }.waits("this provisioner does not serve the claim's class any more");
+fn what_is_not_ours_is_left_alone() {
+    World { foreign: true, ..new() }.rests(Rule::NotOurs);
+    World { foreign: true, ..stamped(1) }
+        .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
     let mut asks = new();
     asks.claim.volume_name = Some(names::pv_name(UID));
-    asks.rests();
+    asks.rests(Rule::VolumeNamedByUser);
 }
 
 #[test]
-fn row_18_what_cannot_be_served_is_told() {
+fn what_cannot_be_served_is_told() {
     let mut world = new();
     world.class.recipe = Err("no provisioner config serves the class".into());
-    world.waits("no provisioner config serves the class");
+    world.waits(Rule::ConfigUnusable, "no provisioner config serves the class");
 
     let with = |keys: &[(&str, &str)], change: fn(&mut Claim)| {
         let mut world = new();
@@ -498,37 +410,55 @@ fn row_18_what_cannot_be_served_is_told() {
         change(&mut world.claim);
         world
     };
-    with(&[("min-size", "2Gi")], |_| {}).waits("asks for 1Gi, and class silver provides at least 2Gi; ask for more");
-    with(&[("max-size", "1Mi")], |_| {}).waits("asks for 1Gi, and class silver provides at most 1Mi; ask for less");
+    with(&[("min-size", "2Gi")], |_| {})
+        .waits(Rule::ClaimRefused, "asks for 1Gi, and class silver provides at least 2Gi; ask for more");
+    with(&[("max-size", "1Mi")], |_| {})
+        .waits(Rule::ClaimRefused, "asks for 1Gi, and class silver provides at most 1Mi; ask for less");
     with(&[("access-modes", "ReadWriteMany")], |_| {})
-        .waits("does not allow the access mode ReadWriteOnce; it allows ReadWriteMany");
-    with(&[("volume-mode", "Block")], |_| {}).waits("does not allow the volume mode Filesystem; it allows Block");
-    with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
-    with(&[], |claim| claim.has_selector = true).waits("remove the selector");
+        .waits(Rule::ClaimRefused, "does not allow the access mode ReadWriteOnce; it allows ReadWriteMany");
+    with(&[("volume-mode", "Block")], |_| {})
+        .waits(Rule::ClaimRefused, "does not allow the volume mode Filesystem; it allows Block");
+    with(&[], |claim| claim.size = Err("no size".into())).waits(Rule::ClaimRefused, "no size");
+    with(&[], |claim| claim.has_selector = true).waits(Rule::ClaimRefused, "remove the selector");
     // A label that its user wrote does not make a claim a pool request.
-    with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
+    with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true))
+        .waits(Rule::ClaimRefused, "remove the selector");
     with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
-        .waits("data source is VolumeSnapshot s");
+        .waits(Rule::ClaimRefused, "data source is VolumeSnapshot s");
     with(&[("capabilities", "clone, snapshot")], |claim| claim.data_source = Some(DataSource::Dropped))
-        .waits("makes no empty volume instead");
-    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a"))))
-        .waits("data source is claim team/a, but the provisioner config admin/silver of class silver does not declare");
+        .waits(Rule::ClaimRefused, "makes no empty volume instead");
+    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
+        Rule::ClaimRefused,
+        "data source is claim team/a, but the provisioner config admin/silver of class silver does not declare",
+    );
     let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
     World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..gold }
-        .waits("there is no VolumeAttributesClass gold");
+        .waits(Rule::AttributesUnavailable, "there is no VolumeAttributesClass gold");
 }
 
 #[test]
-fn row_18_what_cannot_be_served_yet_waits() {
-    delayed(new(), None).rests();
-    World { has_revision: false, ..new() }.rests();
+fn what_cannot_be_served_yet_waits() {
+    delayed(new(), None).rests(Rule::WaitForFirstConsumer);
+    World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
     let full = World { has_slot: false, ..new() };
-    assert_eq!(full.step(), Step::WaitForSlot { nodes: vec!["home".into()] });
-    assert_eq!(full.decide(NOW).requeue_at, Some(NOW + 30), "others before it may leave");
+    assert_eq!(full.step(Rule::NoFreeSlot), Step::WaitForSlot { nodes: vec!["home".into()] });
+    assert_eq!(full.decide_by(Rule::NoFreeSlot, NOW).requeue_at, Some(NOW + 30), "others before it may leave");
     let elsewhere = World { has_slot: false, ..selected(new()) };
-    assert_eq!(elsewhere.step(), Step::WaitForSlot { nodes: vec!["a".into()] }, "its place is where it would run");
+    assert_eq!(
+        elsewhere.step(Rule::NoFreeSlot),
+        Step::WaitForSlot { nodes: vec!["a".into()] },
+        "its place is where it would run"
+    );
     let nowhere = World { node_choice: NodeChoice::default(), ..full };
-    assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
+    assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
+}
+
+#[test]
+fn each_rule_says_when_it_holds() {
+    for rule in Rule::all() {
+        assert!(rule.documentation().ends_with('.') && rule.documentation().len() > 30, "{rule:?}");
+        assert_eq!(rule.name(), format!("{rule:?}"));
+    }
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

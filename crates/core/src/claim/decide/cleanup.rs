@@ -1,0 +1,94 @@
+//! Decisions about the delete runs for storage that attempts of a claim left.
+
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
+
+use super::observed::{Observed, ServedClass};
+use super::placement::cleanup_node;
+use super::rule::{Decision, Rule};
+use super::step::Step;
+use super::waits::wait_for_run;
+use crate::config::{NodeGone, Recipe};
+use crate::node::{NodeState, without};
+use crate::rules::Rule as _;
+use crate::run::backoff::{clamp_to_recent, delay};
+use crate::run::failure::LastFailure;
+use crate::run::state::{Cause, RunState};
+
+/// Decides about the delete run that is due on one of the claim's nodes.
+pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
+    let claim = o.claim;
+    let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
+    let node = cleanup_node(claim, o.nodes.states);
+    match &o.deletion.state {
+        RunState::Absent => {
+            let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
+            match now < due {
+                true => Rule::DeleteBackoff.nothing().requeue_at(due),
+                false => start(o, recipe, attempt, node),
+            }
+        }
+        RunState::Running => wait_for_run(o, Rule::DeleteInProgress),
+        RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
+        RunState::Succeeded => match o.deletion.job.filter(|job| !job.deleting) {
+            Some(_) => Rule::DeleteSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
+            None => Rule::DeleteJobTerminating.nothing(),
+        },
+        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeletePodsTerminating),
+        RunState::Failed { cause, at, .. } => {
+            let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
+            let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
+            let failure = LastFailure { unstarted_attempts, ..failure };
+            let message = format!(
+                "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {} s",
+                cause.message,
+                delay(recipe, attempt)
+            );
+            Rule::DeleteFailed.step(Step::RecordFailure { failure }).with_warning(reason::VOLUME_FAILED_DELETE, message)
+        }
+    }
+}
+
+/// Decides about a delete run that cannot progress.
+fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
+    match o.deletion.job {
+        Some(job) if job.deleting => Rule::DeleteJobTerminating.nothing(),
+        Some(job) if job.config != recipe.version() => {
+            Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
+        }
+        _ => Rule::DeleteStuck
+            .wait(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {}", cause.message)),
+    }
+}
+
+/// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
+fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decision {
+    let begin = |on_any_node| Step::StartDelete { attempt, node: node.to_owned(), on_any_node };
+    // The admin decides now about nodes that are gone, not when the attempt began.
+    let policy = match o.class {
+        ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
+        ServedClass::NotOurs => recipe.node_gone,
+    };
+    match (o.nodes.states.state(node), policy) {
+        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteDue.step(begin(false)),
+        (NodeState::Missing, _) => Rule::ConfirmCleanupNode.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::DeleteElsewhere.step(begin(true)),
+        (NodeState::Gone, NodeGone::Forget) => {
+            let message =
+                format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
+            Rule::ForgetGoneNode
+                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
+                .with_warning(reason::VOLUME_FAILED_DELETE, message)
+        }
+        (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.wait(
+            reason::VOLUME_FAILED_DELETE,
+            format!(
+                "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
+                names::ABANDON,
+                names::ABANDON_YES
+            ),
+        ),
+    }
+}

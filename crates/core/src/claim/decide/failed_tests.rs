@@ -1,0 +1,237 @@
+//! Tests of the rules for attempts that cannot start or have failed.
+
+use super::*;
+
+#[test]
+fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
+    let mut world = failed_with(Failure::Never);
+    world.rests_until_slow(Rule::AttemptBackoff);
+    world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
+    assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "its volume is gone");
+    let there = with_volume(world, Volume { quarantine: Some("wrong".into()), ..volume() }, &["wrong"]);
+    there.rests_until_slow(Rule::AttemptBackoff);
+}
+
+#[test]
+fn a_container_beside_the_image_does_not_keep_a_failed_run() {
+    let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
+    let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Failure::Retry) };
+    assert_eq!(
+        (world.step(Rule::SidecarsTerminating), world.decide_by(Rule::SidecarsTerminating, NOW).requeue_at),
+        (Step::Nothing, Some(NOW + 5)),
+        "it usually ends by itself"
+    );
+    assert_eq!(world.decide_by(Rule::StopSidecars, NOW + 5).step, Step::RemoveJob { job: job(1).name });
+    let terminating = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
+    assert_eq!(terminating.decide_by(Rule::WaitForOlderRun, NOW + 5).step, Step::Nothing);
+}
+
+#[test]
+fn a_process_of_the_attempt_is_stopped() {
+    let world = failed_with(Failure::Retry);
+    let late = NOW + 1_000_000;
+    let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
+    assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
+    let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
+    let stopping = World { jobs: vec![Job { deleting: true, ..job(1) }], run: stuck, ..world.clone() };
+    assert_eq!(stopping.decide_by(Rule::WaitForOlderRun, late).step, Step::Nothing);
+    let ending = World { jobs: vec![job(1)], run: failed_run(Failure::Retry, NOW), ..world.clone() };
+    assert_eq!(
+        ending.decide_by(Rule::WaitForOlderRun, late).step,
+        Step::Nothing,
+        "the Job is about to be over, and its log is wanted"
+    );
+    assert_eq!(
+        World { has_running_pods: true, ..world.clone() }.decide_by(Rule::WaitForOlderRun, late).step,
+        Step::Nothing
+    );
+    let later = World { jobs: vec![job(7)], run: failed_run(Failure::Retry, NOW), ..world };
+    let unsure = World { fresh: false, ..later.clone() };
+    assert_eq!(
+        unsure.decide_by(Rule::ReadClaimBeforeStop, late).step,
+        Step::Refresh,
+        "it may be of a stamp that the cache does not have yet"
+    );
+    let sure = World { fresh: true, ..later };
+    assert_eq!(
+        sure.decide_by(Rule::StopOlderRun, late).step,
+        Step::RemoveJob { job: job(7).name },
+        "one of another attempt as well"
+    );
+}
+
+#[test]
+fn no_room_on_the_node() {
+    let mut world = delayed(failed_with(Failure::NoCapacity), Some("a"));
+    let decision = world.decide_by(Rule::NoRoomOnNode, NOW);
+    let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };
+    assert_eq!(noted.kind, Failure::Retry, "the next node is as good as any");
+    assert!(decision.event.unwrap().message.contains("no room on node a"));
+    world.claim.selected_node = None;
+    let recorded = records(Rule::NoRoomOnRemovedNode, &world);
+    assert_eq!((recorded.kind, recorded.attempt, recorded.at), (Failure::Retry, 1, NOW));
+    world.claim.last_failure = Some(recorded);
+    world.rests(Rule::WaitForReschedule);
+    for node in ["a", "b"] {
+        world.claim.selected_node = Some(node.into());
+        let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
+        world.claim.nodes = vec!["a".into()];
+        assert_eq!(
+            world.decide_by(Rule::AttemptBackoff, NOW).requeue_at,
+            Some(NOW + 2),
+            "the same node or another, never at once"
+        );
+        assert_eq!(
+            world.decide_by(Rule::AttemptDue, NOW + 2).step,
+            Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
+        );
+    }
+}
+
+#[test]
+fn no_room_where_the_node_is_chosen_here() {
+    let choice = |next: Option<&str>, is_new| NodeChoice { next: next.map(str::to_owned), is_new, last: true };
+    let stamp = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
+    };
+    let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::NoCapacity) };
+    assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
+    world.node_choice = choice(Some("b"), false);
+    world.claim.nodes = vec!["b".into(), "home".into()];
+    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
+    assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
+    world.node_choice = choice(None, false);
+    assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["b", "home"]), "there is no other");
+    let mut failed = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::Retry) };
+    assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home"]), "something may be left there");
+    failed.node_choice.last = false;
+    assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
+    failed.node_choice = NodeChoice::default();
+    let decision = failed.decide_by(Rule::NoNodeForRun, NOW + 2);
+    assert_eq!(decision.step, Step::Nothing);
+    assert!(decision.event.unwrap().message.contains("no node can take a run for this claim"));
+}
+
+#[test]
+fn the_next_attempt() {
+    let mut world = failed_with(Failure::Retry);
+    world.claim.nodes = vec!["a".into(), "b".into()];
+    world.claim.selected_node = Some("a".into());
+    let nodes = || vec!["b".to_owned(), "a".to_owned()];
+    let unsure = World { no_volume: false, ..world.clone() };
+    assert_eq!(
+        unsure.decide_by(Rule::ConfirmNoVolumeBeforeAttempt, NOW + 2).step,
+        Step::ConfirmNoVolume,
+        "the watch may lag, and a second be made"
+    );
+    assert_eq!(
+        world.decide_by(Rule::AttemptDue, NOW + 2).step,
+        Step::Stamp { attempt: 2, nodes: nodes(), volume_generation: 0 },
+        "last is where it is to run"
+    );
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
+    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptBackoff);
+    let full = World { has_slot: false, ..world.clone() };
+    assert_eq!(
+        (full.decide_by(Rule::NoFreeSlot, NOW + 2).step, full.decide_by(Rule::NoFreeSlot, NOW + 2).requeue_at),
+        (Step::WaitForSlot { nodes: nodes() }, Some(NOW + 32))
+    );
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
+    world.waits(Rule::ClaimRefused, "provides at most 1Mi");
+    world.class.recipe = Err("the config has errors".into());
+    world.waits(Rule::ConfigUnusable, "the config has errors");
+    let mut never = failed_with(Failure::Never);
+    assert_eq!(never.decide_by(Rule::AttemptBackoff, NOW + 1799).requeue_at, Some(NOW + 1800));
+    assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
+    never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
+    delayed(failed_with(Failure::Retry), None).rests(Rule::WaitForReschedule);
+}
+
+#[test]
+fn the_pause_doubles() {
+    let recipe = recipe_with(&[("backoff", "5s..1m"), ("retries", "6")]);
+    let pauses: Vec<_> = (1..9).map(|attempt| delay(&recipe, attempt)).collect();
+    assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 1800, 1800]);
+    assert_eq!(delay(&recipe_with(&[("backoff", "1s..100h"), ("retries", "1000")]), 1000), 360_000);
+    let mut world = failed_with(Failure::Retry);
+    world.claim.stamp.as_mut().unwrap().attempt = 3;
+    world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Failure::Retry));
+    assert_eq!(
+        (world.step(Rule::AttemptBackoff), world.decide_by(Rule::AttemptBackoff, NOW).requeue_at),
+        (Step::Nothing, Some(NOW + 8))
+    );
+    world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Failure::Retry));
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "a failure of another attempt is past");
+    world.claim.last_failure = Some(failure(Operation::Delete, 3, NOW, Failure::Retry));
+    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "and so is one of another operation");
+}
+
+#[test]
+fn what_keeps_a_run_is_told_and_an_image_is_given_up() {
+    let stuck = |reason: &str, since| World {
+        run: RunState::Stuck { cause: Cause::new(reason, "words"), since },
+        jobs: vec![job(1)],
+        ..stamped(1)
+    };
+    stuck("ImagePullBackOff", NOW - 29).waits(Rule::RunStuck, "words");
+    assert_eq!(stuck("ImagePullBackOff", NOW - 29).decide_by(Rule::RunStuck, NOW).requeue_at, Some(NOW + 1));
+    for reason in ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"] {
+        assert_eq!(records(Rule::ImagePullTimeout, &stuck(reason, NOW - 30)).kind, Failure::Retry);
+    }
+    let mut unschedulable = stuck("Unschedulable", 0);
+    assert_eq!(records(Rule::NodeAdmissionTimeout, &unschedulable).kind, Failure::NoCapacity, "there is another node");
+    unschedulable.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
+    unschedulable.waits(Rule::RunStuck, "words");
+    assert_eq!(unschedulable.decide_by(Rule::RunStuck, NOW).requeue_at, None, "it ends with its deadline");
+    let mut changed = unschedulable;
+    changed.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert_eq!(records(Rule::RunOutdated, &changed).reason, "Unschedulable");
+    changed.has_revision = false;
+    changed.waits(Rule::RunStuck, "words");
+}
+
+#[test]
+fn a_failed_run_is_remembered_and_told() {
+    let told = |kind, world: World| {
+        let world = World { run: failed_run(kind, NOW - 5), jobs: vec![job(1)], ..world };
+        let recorded = records(Rule::RunFailed, &world);
+        assert_eq!((recorded.attempt, recorded.kind, recorded.at), (1, kind, NOW - 5));
+        assert_eq!((recorded.reason.as_str(), recorded.message.as_str()), ("ExitCode", "disk on fire"));
+        world.decide_by(Rule::RunFailed, NOW).event.unwrap().message
+    };
+    assert_eq!(told(Failure::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
+    assert!(
+        told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
+    );
+    assert!(told(Failure::NoCapacity, stamped(1)).ends_with("tries another node"));
+    let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
+    assert!(told(Failure::NoCapacity, alone).contains("next try in 2 s"));
+    assert!(told(Failure::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
+}
+
+#[test]
+fn a_node_s_clock_is_not_trusted() {
+    for (said, taken) in [(0, NOW - 60), (NOW - 3600, NOW - 60), (NOW + 3600, NOW), (NOW - 7, NOW - 7)] {
+        let world = World { run: failed_run(Failure::Retry, said), ..stamped(1) };
+        assert_eq!(records(Rule::RunFailed, &world).at, taken);
+    }
+}
+
+#[test]
+fn no_node_is_tried_beyond_those_that_can_be_noted() {
+    let mut world = delayed(failed_with(Failure::Retry), Some("another"));
+    world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
+    world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
+    let at = NOW + 4000;
+    assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
+    world.claim.nodes.push("n0".into());
+    let decision = world.decide_by(Rule::TooManyNodes, at);
+    let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+    assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
+    let mut world = delayed(world, Some("n1"));
+    world.node_states = NodeStates([("n1".to_owned(), NodeState::Ready)].into());
+    assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
+}

@@ -1,0 +1,104 @@
+//! The conditions of an attempt, and the attempt after the stamped one.
+
+use flex_contract::names::reason;
+
+use super::data_source::waits_for_original;
+use super::observed::Observed;
+use super::placement::nodes_from;
+use super::rule::{Decision, Rule};
+use super::step::Step;
+use super::waits::wait_for_run;
+use crate::claim::admit::admit;
+use crate::config::Recipe;
+use crate::config::classes::Class;
+use crate::limits;
+use crate::rules::Rule as _;
+use crate::run::backoff::until_slot_is_free;
+use crate::run::state::RunState;
+use crate::run::view::Job;
+
+/// Refuses a claim that the class cannot serve, or not with the attributes that it requests.
+pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
+    if let Err(why) = admit(o.claim, recipe, o.pool.is_request) {
+        return Some(Rule::ClaimRefused.wait(reason::PROVISIONING_FAILED, why));
+    }
+    let why = o.admission.attributes_error?;
+    Some(Rule::AttributesUnavailable.wait(reason::PROVISIONING_FAILED, why))
+}
+
+/// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
+pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
+    match (o.admission.has_revision, o.admission.has_slot) {
+        // The revision's event will arrive.
+        (false, _) => Some(Rule::RevisionNotStored.nothing()),
+        (true, false) => {
+            let wait = Rule::NoFreeSlot.step(Step::WaitForSlot { nodes: nodes.to_vec() });
+            Some(until_slot_is_free(wait, o.claim.created, now))
+        }
+        (true, true) => None,
+    }
+}
+
+/// Returns the step or the wait that ends the processes of an attempt before the next may begin, if any.
+pub(super) fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
+    let attempt = o.attempt();
+    let has_ended = matches!(o.runs.state, RunState::Failed { .. } | RunState::Succeeded);
+    let ends = |job: &Job| job.run_labels.attempt == attempt && has_ended;
+    let running = || o.runs.jobs.iter().filter(|job| !job.is_over);
+    // The watch may show a Job before it shows the stamp for which the Job was created.
+    if !o.confirmed.fresh && running().any(|job| job.run_labels.attempt > attempt) {
+        return Some(Rule::ReadClaimBeforeStop.step(Step::Refresh));
+    }
+    if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
+        return Some(Rule::StopOlderRun.step(Step::RemoveJob { job: job.name.clone() }));
+    }
+    (o.runs.has_running_pods || o.runs.is_in_progress() || running().next().is_some())
+        .then(|| wait_for_run(o, Rule::WaitForOlderRun))
+}
+
+/// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on
+/// another node.
+pub(super) fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
+    match next.step {
+        Step::Stamp { .. } if o.is_volume_unsure() => Rule::ConfirmNoVolumeBeforeAttempt.step(Step::ConfirmNoVolume),
+        _ => next,
+    }
+}
+
+/// Begins by a rule the attempt after the stamped one, if the class has a recipe.
+pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
+    match &class.recipe {
+        Ok(recipe) => next(o, class, recipe, rule, now),
+        Err(why) => Rule::ConfigUnusable.wait(reason::WAITING, why.clone()),
+    }
+}
+
+/// Begins by a rule the attempt after the stamped one. Other rules hold if it cannot begin.
+pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule, now: i64) -> Decision {
+    if let Some(refused) = refused(o, recipe) {
+        return refused;
+    }
+    if let Some(wait) = waits_for_original(o) {
+        return wait;
+    }
+    // An attempt that the orchestrator has given up no longer counts against the quota.
+    if let Some(why) = o.admission.quota_error {
+        return Rule::QuotaReached.wait(reason::LIMIT_REACHED, why);
+    }
+    let nodes = match nodes_from(o, class, recipe) {
+        Ok(nodes) => nodes,
+        Err(why) => return Rule::NoNodeForRun.wait(reason::WAITING, why),
+    };
+    if nodes.len() > limits::NODES {
+        return Rule::TooManyNodes.wait(
+            reason::PROVISIONING_FAILED,
+            format!(
+                "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",
+                limits::NODES
+            ),
+        );
+    }
+    let volume_generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+    let attempt = o.attempt().saturating_add(1);
+    wait_to_start(o, &nodes, now).unwrap_or_else(|| rule.step(Step::Stamp { attempt, nodes, volume_generation }))
+}

@@ -1,0 +1,196 @@
+//! The observation on which a decision about a claim rests, in parts.
+
+use crate::claim::data_source::DataSourceState;
+use crate::claim::nodes::NodeChoice;
+use crate::config::Recipe;
+use crate::config::classes::Class;
+use crate::model::claim::{Binding, Claim};
+use crate::model::data_source::SourceUser;
+use crate::model::volume::Volume;
+use crate::node::NodeStates;
+use crate::run::state::RunState;
+use crate::run::view::Job;
+
+/// The observation of a claim and of all objects that concern it.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The claim.
+    pub claim: &'a Claim,
+    /// The class of the claim.
+    pub class: ServedClass<'a>,
+    /// Facts that this reconcile has confirmed beyond the cache.
+    pub confirmed: ConfirmedFacts,
+    /// The provision runs.
+    pub runs: Runs<'a>,
+    /// The delete run for storage that attempts left.
+    pub deletion: Deletion<'a>,
+    /// The volumes of the claim.
+    pub volumes: Volumes<'a>,
+    /// Limits and conditions of an attempt.
+    pub admission: Admission<'a>,
+    /// The nodes of the claim and of its runs.
+    pub nodes: Nodes<'a>,
+    /// The data source of the claim, and the claim as a data source.
+    pub source: Source<'a>,
+    /// The pool of the class.
+    pub pool: Pool<'a>,
+}
+
+impl<'a> Observed<'a> {
+    /// Returns the recipe of the attempt, or that of the class if the former is lost.
+    pub(super) fn recipe(&self) -> Option<&'a Recipe> {
+        self.runs.recipe.or(match self.class {
+            ServedClass::Ours(class) => class.recipe.as_deref().ok(),
+            ServedClass::NotOurs => None,
+        })
+    }
+
+    /// Returns the number of the stamped attempt; 0 for none.
+    pub(super) fn attempt(&self) -> u32 {
+        self.claim.own_stamp().map_or(0, |stamp| stamp.attempt)
+    }
+
+    /// Checks whether it is uncertain that no volume exists. The cache has no volume, and nobody has asked the API.
+    pub(super) fn is_volume_unsure(&self) -> bool {
+        !self.confirmed.no_volume && self.volumes.all.is_empty()
+    }
+}
+
+/// The relation of the claim's class to the orchestrator.
+#[derive(Clone, Copy, Debug)]
+pub enum ServedClass<'a> {
+    /// The class is not the orchestrator's, or does not exist.
+    NotOurs,
+    /// The class is the orchestrator's.
+    Ours(&'a Class),
+}
+
+/// Facts that a reconcile has confirmed beyond the cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConfirmedFacts {
+    /// The claim was just read or written, and does not come from the cache.
+    pub fresh: bool,
+    /// A quorum read has found no volume.
+    pub no_volume: bool,
+}
+
+/// The provision runs of a claim.
+#[derive(Clone, Debug)]
+pub struct Runs<'a> {
+    /// All provision Jobs of the claim.
+    pub jobs: &'a [&'a Job],
+    /// The state of the stamped attempt's run.
+    pub state: RunState,
+    /// The recipe that the stamp names.
+    pub recipe: Option<&'a Recipe>,
+    /// A pod of a provision run may still be running.
+    pub has_running_pods: bool,
+    /// No container of the stamped attempt has run, and none will run.
+    pub never_started: bool,
+    /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
+    pub removed: Option<RemovedJob>,
+    /// The batch of the stamped attempt has begun without the claim, or cannot begin.
+    pub missed_batch: bool,
+}
+
+impl Runs<'_> {
+    /// Checks whether the run of the stamped attempt is in progress.
+    pub(super) fn is_in_progress(&self) -> bool {
+        matches!(self.state, RunState::Running | RunState::Stuck { .. })
+    }
+}
+
+/// The Job deletions by somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovedJob {
+    /// The number of deletions.
+    pub times: u32,
+    /// The time of the last deletion, in seconds since 1970.
+    pub at: i64,
+}
+
+/// The delete run on the node of [`cleanup_node`](super::cleanup_node).
+#[derive(Clone, Debug)]
+pub struct Deletion<'a> {
+    /// The state of the run.
+    pub state: RunState,
+    /// The Job of the run.
+    pub job: Option<&'a Job>,
+    /// The recipe of a delete run now: that of the stamp, with the program of the class.
+    pub recipe: Option<&'a Recipe>,
+}
+
+/// The volumes of a claim, and their binding.
+#[derive(Clone, Copy, Debug)]
+pub struct Volumes<'a> {
+    /// Volumes that name the claim.
+    pub all: &'a [Candidate<'a>],
+    /// A volume that is reserved for the claim by name, and fits.
+    pub reserved: Option<&'a str>,
+    /// The party that binds the claim.
+    pub binding: Binding,
+}
+
+/// A volume that names the claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The volume.
+    pub volume: &'a Volume,
+    /// The reasons why the volume cannot be bound.
+    pub mismatches: &'a [String],
+    /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
+    pub synced: bool,
+}
+
+impl Candidate<'_> {
+    /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
+    pub(super) fn is_synced(&self) -> bool {
+        self.volume.phase == "Bound" || self.synced
+    }
+}
+
+/// The limits and conditions of an attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    /// The revision of the class's recipe is stored.
+    pub has_revision: bool,
+    /// The class has a free slot for another run.
+    pub has_slot: bool,
+    /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
+    pub quota_error: Option<&'a str>,
+    /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
+    pub has_pending_charge: bool,
+    /// The reason why the claim cannot have the attributes that it requests.
+    pub attributes_error: Option<&'a str>,
+}
+
+/// The nodes of a claim and of its runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes<'a> {
+    /// The nodes for the next attempt, if nobody selects a node for the claim.
+    pub choice: &'a NodeChoice,
+    /// The states of the nodes that the claim and its pods depend on.
+    pub states: &'a NodeStates,
+    /// The nodes of all pods that may still be running, whatever their run.
+    pub with_pods: &'a [String],
+    /// The class does not allow the selected node.
+    pub selected_forbidden: bool,
+}
+
+/// The data source of a claim, and the claim as a data source.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// The data source of the claim, if it has one.
+    pub state: Option<DataSourceState<'a>>,
+    /// The claims and VolumeSnapshots for which this claim is kept.
+    pub users: &'a [SourceUser],
+}
+
+/// The relation of a claim to the pool of its class.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pool<'a> {
+    /// The claim is a pool request, and gets no volume itself.
+    pub is_request: bool,
+    /// A pooled volume that fits the claim.
+    pub volume: Option<&'a str>,
+}

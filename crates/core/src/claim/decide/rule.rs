@@ -1,0 +1,265 @@
+//! The rules that decide about a claim.
+//!
+//! A claim is *held* if it has the orchestrator's finalizer. It is *stamped* if it has a stamp that was written for
+//! this very claim.
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+use super::step::Step;
+use crate::rules;
+
+/// A decision about a claim.
+pub type Decision = rules::Decision<Rule>;
+
+/// The rules of a claim, in groups: those of a claim that has its volume, of a terminating claim, of a delete run, of a
+/// claim without a stamp, of a volume that exists, of a run, and of an attempt that failed. Within a group, the first
+/// rule that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    // Pool requests.
+    /// A held pool request has a volume that is ready and not adopted. Adopts the volume without a claim.
+    AdoptPooledVolume,
+    /// The volume of a pool request is adopted, or already assigned to a claim. Deletes the request.
+    CompletePoolRequest,
+    /// The volume of a terminating pool request is adopted, or already assigned to a claim. Removes the finalizer.
+    ReleasePoolRequest,
+
+    // Claims that have a volume.
+    /// The claim is held and bound to a volume that does not fit, because somebody wrote the claim's UID on it.
+    /// Quarantines the volume, and emits an event.
+    QuarantineBoundVolume,
+    /// The claim is held and bound to a volume that is quarantined. Emits an event.
+    BoundVolumeRefused,
+    /// Another claim has taken a volume of this claim's runs, and the volume cannot be transferred by its name. Emits
+    /// an event, and waits until an admin has decided.
+    VolumeTakenByOther,
+    /// The claim is held and bound to a volume that no watch has shown. Waits for the volume, or for the claim's
+    /// deletion.
+    BoundVolumeNotSeen,
+    /// The claim is held, and the PV controller has bound it before the volume was adopted. Adopts the volume.
+    AdoptBoundVolume,
+    /// The claim is held and bound to a volume that is adopted. Removes the finalizer, and emits an event.
+    ReleaseBoundClaim,
+    /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
+    /// and unused.
+    BoundVolumeTerminating,
+    /// The recipe of the attempt is not known any more, so that its volume cannot be adopted. Emits an event.
+    AdoptionNeedsRecipe,
+    /// The claim is bound or terminating and not held, and a Job of it has ended. Deletes the Job.
+    RemoveEndedJob,
+    /// The PV controller has bound the claim to the pooled volume that was assigned to it. Writes the stamp.
+    BoundToPooledVolume,
+    /// The claim is bound or terminating, and the orchestrator has nothing left to do for it. Does nothing.
+    Settled,
+
+    // Claims that are terminating or have another volume: the orchestrator undoes their attempts.
+    /// An admin has set the abandon annotation. Removes the finalizer, and emits an event.
+    Abandoned,
+    /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
+    /// proof vanishes with the Job.
+    RecordNeverStarted,
+    /// A provision Job of a claim that is to be undone is left. Deletes the Job, which stops its pod.
+    StopProvisionJob,
+    /// A process may run on a node that does not answer. Emits an event, and waits for the node.
+    NodeUnreachable,
+    /// A provision Job of a claim that is to be undone is terminating. Waits for its end.
+    ProvisionJobTerminating,
+    /// A provision pod of a claim that is to be undone may still run. Waits for its end.
+    WaitForPods,
+    /// The volume that another claim took already belongs to that claim. Removes the finalizer.
+    ReleaseAfterTransfer,
+    /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
+    TransferToOtherClaim,
+    /// The volume is terminating, and cannot be adopted any more. Emits an event, and waits for its end.
+    VolumeTerminating,
+    /// A volume has the name of the terminating claim's volume, but was made for another claim. Emits an event.
+    VolumeNameTaken,
+    /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Removes
+    /// the finalizer.
+    ReleaseRetainedVolume,
+    /// The volume of a terminating claim is not adopted. Adopts it, so that the volume's own reconciler deletes it.
+    AdoptLeftVolume,
+    /// The volume of a terminating claim is adopted. Removes the finalizer: the volume's own reconciler deletes it.
+    ReleaseAdoptedVolume,
+    /// The claim is terminating, and it is not certain that it has no volume. Asks the API.
+    ConfirmNoVolumeLeft,
+    /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
+    NothingLeftBehind,
+    /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
+    CleanupNeedsRecipe,
+
+    // Delete runs for the storage that attempts left.
+    /// The last delete run failed, and the next is not due. Waits.
+    DeleteBackoff,
+    /// A delete run is due. Starts it on its node.
+    DeleteDue,
+    /// A delete run is due, and no watch has shown its node. Asks the API.
+    ConfirmCleanupNode,
+    /// A delete run is due, its node is gone, and `node-gone` is `run-elsewhere`. Starts the run on any node.
+    DeleteElsewhere,
+    /// A delete run is due, its node is gone, and `node-gone` is `forget`. Removes the node from the claim's list, and
+    /// emits an event.
+    ForgetGoneNode,
+    /// A delete run is due, its node is gone, and `node-gone` is `hold`. Emits an event, and waits for the node.
+    HoldForGoneNode,
+    /// A delete run is in progress. Waits for its end.
+    DeleteInProgress,
+    /// The Job of a delete run is terminating. Waits for its end.
+    DeleteJobTerminating,
+    /// A delete run cannot progress, and the config has changed since it began. Deletes its Job.
+    DeleteOutdated,
+    /// A delete run cannot progress. Emits an event.
+    DeleteStuck,
+    /// A delete run succeeded. Removes its node from the claim's list, and with the last node the finalizer.
+    DeleteSucceeded,
+    /// A delete run failed, and a process of it may still run. Waits for its end.
+    DeletePodsTerminating,
+    /// A delete run failed. Records the failure, and emits an event.
+    DeleteFailed,
+
+    // Claims that no attempt may begin for.
+    /// The class is not the orchestrator's. Does nothing.
+    NotOurs,
+    /// The claim is held, but its class is not the orchestrator's any more. Emits an event: the attempt ends, and no
+    /// other follows.
+    ClassNotServed,
+    /// The claim names a volume itself. Does nothing.
+    VolumeNamedByUser,
+
+    // Claims without a stamp.
+    /// A populator fills the claim and brings its volume. Emits an event.
+    LeftToPopulator,
+    /// The class has no valid config. Emits an event, and waits for the config.
+    ConfigUnusable,
+    /// A volume is reserved for the claim by name. Emits an event: Kubernetes binds the two.
+    VolumeReserved,
+    /// The class binds when a pod uses the claim, and no node is selected. Waits.
+    WaitForFirstConsumer,
+    /// The class cannot serve the claim as it is. Emits an event.
+    ClaimRefused,
+    /// The claim requests attributes that it cannot have. Emits an event.
+    AttributesUnavailable,
+    /// The data source is not ready. Emits an event, and waits for it.
+    SourceNotReady,
+    /// The storage of the data source is on a node that no watch has shown. Asks the API.
+    ConfirmSourceNode,
+    /// The storage of the data source is on a node that is gone. Emits an event, and waits for the node.
+    SourceNodeGone,
+    /// No watch has shown the selected node. Asks the API.
+    ConfirmSelectedNode,
+    /// The class does not allow the selected node. Removes it from the claim, so that the scheduler selects another.
+    SelectedNodeForbidden,
+    /// The selected node is gone. Removes it from the claim, so that the scheduler selects another.
+    SelectedNodeGone,
+    /// The class has a pooled volume that fits. Assigns it to the claim, regardless of quota and slots.
+    AssignPooledVolume,
+    /// The claim would exceed a quota. Emits an event, and waits for quota.
+    QuotaReached,
+    /// No node takes a run for the claim. Emits an event.
+    NoNodeForRun,
+    /// The revision of the class's recipe is not stored yet. Waits for it.
+    RevisionNotStored,
+    /// All slots are taken. Joins the fair queue, and emits an event after a while.
+    NoFreeSlot,
+    /// The claim has the stamp of another claim, as a copy or a restored backup has. Replaces it by that of the first
+    /// attempt, and emits an event.
+    ReplaceStaleStamp,
+    /// The class can serve the claim, and there is a slot. Stamps the claim for its first attempt.
+    FirstAttemptDue,
+
+    // Volumes that exist, however the run ended.
+    /// The claim's volume is Bound, but cannot be adopted any more. Writes its name on the claim, because Kubernetes
+    /// keeps a Bound volume.
+    NameHalfBoundVolume,
+    /// A volume fits the claim and is not adopted. Adopts it.
+    AdoptVolume,
+    /// The volume is adopted, and the PV controller knows it. Binds the claim, and emits an event.
+    BindVolume,
+    /// A pooled volume was assigned to the claim, and the PV controller knows it. Binds the claim.
+    BindPooledVolume,
+    /// The volume is the claim's, and the PV controller would not choose it. Writes its name on the claim.
+    NameVolume,
+    /// The volume is the claim's. Waits until the PV controller knows it or has bound it.
+    WaitForBinding,
+    /// A volume does not fit the claim. Quarantines it, and emits an event.
+    QuarantineVolume,
+    /// The volume of the attempt is quarantined. Records that the attempt failed.
+    VolumeRefused,
+    /// Another claim has taken the volume of the attempt. Stamps the claim with the next volume generation.
+    NextVolumeGeneration,
+    /// Other claims have taken too many volumes of this claim. Emits an event, and makes no other.
+    TooManyVolumesTaken,
+
+    // The run of the stamped attempt.
+    /// The claim is stamped, but lost its finalizer. Stamps it for the next attempt.
+    FinalizerLost,
+    /// The recipe of the attempt is not known any more, and no Job of it exists. Records that the attempt failed.
+    RecipeLost,
+    /// The attempt has no Job, but the claim comes from the cache. Reads the claim.
+    ReadClaimBeforeRun,
+    /// The attempt has no Job, and its batch has begun without it. Stamps the claim for the next attempt.
+    BatchMissed,
+    /// The attempt has no Job, and it must be on another node than its stamp records. Stamps the claim for the next
+    /// attempt.
+    NodeChanged,
+    /// The attempt is a copy, and its data source is not protected. Adds a finalizer to the data source.
+    ProtectSource,
+    /// Somebody has deleted the Job of the attempt again and again. Emits an event, and waits.
+    JobRemovedRepeatedly,
+    /// The attempt has no Job. Creates it, or records in its batch that the claim has arrived.
+    RunDue,
+    /// The API server refuses the Job of the attempt. Records that the attempt failed.
+    JobRefused,
+    /// The run is in progress. Waits for its end.
+    RunInProgress,
+    /// The run cannot progress, and the config has changed since it began. Records that the attempt failed.
+    RunOutdated,
+    /// The run cannot progress. Emits an event, and waits.
+    RunStuck,
+    /// The image was not pulled in time. Records that the attempt failed.
+    ImagePullTimeout,
+    /// The node did not admit the pod in time. Records that the node had no room.
+    NodeAdmissionTimeout,
+    /// The image exited 0, and it is not certain that it made no volume. Asks the API.
+    ConfirmNoVolumeMade,
+    /// The image exited 0 without making a volume. Records that the attempt failed.
+    NoVolumeMade,
+    /// The run failed. Records that the attempt failed, and emits an event.
+    RunFailed,
+
+    // Attempts that failed.
+    /// No container of the failed attempt has run, and this is not recorded. Records it.
+    RecordUnstartedFailure,
+    /// A Job of a later attempt exists, but the claim comes from the cache. Reads the claim.
+    ReadClaimBeforeStop,
+    /// A Job is left whose run must end before the next attempt. Deletes the Job, which stops its pod.
+    StopOlderRun,
+    /// A process may still run that must end before the next attempt. Waits for its end.
+    WaitForOlderRun,
+    /// The image failed, and another container of its pod still runs. Deletes the Job.
+    StopSidecars,
+    /// The image failed a moment ago, and another container of its pod still runs. Waits for its end.
+    SidecarsTerminating,
+    /// The selected node had no room. Removes it from the claim, so that the scheduler selects another.
+    NoRoomOnNode,
+    /// The node had no room, and somebody else has removed it from the claim. Records a failure like others.
+    NoRoomOnRemovedNode,
+    /// The attempt failed, and the scheduler has not selected a node again. Waits.
+    WaitForReschedule,
+    /// The attempt failed, and the next is not due. Waits.
+    AttemptBackoff,
+    /// Attempts may have left storage on too many nodes. Emits an event, and tries no other node.
+    TooManyNodes,
+    /// The next attempt is due, and it is not certain that the last made no volume. Asks the API.
+    ConfirmNoVolumeBeforeAttempt,
+    /// The next attempt is due. Stamps the claim for it.
+    AttemptDue,
+
+    // Claims that are data sources, when nothing else is left to do.
+    /// Clones or snapshots for which the claim is protected are made or abandoned. Removes their finalizers.
+    UnprotectSource,
+    /// The claim is terminating, and clones or snapshots are made of it. Emits an event, and waits for them.
+    BeingCloned,
+}
+
+rules::table!(Rule, Step, "claim");

@@ -1,0 +1,65 @@
+//! Decisions about claims that need nothing more, or only lose their finalizer.
+
+use flex_contract::names::reason;
+
+use super::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_deleted_here};
+use super::leaving::{finalizer_refused, leaving};
+use super::observed::{Candidate, Observed};
+use super::pooled::{complete_pool_request, was_bound_to_pooled};
+use super::rule::{Decision, Rule};
+use super::step::Step;
+use super::waits::succeeded;
+use crate::rules::Rule as _;
+
+/// Decides about a claim that is bound, or terminating without the finalizer.
+pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
+    if o.claim.has_finalizer() {
+        return held(o, now);
+    }
+    match o.runs.jobs.iter().find(|job| job.is_over && !job.deleting) {
+        Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
+        None => was_bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
+    }
+}
+
+/// Decides about a bound claim that has the finalizer.
+fn held(o: &Observed<'_>, now: i64) -> Decision {
+    let claim = o.claim;
+    if let Some(done) = complete_pool_request(o) {
+        return done;
+    }
+    let Some(bound_to) = o.volumes.all.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref()) else {
+        // The volume is not in the cache yet, and its event will arrive. Or the volume is lost, and nothing is to be
+        // done before the claim is terminating.
+        return if claim.deleting { leaving(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
+    };
+    let volume = bound_to.volume;
+    if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.deleting {
+        return bound_unchecked(bound_to);
+    }
+    if is_claimed_by_other(o, volume) {
+        return if claim.deleting { leaving(o, now) } else { not_deleted_here(volume) };
+    }
+    match adopted(o, volume, Rule::AdoptBoundVolume) {
+        // The PV controller bound the claim first.
+        None => succeeded(Rule::ReleaseBoundClaim, volume, Step::RemoveFinalizer),
+        Some(hindered) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => leaving(o, now),
+        Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
+            if claim.deleting && claim.abandoned { leaving(o, now) } else { finalizer_refused(o, now) }
+        }
+        Some(adopt) => adopt,
+    }
+}
+
+/// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
+fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
+    let (volume, why) = (unfit.volume.name.clone(), unfit.mismatches.join("; "));
+    let message = format!(
+        "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"
+    );
+    let decision = match unfit.volume.quarantine.as_ref() == Some(&why) {
+        true => Rule::BoundVolumeRefused.nothing(),
+        false => Rule::QuarantineBoundVolume.step(Step::Quarantine { volume, why }),
+    };
+    decision.with_warning(reason::VOLUME_REFUSED, message)
+}

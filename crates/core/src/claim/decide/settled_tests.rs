@@ -1,0 +1,131 @@
+//! Tests of the rules for claims that have a volume.
+
+use super::*;
+
+#[test]
+fn bound_to_a_volume_that_is_not_adopted() {
+    let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
+    assert_eq!(adopts(Rule::AdoptBoundVolume, &world).record, recipe_with(&[]).record);
+    for incomplete in [
+        Volume { provenance: None, ..adopted_volume() },
+        Volume { provenance: Some("{}".into()), ..adopted_volume() },
+        Volume { adoption_mark: None, ..adopted_volume() },
+        Volume { adoption_mark: Some("Adopted-0".into()), ..adopted_volume() },
+        Volume { claim_ref: None, ..adopted_volume() },
+        Volume { finalizers: vec![], ..adopted_volume() },
+        Volume { provisioned_by: None, ..adopted_volume() },
+        Volume { instance: None, ..adopted_volume() },
+        Volume { volume_id: None, ..adopted_volume() },
+        Volume { volume_id: Some("another".into()), ..adopted_volume() },
+        Volume { claim_uuid: None, ..adopted_volume() },
+    ] {
+        adopts(Rule::AdoptBoundVolume, &bound(with_volume(stamped(1), incomplete, &[]), &names::pv_name(UID)));
+    }
+}
+
+#[test]
+fn a_forged_provenance_is_replaced() {
+    let provenance = Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new() };
+    let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
+    assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
+}
+
+#[test]
+fn without_a_recipe_it_is_told_and_an_admin_may_let_go() {
+    let mut world = bound(with_volume(deleting(), volume(), &[]), &names::pv_name(UID));
+    (world.stamped_recipe, world.foreign) = (None, true);
+    world.waits(
+        Rule::AdoptionNeedsRecipe,
+        "cannot be adopted: the provisioner config of the attempt is not known any more",
+    );
+    world.claim.abandoned = true;
+    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+}
+
+#[test]
+fn what_another_claim_has_is_not_taken_from_it() {
+    let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
+    world.waits(Rule::VolumeTakenByOther, "was made for this claim, but claim b/thief has taken it");
+}
+
+#[test]
+fn a_volume_that_was_bound_before_it_was_checked_is_told() {
+    let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
+    let decision = world.decide_by(Rule::QuarantineBoundVolume, NOW);
+    assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
+    assert!(decision.event.unwrap().message.contains("delete the claim, and find out who made the volume"));
+    world.volumes[0].0.quarantine = Some("a hostPath of /".into());
+    world.waits(Rule::BoundVolumeRefused, "is bound to volume");
+    world.claim.deleting = true;
+    assert!(matches!(world.step(Rule::AdoptBoundVolume), Step::Adopt { .. }), "it goes with the claim");
+}
+
+#[test]
+fn bound_to_an_adopted_volume() {
+    let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
+    assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
+    world.jobs = vec![job(1)];
+    world.has_running_pods = true;
+    assert_eq!(
+        world.step(Rule::ReleaseBoundClaim),
+        Step::RemoveFinalizer,
+        "a bound claim owes nothing, whatever the image still does"
+    );
+    let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
+    assert_eq!(
+        bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(Rule::ReleaseBoundClaim),
+        Step::RemoveFinalizer
+    );
+}
+
+#[test]
+fn a_volume_that_is_not_seen_yet_is_waited_for() {
+    bound(stamped(1), &names::pv_name(UID)).rests(Rule::BoundVolumeNotSeen);
+}
+
+#[test]
+fn bound_to_another_volume() {
+    let mut world = bound(stamped(1), "static");
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    world.jobs.clear();
+    assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
+}
+
+#[test]
+fn terminating_and_its_volume_is_lost() {
+    let mut world = bound(deleting(), &names::pv_name(UID));
+    assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"));
+}
+
+#[test]
+fn bound_to_a_volume_that_can_no_more_be_held() {
+    let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
+    world.rests(Rule::BoundVolumeTerminating);
+    world.claim.deleting = true;
+    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
+    world.rests(Rule::BoundVolumeTerminating);
+    world.claim.finalizers.pop();
+    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"));
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    world.claim.abandoned = true;
+    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    world.claim.abandoned = false;
+    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
+    world.waits(
+        Rule::AdoptionNeedsRecipe,
+        "cannot be adopted: the provisioner config of the attempt is not known any more",
+    );
+}
+
+#[test]
+fn bound_and_a_job_is_over() {
+    let mut world = bound(new(), &names::pv_name(UID));
+    world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
+    assert_eq!(world.step(Rule::RemoveEndedJob), Step::RemoveJob { job: over(3).name });
+    world.jobs.pop();
+    world.rests(Rule::Settled);
+}

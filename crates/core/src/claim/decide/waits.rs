@@ -1,0 +1,39 @@
+//! The waits and endings that several groups of rules share.
+
+use flex_contract::names::{self, reason};
+
+use super::observed::Observed;
+use super::rule::{Decision, Rule};
+use super::step::Step;
+use crate::model::volume::Volume;
+use crate::node::unreachable_message;
+use crate::rules::Rule as _;
+
+/// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
+pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
+    match o.nodes.states.unreachable_node(o.nodes.with_pods) {
+        Some(node) => Rule::NodeUnreachable.wait(reason::WAITING, unreachable_message(node)),
+        None => rule.nothing(),
+    }
+}
+
+/// Waits for the end of a volume that cannot be adopted any more.
+pub(super) fn wait_for_end(volume: &Volume) -> Decision {
+    let message = format!("volume {} is being deleted; the claim waits until it is gone", volume.name);
+    Rule::VolumeTerminating.wait(reason::WAITING, message)
+}
+
+/// Waits for an admin, because nobody knows how to delete what an attempt left.
+pub(super) fn cleanup_needs_recipe() -> Decision {
+    let message = format!(
+        "an attempt may have left something behind, but its provisioner config is not known any more; clean up by hand, then annotate the claim with {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    );
+    Rule::CleanupNeedsRecipe.wait(reason::VOLUME_FAILED_DELETE, message)
+}
+
+/// Chooses a step after which the claim has its volume.
+pub(super) fn succeeded(rule: Rule, volume: &Volume, step: Step) -> Decision {
+    rule.step(step).with_event(reason::PROVISIONING_SUCCEEDED, format!("bound to volume {}", volume.name))
+}

@@ -1,0 +1,273 @@
+//! The steps of claims.
+
+use std::time::Duration;
+
+use flex_contract::names::{self, reason};
+use flex_contract::request::Operation;
+
+use super::attempt::{stamp, start_delete, start_run};
+use super::observe::{Confirmed, Observation, Runs};
+use super::pooled::{assign, stamp_of_ready, time_since_creation};
+use super::{RETRY_SOON, StepOutcome, serving};
+use crate::api::writes::WriteError;
+use crate::attributes::Attributes;
+use crate::claim::decide::{NewEvent, ServedClass, Step};
+use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
+use crate::model::volume::{Provenance, Volume};
+use crate::node::NodeState;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::data_source;
+use crate::run::failure::LastFailure;
+use crate::state::index::{SlotRequest, WorkItem};
+
+/// The execution of a step.
+pub(super) struct Execution<'a> {
+    pub context: &'a Context,
+    pub claim: &'a Claim,
+    pub observation: &'a Observation,
+    pub confirmed: &'a mut Confirmed,
+}
+
+type Outcome = Result<StepOutcome, WriteError>;
+
+impl Execution<'_> {
+    /// Takes a step.
+    pub(super) async fn take(self, step: Step) -> Outcome {
+        let (context, claim, s) = (self.context, self.claim, self.observation);
+        match step {
+            Step::Nothing => Ok(self.wait()),
+            Step::WaitForSlot { nodes } => Ok(self.wait_for_slot(&nodes)),
+            Step::Refresh => self.refresh().await,
+            Step::ConfirmNoVolume => self.confirm_no_volume().await,
+            Step::ConfirmNode { node } => self.confirm_node(node).await,
+            Step::Stamp { attempt, nodes, volume_generation } => {
+                stamp(context, claim, s, self.confirmed, (attempt, nodes, volume_generation)).await
+            }
+            Step::ProtectSource => self.protect_source().await,
+            Step::UnprotectSource { copies } => {
+                Ok(data_source::unprotect_source(context, claim, &copies).await?.into())
+            }
+            Step::StartRun => start_run(context, claim, s, self.confirmed).await,
+            Step::AssignPooledVolume { .. } => assign(context, claim, s, self.confirmed).await,
+            Step::BackfillStamp { volume } => self.backfill_stamp(&volume).await,
+            Step::CompletePoolRequest => self.complete_pool_request().await,
+            Step::Adopt { volume, provenance, nodes } => self.adopt(&volume, &provenance, &nodes).await,
+            Step::TransferToOtherClaim { volume, provenance, nodes } => {
+                self.transfer(&volume, &provenance, &nodes).await
+            }
+            Step::Bind { volume } => self.bind(&volume).await,
+            Step::SetVolumeName { volume } => self.set_volume_name(&volume).await,
+            Step::Quarantine { volume, why } => self.quarantine(&volume, &why).await,
+            Step::RecordFailure { failure } => self.record_failure(&failure).await,
+            Step::Reschedule { failure } => Ok(context.writes.reschedule(claim, failure.as_ref()).await?.into()),
+            Step::RemoveJob { job } => self.remove_job(&job).await,
+            Step::StartDelete { attempt, node, on_any_node } => {
+                start_delete(context, claim, s, attempt, (node, on_any_node)).await
+            }
+            Step::MarkNodeClean { nodes } => self.mark_node_clean(&nodes).await,
+            Step::RemoveFinalizer => self.remove_finalizer().await,
+        }
+    }
+
+    /// Returns an observed volume.
+    fn volume(&self, name: &str) -> Option<&Volume> {
+        self.observation.volumes.all.iter().map(|(volume, _)| &**volume).find(|volume| volume.name == name)
+    }
+
+    fn wait(self) -> StepOutcome {
+        let (context, s) = (self.context, self.observation);
+        match (&s.admission.quota_error, &self.claim.class) {
+            (None, _) if !s.admission.has_revision => {}
+            (None, _) => {
+                let item = WorkItem::Claim(self.claim.name.clone());
+                context.shared.change(|index| index.stop_waiting_for_quota(&item));
+            }
+            // Pooled volumes give way to the claim.
+            (Some(_), Some(class)) if s.pool.exists => context.shared.queue.add_all([WorkItem::Pool(class.clone())]),
+            (Some(_), _) => {}
+        }
+        StepOutcome::Wait
+    }
+
+    fn wait_for_slot(self, nodes: &[String]) -> StepOutcome {
+        if let ServedClass::Ours(class) = serving(self.claim, &self.observation.classes)
+            && let Ok(recipe) = &class.recipe
+        {
+            let slot_request = SlotRequest::attempt(&self.claim.name, recipe, nodes);
+            self.context.shared.change(|index| index.wait_for_slot(&slot_request, recipe));
+        }
+        StepOutcome::WaitForSlot
+    }
+
+    async fn refresh(self) -> Outcome {
+        self.confirmed.fresh = true;
+        match self.context.writes.read_claim(&self.claim.name).await? {
+            Some(newer) if newer.uid == self.claim.uid => Ok(newer.into()),
+            _ => Ok(StepOutcome::End(Requeue::Done)),
+        }
+    }
+
+    async fn confirm_no_volume(self) -> Outcome {
+        let (context, claim, runs) = (self.context, self.claim, &self.observation.runs);
+        // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
+        // run.
+        let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
+        if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&runs.jobs, &runs.pods)).await? {
+            return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
+        }
+        if let Some(batch) = claim.batch()
+            && context.is_batch_unseen(batch, of).await?
+        {
+            return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+        }
+        self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.id())).await?;
+        self.confirmed.no_volume = self.confirmed.volume.is_none();
+        Ok(StepOutcome::Again)
+    }
+
+    async fn confirm_node(self, node: String) -> Outcome {
+        let exists = self.context.writes.has_node(&node).await?;
+        self.confirmed.nodes.push((node, if exists { NodeState::Ready } else { NodeState::Gone }));
+        Ok(StepOutcome::Again)
+    }
+
+    async fn protect_source(self) -> Outcome {
+        let Some(original) = &self.observation.source.original else { return Ok(StepOutcome::Wait) };
+        self.confirmed.original = original.keep(self.context, self.claim).await?;
+        Ok(StepOutcome::Again)
+    }
+
+    async fn backfill_stamp(self, volume: &str) -> Outcome {
+        let (context, claim) = (self.context, self.claim);
+        let Some(volume) = self.volume(volume) else { return Ok(StepOutcome::Wait) };
+        let noted = context.writes.backfill_stamp(claim, &stamp_of_ready(context, claim, volume)).await?;
+        context.metrics.provisioned(&volume.class, time_since_creation(context, claim));
+        Ok(noted.into())
+    }
+
+    async fn complete_pool_request(self) -> Outcome {
+        if let Some(volume) = self.volume(&names::pv_name(&self.claim.id())) {
+            self.context.shared.index().expect_pooled(volume);
+        }
+        self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
+        self.refresh().await
+    }
+
+    async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String]) -> Outcome {
+        let s = self.observation;
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        let is_new = s.volumes.unbound_to_nodes.iter().any(|unbound| unbound == name);
+        let affinity = volume.affinity.as_deref().filter(|_| is_new);
+        let attributes = attributes_of_last_run(&s.runs);
+        let adopted = self.context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
+        self.confirmed.volume = Some(adopted);
+        Ok(StepOutcome::Again)
+    }
+
+    async fn transfer(self, name: &str, provenance: &Provenance, nodes: &[String]) -> Outcome {
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        let transferred = self.context.writes.transfer(volume, self.claim, provenance, nodes).await?;
+        self.confirmed.volume = Some(transferred);
+        Ok(StepOutcome::Again)
+    }
+
+    async fn bind(self, name: &str) -> Outcome {
+        let (context, claim) = (self.context, self.claim);
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        // The PV controller would do it itself, one claim after another.
+        if volume.phase != "Bound" {
+            context.writes.set_phase_bound(volume).await?;
+        }
+        let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
+        let bound = context.writes.bind(claim, volume, stamp.as_ref()).await?;
+        let since = if stamp.is_some() { time_since_creation(context, claim) } else { age(context, claim) };
+        context.metrics.provisioned(&volume.class, since);
+        Ok(bound.into())
+    }
+
+    async fn set_volume_name(self, name: &str) -> Outcome {
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        Ok(self.context.writes.set_volume_name(self.claim, volume).await?.into())
+    }
+
+    async fn quarantine(self, name: &str, why: &str) -> Outcome {
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        let quarantined = self.context.writes.quarantine(volume, why).await?;
+        let message = format!("not bound to claim {}: {why}", self.claim.name);
+        let event = NewEvent { warning: true, reason: reason::VOLUME_REFUSED, message };
+        self.context.emit(ObjectRef::volume(volume), event);
+        self.confirmed.volume = Some(quarantined);
+        Ok(StepOutcome::Again)
+    }
+
+    async fn record_failure(self, failure: &LastFailure) -> Outcome {
+        let (context, claim) = (self.context, self.claim);
+        // The same failure is recorded again with the fact that the scheduler was asked for another node.
+        let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
+        if before != Some((failure.operation, failure.attempt)) {
+            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+        }
+        Ok(context.writes.record_claim_failure(claim, failure).await?.into())
+    }
+
+    async fn remove_job(self, job: &ObjectName) -> Outcome {
+        let runs = &self.observation.runs;
+        if let Some(job) = runs.jobs.iter().chain(&runs.deletes).find(|candidate| candidate.name == *job) {
+            self.context.remove_run(job).await?;
+        }
+        Ok(StepOutcome::Wait)
+    }
+
+    async fn mark_node_clean(self, nodes: &[String]) -> Outcome {
+        if !nodes.is_empty() {
+            return Ok(self.context.writes.set_claim_nodes(self.claim, nodes).await?.into());
+        }
+        let released = self.context.writes.remove_claim_finalizer(self.claim).await;
+        match released {
+            Err(error) if !is_over(self.claim, &error) => Err(error),
+            _ => Ok(StepOutcome::End(Requeue::Done)),
+        }
+    }
+
+    async fn remove_finalizer(self) -> Outcome {
+        let (context, claim) = (self.context, self.claim);
+        // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
+        let is_unseen = |volume: &Volume| {
+            let observed = context.shared.index().volume(&volume.name);
+            observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
+        };
+        if claim.deleting && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
+            return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
+        let released = match context.writes.remove_claim_finalizer(claim).await {
+            Err(error) if is_over(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
+            released => released?,
+        };
+        // The PV controller may have bound the volume first. It is the orchestrator's all the same.
+        if claim.is_bound() && claim.own_stamp().is_some() {
+            context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
+        }
+        Ok(if released.deleting { StepOutcome::End(Requeue::Done) } else { released.into() })
+    }
+}
+
+/// Checks whether the removal of the finalizer failed because the terminating claim is gone.
+fn is_over(claim: &Claim, error: &WriteError) -> bool {
+    claim.deleting && matches!(error, WriteError::NotFound { .. })
+}
+
+/// Returns the time since the current attempt began.
+fn age(context: &Context, claim: &Claim) -> Duration {
+    let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
+}
+
+/// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
+/// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
+/// follows.
+fn attributes_of_last_run(runs: &Runs) -> Attributes {
+    let last = runs.jobs.iter().max_by_key(|job| job.run_labels.attempt);
+    last.and_then(|job| job.attributes.clone()).unwrap_or_default()
+}
