@@ -3,6 +3,7 @@
 mod attempt;
 mod observe;
 mod pooled;
+mod quota;
 mod unstarted;
 
 use std::sync::Arc;
@@ -59,6 +60,9 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         let observation = observe(context, &claim, &confirmed);
         let decision = decide_now(context, &claim, &observation, &confirmed);
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
+        if !quota::settle(context, &claim, &observation) {
+            continue;
+        }
         // A failure is emitted before it is written, so that no crash can hide it. A success is emitted after the
         // write.
         let late = matches!(

@@ -18,7 +18,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Index, SlotRequest, WorkItem};
+use crate::state::index::{Index, SlotRequest};
 use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows.
@@ -68,7 +68,7 @@ pub(super) struct Confirmed {
 
 /// Observes a claim and all objects that concern it.
 pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
-    let mut index = context.shared.index();
+    let index = context.shared.index();
     let classes = index.classes();
     let class = claim.class.as_deref().unwrap_or_default();
     // Users can write a stamp. It may name a version of the claim's own class, and no other.
@@ -93,9 +93,6 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let has_revision = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
     let begins = current.as_ref().filter(|_| !claim.deleting);
     let quota_error = begins.and_then(|recipe| index.quota_error(claim, recipe));
-    if quota_error.is_some() {
-        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), class);
-    }
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
         .flat_map(|id| index.jobs_of(&id))

@@ -103,6 +103,9 @@ async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, Writ
         };
         let Decision { step, event, requeue_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
+        if !expand::settle_quota(context, &volume, &size) {
+            continue;
+        }
         if let Some(event) = event.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
             context.emit(ObjectRef::volume(&volume), event);
         }

@@ -269,12 +269,19 @@ impl Index {
 
     /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes
     /// that long.
-    pub fn has_pending_charge(&mut self, uid: &str) -> bool {
-        let old = |promise: &PendingCharge| self.clock.since(promise.since) > WRITE_OUTCOME_AFTER;
-        if self.pending_charges.get(uid).is_some_and(old) {
+    pub fn has_pending_charge(&self, uid: &str) -> bool {
+        self.pending_charges.get(uid).is_some_and(|promise| !self.is_expired(promise))
+    }
+
+    fn is_expired(&self, promise: &PendingCharge) -> bool {
+        self.clock.since(promise.since) > WRITE_OUTCOME_AFTER
+    }
+
+    /// Drops the reservation of a claim if it has expired.
+    pub fn drop_expired_charge(&mut self, uid: &str) {
+        if self.pending_charges.get(uid).is_some_and(|promise| self.is_expired(promise)) {
             self.settle(uid);
         }
-        self.pending_charges.contains_key(uid)
     }
 
     /// Applies the observed claim to its reservation, which may have lapsed. Returns the items that have quota by that.
