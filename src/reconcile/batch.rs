@@ -9,15 +9,14 @@ use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::batch;
-use crate::run::collect::Step;
+use crate::run::collect::{Step, decide};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (step, come, woken) = context.shared.index().collected(name);
-    context.shared.queue.add_all(woken);
+    let (step, come) = next_step(context, name);
     tracing::debug!(item = "batch", batch = name, ?step, come = come.len(), "decided");
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
@@ -50,6 +49,21 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
     context.shared.change(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
+}
+
+/// Decides the next step, and closes the batch unless it waits on. The lock is held for both: a member that arrives in
+/// between would be in no batch.
+fn next_step(context: &Context, name: &str) -> (Step, Vec<BatchEntry>) {
+    let mut index = context.shared.index();
+    let step = index.observe_batch(name).map_or(Step::Forget, |observed| decide(&observed));
+    let (entries, woken) = match step {
+        Step::Wait(_) => return (step, Vec::new()),
+        Step::Create | Step::Forget => index.close_batch(name),
+    };
+    drop(index);
+    context.shared.queue.add_all(woken);
+    // None of the members wants the batch any more.
+    (if entries.is_empty() { Step::Forget } else { step }, entries)
 }
 
 /// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.

@@ -10,7 +10,7 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
-use crate::pool::Step;
+use crate::pool::{Step, decide};
 use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::EXPECTATION_TIMEOUT;
 
@@ -23,9 +23,12 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Reconciles the pool of a class.
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
-    let decided = context.shared.index().pool_steps(class);
+    let observation = context.shared.index().observe_pool(class);
     context.metrics.ready(context.shared.index().pooled_counts());
-    let Some((recipe, steps, claims_wait)) = decided else { return Ok(Requeue::Done) };
+    let Some(observation) = observation else { return Ok(Requeue::Done) };
+    // Each step is guarded by its own write, and no other worker has this pool. So the lock is not held until then.
+    let steps = decide(&observation.observed());
+    let (claims_wait, recipe) = (observation.waits_for_claims(), observation.recipe);
     if !steps.is_empty() {
         tracing::debug!(item = "pool", class, ?steps, "decided");
     }

@@ -23,6 +23,7 @@ mod volume;
 mod whole;
 
 pub use self::batch::BatchEntry;
+pub use self::pool::PoolObservation;
 pub use self::unseen_writes::CACHE_LAG_MAX;
 
 use std::borrow::Borrow;

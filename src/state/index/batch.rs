@@ -17,7 +17,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{Observed, STAMP_TIMEOUT, Step, decide};
+use crate::run::collect::{Observed, STAMP_TIMEOUT};
 use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 
@@ -343,12 +343,10 @@ impl Index {
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
-    /// Decides the next step of a batch; to create its Job, with these members. Returns also the work items that can
-    /// use the slots of the other members.
-    pub fn collected(&mut self, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkItem>) {
-        let nobody = |step| (step, Vec::new(), Vec::new());
-        let Some(open) = self.batches.open.get(name) else { return nobody(Step::Forget) };
-        let step = decide(&Observed {
+    /// Observes an open batch. Returns `None` if it is not open.
+    pub fn observe_batch(&self, name: &str) -> Option<Observed> {
+        let open = self.batches.open.get(name)?;
+        Some(Observed {
             awaited: open.stamped.len() - open.entries.len(),
             entries: open.entries.len(),
             full: open.is_full(),
@@ -359,10 +357,11 @@ impl Index {
             ),
             passed: self.clock.since(open.began),
             window: open.window,
-        });
-        if matches!(step, Step::Wait(_)) {
-            return nobody(step);
-        }
+        })
+    }
+
+    /// Closes an open batch. Returns the members for its Job, and the work items that can use the slots of the others.
+    pub fn close_batch(&mut self, name: &str) -> (Vec<BatchEntry>, Vec<WorkItem>) {
         let entries = self.batches.open.remove(name).map(|open| open.entries).unwrap_or_default();
         let entries = entries.into_iter().map(|(entry, _)| entry);
         let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| self.still_wants(name, entry));
@@ -371,13 +370,12 @@ impl Index {
         for entry in &entries {
             self.expected.entry(entry.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
-        if entries.is_empty() {
-            return (Step::Forget, entries, woken);
+        if !entries.is_empty() {
+            // From now on, members that arrive wait for the Job.
+            self.expect_job(name);
+            self.batches.creating.insert(name.to_owned());
         }
-        // From now on, members that arrive wait for the Job.
-        self.expect_job(name);
-        self.batches.creating.insert(name.to_owned());
-        (step, entries, woken)
+        (entries, woken)
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins

@@ -2,7 +2,7 @@ use super::super::tests::{ManualClock, timed};
 use super::super::{Change, EXPECTATION_TIMEOUT, SlotRequest};
 use super::*;
 use crate::config::record::EffectiveConfig;
-use crate::run::collect::STAMP_TIMEOUT;
+use crate::run::collect::{STAMP_TIMEOUT, Step, decide};
 use crate::run::view::{Pod, RunLabels};
 
 const WINDOW: Duration = Duration::from_millis(50);
@@ -46,6 +46,16 @@ fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
     let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
     BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone() }
+}
+
+/// Decides the next step of a batch, and closes it, as the reconciler does.
+fn collected(index: &mut Index, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkItem>) {
+    let step = index.observe_batch(name).map_or(Step::Forget, |observed| decide(&observed));
+    if matches!(step, Step::Wait(_)) {
+        return (step, Vec::new(), Vec::new());
+    }
+    let (entries, woken) = index.close_batch(name);
+    (if entries.is_empty() { Step::Forget } else { step }, entries, woken)
 }
 
 fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
@@ -104,16 +114,16 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
-    let (step, ..) = index.collected(&first);
+    let (step, ..) = collected(&mut index, &first);
     assert!(matches!(step, Step::Wait(_)), "nobody has come");
     assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
-    assert!(matches!(index.collected(&first).0, Step::Wait(_)));
+    assert!(matches!(collected(&mut index, &first).0, Step::Wait(_)));
     assert!(index.add_entry(&first, entry("c", &recipe)));
-    let (step, entries, _) = index.collected(&first);
+    let (step, entries, _) = collected(&mut index, &first);
     let ids: Vec<_> = entries.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
-    assert_eq!(index.collected(&first).0, Step::Forget, "it is created once");
+    assert_eq!(collected(&mut index, &first).0, Step::Forget, "it is created once");
 }
 
 #[test]
@@ -137,15 +147,15 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
     index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.collected(&batch).0, Step::Wait(STAMP_TIMEOUT));
+    assert_eq!(collected(&mut index, &batch).0, Step::Wait(STAMP_TIMEOUT));
     assert_eq!(index.leave_batches(Operation::Provision, "c"), [WorkItem::Batch(batch.clone())]);
-    assert_eq!(index.collected(&batch).1.len(), 1);
+    assert_eq!(collected(&mut index, &batch).1.len(), 1);
     // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
     // member in it.
     let late = stamped("c", &batch, &recipe);
     assert!(!index.has_missed_batch(&late, &recipe) && index.add_entry(&batch, entry("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
-    assert_eq!(index.collected(&batch).0, Step::Forget, "there is no second one");
+    assert_eq!(collected(&mut index, &batch).0, Step::Forget, "there is no second one");
     assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
     assert!(index.has_missed_batch(&late, &recipe) && !index.is_expected(&job_name("c")));
 }
@@ -158,19 +168,19 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
         index.add_entry(&batch, entry(uid, &recipe));
     }
     hands.pass(STAMP_TIMEOUT * 2);
-    let (_, entries, _) = index.collected(&batch);
+    let (_, entries, _) = collected(&mut index, &batch);
     assert_eq!(entries.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
     index.collect_again(&batch, entries.clone());
-    let (step, again, _) = index.collected(&batch);
+    let (step, again, _) = collected(&mut index, &batch);
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // The Job was created after all. Earlier members are unchanged.
     index.collect_again(&batch, again);
     index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
-    assert_eq!(index.collected(&batch).0, Step::Forget);
+    assert_eq!(collected(&mut index, &batch).0, Step::Forget);
     index.collect_again(&batch, entries);
-    assert_eq!(index.collected(&batch).0, Step::Forget);
+    assert_eq!(collected(&mut index, &batch).0, Step::Forget);
 }
 
 #[test]
@@ -178,11 +188,11 @@ fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
     let (hands, mut index, recipe, batch) = open_batch();
     index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.collected(&batch).0, Step::Create);
+    assert_eq!(collected(&mut index, &batch).0, Step::Create);
     hands.pass(EXPECTATION_TIMEOUT * 2);
     assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
     assert!(
-        index.add_entry(&batch, entry("c", &recipe)) && index.collected(&batch).0 == Step::Forget,
+        index.add_entry(&batch, entry("c", &recipe)) && collected(&mut index, &batch).0 == Step::Forget,
         "nor is there another"
     );
     index.answered(&batch);
@@ -204,7 +214,7 @@ fn a_claim_that_goes_is_not_in_the_batch() {
     assert!(index.change_claim(Change::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
-    let ids: Vec<_> = index.collected(&batch).1.into_iter().map(|entry| entry.member.id).collect();
+    let ids: Vec<_> = collected(&mut index, &batch).1.into_iter().map(|entry| entry.member.id).collect();
     assert_eq!(ids, ["c"]);
 }
 
@@ -215,7 +225,7 @@ fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
-    let (step, entries, woken) = index.collected(&batch);
+    let (step, entries, woken) = collected(&mut index, &batch);
     assert_eq!((step, entries.len(), woken), (Step::Forget, 0, vec![key("z")]));
 }
 
@@ -228,13 +238,13 @@ fn what_gathered_is_built_again_from_the_stamps() {
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "the other is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other is to come");
     assert!(index.add_entry(batch, entry("b", &recipe)));
-    assert_eq!(index.collected(batch).1.len(), 2);
+    assert_eq!(collected(&mut index, batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
     index.add_entry(other, entry("c", &recipe));
     index.forget_open_batches();
-    assert_eq!(index.collected(other).0, Step::Forget, "another leads");
+    assert_eq!(collected(&mut index, other).0, Step::Forget, "another leads");
     assert!(!index.is_expected(&job_name("c")));
 }
 
@@ -359,7 +369,7 @@ fn deletions_gather_while_one_is_under_way() {
     assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.has_expectation("delete-b-"));
-    let (step, entries, _) = index.collected(&batch);
+    let (step, entries, _) = collected(&mut index, &batch);
     assert_eq!((step, entries.len()), (Step::Create, 2));
     let members = entries.iter().map(|entry| entry.member.clone()).collect();
     let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
@@ -389,10 +399,10 @@ fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
     assert!(index.excludes(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(index.collected(batch).0, Step::Wait(_)), "one is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
     assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into())));
     index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
     index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
-    let ids: Vec<_> = index.collected(batch).1.into_iter().map(|entry| entry.member.id).collect();
+    let ids: Vec<_> = collected(&mut index, batch).1.into_iter().map(|entry| entry.member.id).collect();
     assert_eq!(ids, ["a"], "what is let go, or is to stay, is not deleted");
 }

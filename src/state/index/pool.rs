@@ -18,7 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
-use crate::pool::{self, Observed, PoolRequest, Step};
+use crate::pool::{Observed, PoolRequest, PooledVolume};
 
 /// The time after which a write that no watch has shown has failed. It is long, so that a slow watch does not lead to
 /// too many volumes.
@@ -41,6 +41,73 @@ pub(super) struct Pools {
     drained_unseen: BTreeMap<String, Duration>,
     /// Volumes that were assigned to claims and that the watch does not show as such yet, by the claims' UIDs.
     assigned: BTreeMap<String, String>,
+}
+
+/// The data from which the decision about a pool borrows.
+#[derive(Debug)]
+pub struct PoolObservation {
+    /// The present recipe of the class, which fills the pool.
+    pub recipe: Option<Arc<Recipe>>,
+    pooled: Vec<PooledVolume>,
+    requests: Vec<PoolRequest>,
+    claims_blocked_by_pool: usize,
+    has_waiting_claims: bool,
+    volumes_free: Option<u64>,
+    bytes_free: Option<u64>,
+}
+
+impl PoolObservation {
+    /// Returns the observation for the decision.
+    pub fn observed(&self) -> Observed<'_> {
+        Observed {
+            pool: self.recipe.as_ref().and_then(|recipe| recipe.pool.as_ref()),
+            pooled: &self.pooled,
+            requests: &self.requests,
+            claims_blocked_by_pool: self.claims_blocked_by_pool,
+            has_waiting_claims: self.has_waiting_claims,
+            volumes_free: self.volumes_free,
+            bytes_free: self.bytes_free,
+        }
+    }
+
+    /// Checks whether the pool gives way to claims that wait for quota or for a slot.
+    pub fn waits_for_claims(&self) -> bool {
+        self.has_waiting_claims && self.recipe.as_ref().is_some_and(|recipe| recipe.pool.is_some())
+    }
+}
+
+impl Pools {
+    /// Returns the requests for a class that no watch has shown yet, with their sizes.
+    fn expected_of(&self, class: &str, now: Duration) -> impl Iterator<Item = (&ObjectName, u64)> {
+        let of_class = self.expected.iter().filter(move |(_, (of, ..))| of == class);
+        of_class
+            .filter(move |(_, (.., since))| now.saturating_sub(*since) < EXPECTATION_TIMEOUT)
+            .map(|(name, (_, size, _))| (name, *size))
+    }
+
+    /// Returns the volumes of a class that are ready before the watch shows it, with their sizes.
+    fn made_of(&self, class: &str, now: Duration) -> impl Iterator<Item = (&String, u64)> {
+        let of_class = self.made.iter().filter(move |(name, (of, ..))| of == class && self.is_made(name, now));
+        of_class.map(|(name, (_, size, _))| (name, *size))
+    }
+
+    /// Checks whether the volume is ready before the watch shows it.
+    fn is_made(&self, volume: &str, now: Duration) -> bool {
+        self.made.get(volume).is_some_and(|(.., since)| now.saturating_sub(*since) < POOL_EXPECTATION_TIMEOUT)
+    }
+
+    /// Checks whether the volume is drained before the watch shows it.
+    fn is_drained_unseen(&self, volume: &str, now: Duration) -> bool {
+        let since = self.drained_unseen.get(volume);
+        since.is_some_and(|since| now.saturating_sub(*since) < POOL_EXPECTATION_TIMEOUT)
+    }
+
+    /// Forgets the writes that no watch has shown in time. They do not count any more.
+    fn drop_expired(&mut self, now: Duration) {
+        self.expected.retain(|_, (.., since)| now.saturating_sub(*since) < EXPECTATION_TIMEOUT);
+        self.made.retain(|_, (.., since)| now.saturating_sub(*since) < POOL_EXPECTATION_TIMEOUT);
+        self.drained_unseen.retain(|_, since| now.saturating_sub(*since) < POOL_EXPECTATION_TIMEOUT);
+    }
 }
 
 /// Checks whether a claim counts against the pool's slots, by its name alone, because the claim may be gone.
@@ -267,6 +334,7 @@ impl Index {
         let is_seen = self.volumes.get(&volume.name).is_some_and(|observed| observed.pool_kind().is_some());
         if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_kind().is_some()) {
             let since = self.clock.passed();
+            self.pools.drop_expired(since);
             self.pools.made.insert(name, (volume.class.clone(), size, since));
         }
     }
@@ -274,6 +342,7 @@ impl Index {
     /// Records that a volume is drained, before the watch shows it.
     pub fn expect_drained(&mut self, volume: &str) {
         let since = self.clock.passed();
+        self.pools.drop_expired(since);
         self.pools.drained_unseen.insert(volume.to_owned(), since);
     }
 
@@ -286,30 +355,24 @@ impl Index {
         claims.iter().for_each(|uid| drop(self.forget_assigned_to(uid)));
     }
 
-    /// Decides the steps of a class's pool, with the recipe that fills it and whether it waits for claims. Returns
-    /// `None` while nobody knows the pool of the class.
-    pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Step>, bool)> {
-        let clock = self.clock.clone();
-        self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTATION_TIMEOUT);
-        self.pools.made.retain(|_, (_, _, since)| clock.since(*since) < POOL_EXPECTATION_TIMEOUT);
-        self.pools.drained_unseen.retain(|_, since| clock.since(*since) < POOL_EXPECTATION_TIMEOUT);
+    /// Observes the pool of a class. Returns `None` while nobody knows the pool of the class.
+    pub fn observe_pool(&self, class: &str) -> Option<PoolObservation> {
         let classes = self.classes.clone();
         let (found, recipe) = match classes.lookup(class) {
             ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
             ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
-        let observed =
-            self.pooled_volumes_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
+        let now = self.clock.passed();
+        let observed = self.pooled_volumes_of(class).filter(|volume| !self.pools.is_drained_unseen(&volume.name, now));
         // Until its request is gone, a volume belongs to the request.
-        let pooled = observed.filter(|volume| self.is_settled(volume)).map(|volume| pool::PooledVolume {
+        let pooled = observed.filter(|volume| self.is_settled(volume)).map(|volume| PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
             right: pool.is_some_and(|pool| self.matches_class(volume, pool)),
             usable: found.is_some_and(|found| self.is_reachable(volume, found)),
         });
-        let pooled: Vec<_> = pooled.collect();
-        let requests = self.requests_of(class);
+        let (pooled, requests) = (pooled.collect(), self.requests_of(class));
         let kept_out = recipe.as_ref().map_or(0, |recipe| self.claims_blocked_by_pool(recipe));
         let coming = self.pools.drained.get(class).map_or(0, BTreeSet::len);
         let taken = self.usage(class).all;
@@ -317,23 +380,22 @@ impl Index {
         let remaining =
             |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
         let has_waiting_claims = kept_out > 0 || self.has_waiting_claims(class);
-        let steps = pool::decide(&Observed {
-            pool,
-            pooled: &pooled,
-            requests: &requests,
+        Some(PoolObservation {
+            pooled,
+            requests,
             claims_blocked_by_pool: kept_out.saturating_sub(coming),
             has_waiting_claims,
             volumes_free: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
             bytes_free: share.bytes.map(|most| remaining(most, taken.bytes)),
-        });
-        let waits = has_waiting_claims && pool.is_some();
-        Some((recipe, steps, waits))
+            recipe,
+        })
     }
 
     fn requests_of(&self, class: &str) -> Vec<PoolRequest> {
         let observed = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
         // The result of a request may be known before its deletion is visible.
-        let observed = observed.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
+        let now = self.clock.passed();
+        let observed = observed.filter(|claim| !self.pools.is_made(&names::pv_name(&claim.id()), now));
         let leaves =
             |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.pool_kind().is_some());
         let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
@@ -342,17 +404,15 @@ impl Index {
             begun: self.has_charge(claim),
             has_volume: claim.deleting,
         });
-        let expected = self.pools.expected.iter().filter(|(_, (of, _, _))| of == class);
-        let expected = expected.map(|(name, (_, size, _))| PoolRequest {
+        let expected = self.pools.expected_of(class, now).map(|(name, size)| PoolRequest {
             name: name.clone(),
-            size: *size,
+            size,
             begun: false,
             has_volume: false,
         });
-        let made = self.pools.made.iter().filter(|(_, (of, _, _))| of == class);
-        let made = made.map(|(name, (_, size, _))| PoolRequest {
+        let made = self.pools.made_of(class, now).map(|(name, size)| PoolRequest {
             name: ObjectName::new("", name),
-            size: *size,
+            size,
             begun: true,
             has_volume: true,
         });
@@ -402,9 +462,10 @@ impl Index {
     pub fn expect_pool_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
         let prefix = format!("{}{}-", names::POOL_REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
         let name = |n: usize| ObjectName::new(&self.identity.namespace, format!("{prefix}{n}"));
+        let since = self.clock.passed();
+        self.pools.drop_expired(since);
         let free = |name: &ObjectName| !self.claims.contains_key(name) && !self.pools.expected.contains_key(name);
         let names: Vec<_> = (0..).map(name).filter(free).take(count).collect();
-        let since = self.clock.passed();
         let expected = names.iter().map(|name| (name.clone(), (class.to_owned(), size, since)));
         self.pools.expected.extend(expected);
         names
@@ -417,7 +478,7 @@ impl Index {
 
     /// Checks whether a request was created that no watch has shown yet.
     pub fn expects_pool_request(&self, class: &str) -> bool {
-        self.pools.expected.values().any(|(of, _, _)| of == class)
+        self.pools.expected_of(class, self.clock.passed()).next().is_some()
     }
 
     /// Counts the ready volumes of each class with a pool, by size.

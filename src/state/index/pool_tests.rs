@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::config::classes::Config;
 use crate::model::volume::adoption_mark;
+use crate::pool::{Step, decide};
 use crate::state::index::{Change, SlotRequest};
 
 const CLASS: &str = "c";
@@ -186,7 +187,7 @@ fn what_is_ready_counts_for_the_class_and_not_for_a_namespace() {
 }
 
 fn steps(index: &mut Index) -> Vec<Step> {
-    index.pool_steps(CLASS).unwrap().1
+    decide(&index.observe_pool(CLASS).unwrap().observed())
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn nothing_is_done_about_a_class_of_which_nobody_knows_what_it_keeps() {
     let mut index = index(&[]);
     add(&mut index, "a");
     index.change_config(Change::Delete(ObjectName::new("own", CLASS)));
-    assert_eq!(index.pool_steps(CLASS), None, "the class is there, its config is not");
+    assert!(index.observe_pool(CLASS).is_none(), "the class is there, its config is not");
     index.change_class(Change::Delete(ObjectName::new("", CLASS)));
     assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())]);
 }

@@ -7,7 +7,7 @@ use flex_contract::names;
 
 use super::{Index, WorkItem};
 use crate::model::volume::Volume;
-use crate::sync_probe::{MIN_VOLUMES, Observed, Step, decide};
+use crate::sync_probe::{MIN_VOLUMES, Observed};
 
 /// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
 /// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
@@ -129,25 +129,26 @@ impl Index {
         self.pv_sync.give_up();
     }
 
-    /// Decides the next step of sync probes. A new probe would get this name.
-    pub fn next_probe(&mut self, name: &str) -> Step {
-        let synced = &mut self.pv_sync;
+    /// Observes the sync probes.
+    pub fn observe_probes(&self) -> Observed<'_> {
+        let synced = &self.pv_sync;
         let current = synced.current.as_ref();
-        let others = || synced.probes.keys().find(|probe| current.is_none_or(|(name, _)| name != *probe));
-        let step = decide(&Observed {
-            old: others().map(String::as_str),
+        Observed {
+            old: synced.probes.keys().find(|probe| current.is_none_or(|(name, _)| name != *probe)).map(String::as_str),
             current: current.map(|(_, since)| self.clock.since(*since)),
             many: synced.is_probe_worthwhile(),
-        });
-        match &step {
-            Step::Create => {
-                synced.current = Some((name.to_owned(), self.clock.passed()));
-                synced.before = synced.waiting.keys().cloned().collect();
-            }
-            Step::GiveUpProbe => synced.give_up(),
-            Step::Nothing | Step::Wait(_) | Step::DeleteProbe(_) => {}
         }
-        step
+    }
+
+    /// Records that a probe with this name is about to be created. It is the current one.
+    pub fn begin_probe(&mut self, name: &str) {
+        self.pv_sync.current = Some((name.to_owned(), self.clock.passed()));
+        self.pv_sync.before = self.pv_sync.waiting.keys().cloned().collect();
+    }
+
+    /// Gives up the current probe, because it was not created, or has no phase in time.
+    pub fn give_up_probe(&mut self) {
+        self.pv_sync.give_up();
     }
 
     /// Returns the UID of a probe.
@@ -158,11 +159,6 @@ impl Index {
     /// Records that a probe was deleted, before its event arrives.
     pub fn probe_deleted(&mut self, name: &str) {
         self.pv_sync.probes.remove(name);
-    }
-
-    /// Records that a probe was not created.
-    pub fn probe_refused(&mut self) {
-        self.pv_sync.give_up();
     }
 }
 

@@ -1,7 +1,7 @@
 use super::super::tests::{ManualClock, timed};
 use super::super::{Change, ObjectName};
 use super::*;
-use crate::sync_probe::PROBE_TIMEOUT;
+use crate::sync_probe::{PROBE_TIMEOUT, Step, decide};
 
 const PROBE: &str = "flex-sync-probe-1";
 
@@ -26,6 +26,17 @@ fn sync_probe(index: &Index, phase: &str) -> Volume {
     Volume { name: PROBE.into(), uid: "m".into(), phase: phase.into(), instance, ..empty() }
 }
 
+/// Decides and records the next step, as the reconciler does.
+fn next_probe(index: &mut Index, name: &str) -> Step {
+    let step = decide(&index.observe_probes());
+    match step {
+        Step::Create => index.begin_probe(name),
+        Step::GiveUpProbe => index.give_up_probe(),
+        Step::Nothing | Step::Wait(_) | Step::DeleteProbe(_) => {}
+    }
+    step
+}
+
 /// Returns three volumes, and the sync probe that was created after them.
 fn asked() -> (ManualClock, Index) {
     let (hands, mut index) = timed();
@@ -33,14 +44,14 @@ fn asked() -> (ManualClock, Index) {
         assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&WorkItem::SyncProbe));
     }
     assert!(index.change_volume(Change::Apply(volume("c"))).contains(&WorkItem::SyncProbe), "three are many");
-    assert_eq!(index.next_probe(PROBE), Step::Create);
+    assert_eq!(next_probe(&mut index, PROBE), Step::Create);
     (hands, index)
 }
 
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<WorkItem> {
     let keys = index.change_volume(Change::Apply(sync_probe(index, "Available")));
-    assert_eq!(index.next_probe("flex-sync-probe-other"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(next_probe(index, "flex-sync-probe-other"), Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     keys
 }
@@ -58,20 +69,20 @@ fn what_was_there_before_two_markers_is_known_when_both_have_their_phases() {
     assert!(answered(&mut index).contains(&WorkItem::SyncProbe));
     assert!(synced(&index).is_empty(), "one of them may have been in its hands");
     assert!(index.volume(PROBE).is_none(), "it is no volume of anybody");
-    assert_eq!(index.next_probe(PROBE), Step::Create);
+    assert_eq!(next_probe(&mut index, PROBE), Step::Create);
     answered(&mut index);
     assert_eq!(synced(&index), ["a", "b", "c"], "of the last one, only the second one tells");
-    assert_eq!(index.next_probe(PROBE), Step::Create, "once more for that");
+    assert_eq!(next_probe(&mut index, PROBE), Step::Create, "once more for that");
     answered(&mut index);
     assert_eq!(synced(&index), ["a", "b", "c", "d"]);
-    assert_eq!(index.next_probe(PROBE), Step::Nothing);
+    assert_eq!(next_probe(&mut index, PROBE), Step::Nothing);
 }
 
 #[test]
 fn what_changes_hands_meanwhile_waits_anew() {
     let (_, mut index) = asked();
     answered(&mut index);
-    index.next_probe(PROBE);
+    next_probe(&mut index, PROBE);
     let taken = Volume { claim_ref: volume("d").claim_ref, ..volume("a") };
     index.change_volume(Change::Apply(taken));
     index.change_volume(Change::Apply(Volume { uid: "new".into(), ..volume("b") }));
@@ -87,10 +98,10 @@ fn what_changes_hands_meanwhile_waits_anew() {
 fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     let (hands, mut index) = asked();
     hands.pass(PROBE_TIMEOUT);
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::GiveUpProbe);
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Create, "they wait still");
+    assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::GiveUpProbe);
+    assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::Create, "they wait still");
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
-    assert_eq!(index.next_probe("flex-sync-probe-3"), Step::DeleteProbe(PROBE.into()));
+    assert_eq!(next_probe(&mut index, "flex-sync-probe-3"), Step::DeleteProbe(PROBE.into()));
     index.change_volume(Change::Delete(ObjectName::new("", PROBE)));
     let second = |index: &Index| Volume { name: "flex-sync-probe-2".into(), ..sync_probe(index, "Available") };
     index.change_volume(Change::Apply(second(&index)));
@@ -104,8 +115,8 @@ fn another_term_asks_anew() {
     index.change_volume(Change::Apply(sync_probe(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..sync_probe(&index, "Available") };
     index.change_volume(Change::Apply(Volume { name: "flex-sync-probe-of-another".into(), ..other }));
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
+    assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
     index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
     index.change_volume(Change::Retain(std::collections::HashSet::new()));
-    assert_eq!(index.next_probe("flex-sync-probe-2"), Step::Nothing, "nothing waits, and no marker is there");
+    assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::Nothing, "nothing waits, and no marker is there");
 }
