@@ -41,7 +41,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.shared.index().collect_again(name, come);
+            context.shared.index().collect_again(name, &come);
             return Err(unknown);
         }
     };
