@@ -31,6 +31,14 @@ FLOORS = {
         admin
         cli
     """,
+    "src/state": """
+        change queue unstarted work_item
+        cache configs expectations fair_queue slot_request
+        facts members removed_jobs revisions unseen_writes
+        batches pv_sync quota slots
+        pools quota_waiters
+        index
+    """,
     "src/reconcile": """
         memory
         context
