@@ -88,7 +88,7 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
         assert_eq!(
             dispatch(&queue, FreeSlots { free: 1, ..FreeSlots::for_all() }),
             first,
-            "who comes new does not go before those who wait"
+            "a new namespace does not go before those that wait"
         );
     }
 }

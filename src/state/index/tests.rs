@@ -314,7 +314,7 @@ fn classes_are_decided_once_at_the_end_of_a_list() {
     assert_eq!(index.change_config(Change::RetainIn("own".into(), listed)), []);
     assert!(index.end_list().contains(&WorkItem::Configs));
     assert!(is_known(&index));
-    assert_eq!(index.end_list(), [], "a list that shows what was known");
+    assert_eq!(index.end_list(), [], "the list shows known objects only");
 }
 
 fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
@@ -340,7 +340,7 @@ fn an_item_is_stale_until_a_watch_shows_its_write() {
     index.record_write(volume.clone(), "8");
     assert_eq!(behind(&index), (true, true), "both are decided on both");
     index.change_volume(Change::Apply(of("7")));
-    assert_eq!(behind(&index), (true, true), "what others wrote before");
+    assert_eq!(behind(&index), (true, true), "others wrote that version before");
     index.change_volume(Change::Apply(of("8")));
     assert_eq!(behind(&index), (false, false));
     index.record_write(claim.clone(), "9");

@@ -397,7 +397,7 @@ fn deletions_join_a_batch_while_another_deletion_runs() {
     assert_eq!(of(&index, "b")[0].name.name, entries[0].member.job_name(&batch));
     assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
     assert!(index.detach_member(&of(&index, "c")[0]));
-    assert!(index.excludes(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");
+    assert!(index.excludes(&batch, Operation::Delete, &recipe, None), "an item that does not see the Job is not in it");
 }
 
 #[test]
@@ -417,5 +417,5 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
     index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
     let ids: Vec<_> = collected(&mut index, batch).1.into_iter().map(|entry| entry.member.id).collect();
-    assert_eq!(ids, ["a"], "what is let go, or is to stay, is not deleted");
+    assert_eq!(ids, ["a"], "abandoned and retained volumes are not deleted");
 }

@@ -106,7 +106,7 @@ fn a_claim_is_offered_a_pooled_volume_that_fits() {
     add(&mut index, "a");
     let fits = claim("x", "1Gi");
     assert_eq!(offered(&index, &fits).as_deref(), Some("pvc-a"));
-    assert_eq!(offered(&index, &claim("x", "2Gi")), None, "only what was asked for");
+    assert_eq!(offered(&index, &claim("x", "2Gi")), None, "only the requested size");
     let many = Claim { access_modes: vec!["ReadWriteMany".into()], ..fits.clone() };
     let block = Claim { volume_mode: "Block".into(), ..fits.clone() };
     let gold = Claim { attributes_class: Some("gold".into()), ..fits.clone() };
@@ -174,7 +174,7 @@ fn a_pooled_volume_is_assigned_once() {
     (reference.namespace, reference.name, reference.uid) = (Some("team".into()), Some("x".into()), Some("x".into()));
     index.change_volume(Change::Apply((&given).into()));
     assert_eq!(offered(&index, &y), None);
-    assert!(!index.has_pending_charge("x"), "it has what it was promised");
+    assert!(!index.has_pending_charge("x"), "its reservation is settled");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_pooled_volume_counts_for_the_class_and_for_no_namespace() {
     index.change_claim(Change::Apply(x.clone()));
     let (_, recipe) = class(&index);
     assert!(index.quota_error(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
-    assert!(gives(&mut index, &x), "what is there already needs no room");
+    assert!(gives(&mut index, &x), "an existing volume needs no quota of the class");
     assert_eq!(offered(&index, &y), None, "the namespace has all it may have");
     let asks = request("pool-x-0", "r");
     assert!(index.quota_error(&asks, &recipe).is_some_and(|why| why.contains("max-volumes")), "for the class alone");

@@ -94,7 +94,7 @@ fn a_volume_that_gets_another_claim_waits_again() {
     let of_nobody = Volume { claim_ref: None, ..volume("d") };
     index.change_volume(Change::Apply(of_nobody));
     answered(&mut index);
-    assert_eq!(synced(&index), ["c"], "the others are not what they were");
+    assert_eq!(synced(&index), ["c"], "the others have changed");
     index.change_volume(Change::Apply(Volume { phase: "Bound".into(), ..volume("c") }));
     assert!(synced(&index).is_empty(), "its phase says it");
 }

@@ -242,7 +242,7 @@ fn the_last_quota_is_given_once_and_again_after_it_is_freed() {
     let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
     assert!(index.charge(&a, CLASS), "for the first time");
-    assert!(!index.charge(&a, CLASS), "what it was promised before is not this try's to take back");
+    assert!(!index.charge(&a, CLASS), "this try cannot cancel an earlier reservation");
     assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     index.wait_for_quota(WorkItem::Claim(c.name.clone()), CLASS);
@@ -250,12 +250,12 @@ fn the_last_quota_is_given_once_and_again_after_it_is_freed() {
     assert_eq!(
         index.stop_waiting_for_quota(&WorkItem::Claim(b.name.clone())),
         [WorkItem::Claim(c.name.clone())],
-        "who cannot use it passes it on"
+        "a claim that cannot use the quota leaves it to the next"
     );
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     assert!(
         index.stop_waiting_for_quota(&WorkItem::Claim(a.name.clone())).is_empty(),
-        "who did not wait had none to leave"
+        "a claim that did not wait leaves none"
     );
     assert!(index.charge(&a, CLASS));
 
@@ -343,7 +343,7 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     assert_eq!(index.growth_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
     assert!(index.growth_quota_error(&volume, &one, gi(4), &recipe).is_some());
     index.charge_growth(&volume.name, gi(3));
-    let why = index.quota_error(&two, &recipe).expect("what is promised to it is taken");
+    let why = index.quota_error(&two, &recipe).expect("the reserved size counts");
     assert!(why.contains("namespace t can have 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
     assert_eq!(index.quota_error(&elsewhere, &recipe), None, "another namespace");

@@ -120,10 +120,10 @@ fn snapshots_wait_in_the_same_queue_as_claims() {
     assert!(woken.contains(&other.key), "{woken:?}");
     let deletion = run("delete-snapshot", "s");
     index.change_job(Change::Apply(deletion.clone()));
-    assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "what takes something away takes a place");
+    assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "a deletion uses a slot");
     index.change_job(Change::Delete(deletion.name));
     index.change_job(Change::Apply(run("capacity", "")));
-    assert!(index.acquire_slot("snapshot-t-1", &other, &recipe), "what is for the class as a whole takes none");
+    assert!(index.acquire_slot("snapshot-t-1", &other, &recipe), "a run for the whole class uses none");
 }
 
 #[test]
