@@ -1,4 +1,4 @@
-//! The index: the [facts](Facts) about the cluster, and the ledgers of what this process has done about them.
+//! The index: the facts about the cluster, and the ledgers of what this process has done about them.
 //!
 //! Each ledger is a type of its own, which gets the facts to read. The index applies a change to the cache and then to
 //! the ledgers, and the table in `index/wake.rs` says which work items the change requeues. No ledger sees another,
