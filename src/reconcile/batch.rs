@@ -8,16 +8,16 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::rules::Rule as _;
 use crate::run::batch;
-use crate::run::collect::{Decision, Step};
+use crate::run::collect::{Decision, Rule, Step, decide};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (Decision { rule, step, .. }, come, woken) = context.shared.index().collected(name);
-    context.shared.queue.add_all(woken);
+    let (Decision { rule, step, .. }, come) = next_step(context, name);
     context.decided(&name, rule, &step);
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
@@ -42,7 +42,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.shared.index().collect_again(name, come);
+            context.shared.index().collect_again(name, &come);
             return Err(unknown);
         }
     };
@@ -50,6 +50,22 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
     context.shared.change(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
+}
+
+/// Decides the next step, and closes the batch unless it waits on. The lock is held for both: a member that arrives in
+/// between would be in no batch.
+fn next_step(context: &Context, name: &str) -> (Decision, Vec<BatchEntry>) {
+    let forget = || Rule::NobodyLeft.step(Step::Forget);
+    let mut index = context.shared.index();
+    let decision = index.observe_batch(name).map_or_else(forget, |observed| decide(&observed));
+    let (entries, woken) = match decision.step {
+        Step::Wait(_) => return (decision, Vec::new()),
+        Step::Create | Step::Forget => index.close_batch(name),
+    };
+    drop(index);
+    context.shared.queue.add_all(woken);
+    // None of the members wants the batch any more.
+    (if entries.is_empty() { forget() } else { decision }, entries)
 }
 
 /// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.

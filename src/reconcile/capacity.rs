@@ -8,10 +8,10 @@ use crate::capacity::fingerprint::fingerprint;
 use crate::capacity::run::capacity;
 use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::rules::NewEvent;
 use crate::run::view;
 use crate::state::index::Change;
 

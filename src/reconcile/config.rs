@@ -7,10 +7,10 @@ use flex_contract::names::reason;
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
+use crate::rules::NewEvent;
 use crate::state::index::{REVISION_TTL, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.

@@ -23,9 +23,6 @@ use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
 
-/// The largest number of steps in a reconcile. A healthy claim needs five.
-pub(super) const MAX_STEPS: usize = 16;
-
 /// The services that a worker needs.
 pub struct Context {
     /// The names of the orchestrator.
@@ -78,8 +75,8 @@ impl Context {
         Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
-    pub(super) fn emit(&self, about: ObjectRef, event: crate::decision::NewEvent) {
-        let crate::decision::NewEvent { warning, reason, message } = event;
+    pub(super) fn emit(&self, about: ObjectRef, event: crate::rules::NewEvent) {
+        let crate::rules::NewEvent { warning, reason, message } = event;
         self.events.emit(about, warning, reason, message);
     }
 

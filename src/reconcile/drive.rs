@@ -4,12 +4,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::api::writes::WriteError;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
-use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
+use crate::reconcile::context::{Context, Requeue};
+use crate::rules::NewEvent;
 use crate::rules::{Decision, Rule};
 use crate::state::index::WorkItem;
 
+/// The largest number of steps in a reconcile. A healthy claim needs five.
+const MAX_STEPS: usize = 16;
 /// The delay of an object that needs more than [`MAX_STEPS`] steps.
 const MORE_STEPS_DELAY: Duration = Duration::from_secs(1);
 
@@ -43,6 +45,11 @@ pub(super) trait Reconcile {
         observation: &Self::Observation,
         confirmed: &Self::Confirmed,
     ) -> Decision<Self::Rule>;
+
+    /// Records in the ledgers what the observation showed, before the step. Returns whether the observation still holds.
+    fn settle(_context: &Context, _object: &Self::Object, _observation: &Self::Observation) -> bool {
+        true
+    }
 
     /// Executes a step.
     fn execute(
@@ -117,6 +124,9 @@ pub(super) async fn drive<R: Reconcile>(
         let observation = R::observe(context, &object, &confirmed);
         let Decision { rule, step, event, requeue_at } = R::decide(context, &object, &observation, &confirmed);
         context.decided(&R::reference(&object), rule, &step);
+        if !R::settle(context, &object, &observation) {
+            continue;
+        }
         let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));
         let (late, early): (Vec<_>, Vec<_>) = subject.zip(event).into_iter().partition(|(_, e)| R::is_late(&step, e));
         early.into_iter().for_each(|(subject, event)| context.emit(subject, event));

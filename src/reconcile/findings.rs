@@ -9,9 +9,9 @@ use std::time::Duration;
 use flex_contract::names::reason;
 
 use crate::api::writes::{WriteError, Writes};
-use crate::decision::NewEvent;
 use crate::findings::{Finding, Removal, Severity, find};
 use crate::reconcile::context::{Context, Requeue};
+use crate::rules::NewEvent;
 use crate::state::index::WorkItem;
 
 /// The delay before a new finding is checked again.

@@ -8,10 +8,10 @@ use flex_contract::quantity::quantity;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
-use crate::pool::{Decision, Step};
+use crate::pool::{Decision, Step, decide};
 use crate::reconcile::context::{Context, Requeue};
+use crate::rules::NewEvent;
 use crate::state::index::EXPECTATION_TIMEOUT;
 
 /// The largest number of steps in a reconcile. The next follows at once.
@@ -23,9 +23,12 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Reconciles the pool of a class.
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
-    let decided = context.shared.index().pool_steps(class);
+    let observation = context.shared.index().observe_pool(class);
     context.metrics.ready(context.shared.index().pooled_counts());
-    let Some((recipe, decisions, claims_wait)) = decided else { return Ok(Requeue::Done) };
+    let Some(observation) = observation else { return Ok(Requeue::Done) };
+    // Each step is guarded by its own write, and no other worker has this pool. So the lock is not held until then.
+    let decisions = decide(&observation.observed());
+    let (claims_wait, recipe) = (observation.waits_for_claims(), observation.recipe);
     // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);
     let more = decisions.len() > MAX_STEPS;

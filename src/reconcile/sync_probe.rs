@@ -6,7 +6,7 @@ use crate::api::writes::WriteError;
 use crate::model::claim::Binding;
 use crate::object::hash;
 use crate::reconcile::context::{Context, Requeue};
-use crate::sync_probe::{Decision, PROBE_TIMEOUT, Step};
+use crate::sync_probe::{Decision, PROBE_TIMEOUT, Step, decide};
 
 /// Reconciles all sync probes.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -18,7 +18,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
             "{PROBE_PREFIX}{}",
             hash(format!("{}/{}", context.identity.instance, context.timestamp()).as_bytes())
         );
-        let Decision { rule, step, .. } = context.shared.index().next_probe(&name);
+        let Decision { rule, step, .. } = next_step(context, &name);
         context.decided(&name, rule, &step);
         match step {
             Step::Nothing => return Ok(Requeue::Done),
@@ -28,7 +28,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
                 Err(error) => {
                     // After any other error the probe may exist, and get its phase.
                     if matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                        context.shared.index().probe_refused();
+                        context.shared.index().give_up_probe();
                     }
                     return Err(error);
                 }
@@ -43,4 +43,17 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
             }
         }
     }
+}
+
+/// Decides the next step, and records it. The lock is held for both: a volume that arrives in between would count among
+/// those that existed before the new probe.
+fn next_step(context: &Context, name: &str) -> Decision {
+    let mut index = context.shared.index();
+    let decision = decide(&index.observe_probes());
+    match decision.step {
+        Step::Create => index.begin_probe(name),
+        Step::GiveUpProbe => index.give_up_probe(),
+        Step::Nothing | Step::Wait(_) | Step::DeleteProbe(_) => {}
+    }
+    decision
 }

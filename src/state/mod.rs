@@ -1,7 +1,27 @@
-//! The state of one process: a cache of the cluster ([`index`]), and the queue of work items ([`queue`]).
+//! The state of one process: a cache of the cluster with ledgers of the process's own steps ([`index`]), and the queue of
+//! work items ([`queue`]).
 
+mod batches;
+mod cache;
+mod change;
+mod configs;
+mod expectations;
+mod facts;
+mod fair_queue;
 pub mod index;
+mod members;
+mod pools;
+mod pv_sync;
 pub mod queue;
+mod quota;
+mod quota_waiters;
+mod removed_jobs;
+mod revisions;
+mod slot_request;
+mod slots;
+mod unseen_writes;
+mod unstarted;
+mod work_item;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +33,7 @@ use crate::config::classes::Identity;
 use index::{Index, WorkItem};
 use queue::Queue;
 
-/// The cache and the queue, shared between the watches that fill them and the workers.
+/// The index and the queue, shared between the watches that fill them and the workers.
 #[derive(Clone, Debug)]
 pub struct ClusterState {
     index: Arc<Mutex<Index>>,
@@ -24,7 +44,7 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Makes an empty cache and queue.
+    /// Makes an empty index and queue.
     pub fn new(identity: Identity, clock: Clock) -> Self {
         ClusterState {
             index: Arc::new(Mutex::new(Index::new(identity, clock))),
@@ -34,12 +54,12 @@ impl ClusterState {
         }
     }
 
-    /// Locks the cache. Hold the lock briefly, and never across an `await`.
+    /// Locks the index. Hold the lock briefly, and never across an `await`.
     pub fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().expect("no code panics while it holds the index")
     }
 
-    /// Changes the cache, and requeues the items that the change returns.
+    /// Changes the index, and requeues the items that the change returns.
     pub fn change<K: IntoIterator<Item = WorkItem>>(&self, change: impl FnOnce(&mut Index) -> K) {
         let keys = change(&mut self.index());
         self.queue.add_all(keys);

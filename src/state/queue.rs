@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_key_once_and_again_after_it_is_done() {
+    async fn the_queue_hands_out_each_item_once_and_again_after_it_is_done() {
         let queue = Queue::default();
         queue.add(1);
         queue.add(1);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earliest_alarm_counts_and_an_event_clears_it() {
+    async fn the_earliest_delay_counts_and_an_event_clears_it() {
         let queue = Queue::default();
         queue.add_after(1, Duration::from_secs(10));
         queue.add_after(1, Duration::from_secs(5));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_keeps_what_is_added() {
+    async fn a_paused_queue_keeps_the_items_that_are_added() {
         let queue = Queue::default();
         queue.pause(true);
         queue.add(1);

@@ -8,7 +8,6 @@ pub mod attributes;
 pub mod capacity;
 pub mod claim;
 pub mod config;
-pub mod decision;
 pub mod findings;
 pub mod limits;
 pub mod model;

@@ -7,8 +7,6 @@ use std::fmt::Debug;
 
 use flex_contract::reason::Reason;
 
-use crate::decision::NewEvent;
-
 /// The rules of one decision table.
 pub trait Rule: Copy + Debug + Eq + 'static {
     /// The steps of the table. The default step, where there is one, does nothing.
@@ -71,6 +69,17 @@ macro_rules! table {
 }
 
 pub(crate) use table;
+
+/// An event to emit on an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// The event is a warning.
+    pub warning: bool,
+    /// The reason of the event.
+    pub reason: &'static Reason,
+    /// The message of the event.
+    pub message: String,
+}
 
 /// A decision about an object: the rule that applies, its step, an event, and the time of the next decision.
 #[derive(Clone, Debug, PartialEq)]

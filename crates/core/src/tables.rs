@@ -2,7 +2,7 @@
 
 use crate::rules::Rule;
 use crate::run::{collect, orphaned_runs};
-use crate::{capacity, pool, snapshot, sync_probe, volume};
+use crate::{capacity, claim, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
 #[derive(Clone, Debug)]
@@ -34,6 +34,7 @@ impl Table {
 /// Returns all decision tables.
 pub fn all() -> Vec<Table> {
     vec![
+        Table::of::<claim::decide::Rule>("Claims"),
         Table::of::<volume::rule::Rule>("Volumes"),
         Table::of::<snapshot::bind::Rule>("VolumeSnapshots"),
         Table::of::<snapshot::decide::Rule>("VolumeSnapshotContents"),

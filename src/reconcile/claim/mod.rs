@@ -4,6 +4,7 @@ mod attempt;
 mod execute;
 mod observe;
 mod pooled;
+mod quota;
 mod unstarted;
 
 use std::sync::Arc;
@@ -88,6 +89,10 @@ impl Reconcile for Claims {
 
     fn decide(context: &Context, claim: &Claim, observation: &Observation, confirmed: &Confirmed) -> Decision {
         observed(context, claim, observation, confirmed, |observed| decide(observed, context.clock.now()))
+    }
+
+    fn settle(context: &Context, claim: &Claim, observation: &Observation) -> bool {
+        quota::settle(context, claim, observation)
     }
 
     async fn execute(

@@ -19,7 +19,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Index, SlotRequest, WorkItem};
+use crate::state::index::{Index, SlotRequest};
 use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed).
@@ -115,7 +115,7 @@ pub(super) struct Confirmed {
 
 /// Observes a claim and all objects that concern it.
 pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
-    let mut index = context.shared.index();
+    let index = context.shared.index();
     let classes = index.classes();
     let name = claim.class.as_deref().unwrap_or_default();
     let class = match classes.lookup(name) {
@@ -129,11 +129,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let source = basis.source();
     let nodes = basis.nodes(&runs, &pool, &source);
     let volumes = basis.volumes(&runs);
-    let mut admission = basis.admission(&runs);
-    if admission.quota_error.is_some() {
-        index.wait_for_quota(WorkItem::Claim(claim.name.clone()), name);
-    }
-    admission.has_pending_charge = index.has_pending_charge(&claim.uid);
+    let admission = basis.admission(&runs);
     drop(index);
     Observation { classes, recipes, runs, volumes, admission, nodes, source, pool }
 }
@@ -276,7 +272,7 @@ impl Basis<'_> {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !begins || index.has_slot(&slot_request, recipe)),
             quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),
-            has_pending_charge: false,
+            has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,
         }
     }

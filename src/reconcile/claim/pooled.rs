@@ -8,13 +8,13 @@ use super::observe::{Confirmed, Observation};
 use super::{StepOutcome, serving};
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
-use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
+use crate::rules::NewEvent;
 
 /// Assigns a pooled volume to the claim. From that write on it is the claim's.
 pub(super) async fn assign(

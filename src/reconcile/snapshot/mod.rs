@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;
@@ -16,6 +15,7 @@ use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
 use crate::rules::Decision;
+use crate::rules::NewEvent;
 use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, Source, Step, decide};
 use crate::state::index::{Index, WorkItem};
 

@@ -7,13 +7,13 @@ use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::StepOutcome;
+use crate::rules::NewEvent;
 use crate::run::batch::{Member, MemberObject};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};

@@ -17,7 +17,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
 use crate::run::view::{Job, Pod};
-use crate::state::index::WorkItem;
+use crate::state::index::{Index, WorkItem};
 use crate::volume::change::Runs;
 use crate::volume::expand::{Observed, Step, failed_start, requested_size};
 use crate::volume::request::{expand, request};
@@ -43,24 +43,42 @@ pub(super) fn observe(
     confirmed: &Confirmed,
 ) -> Observation {
     let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, confirmed);
-    let mut index = context.shared.index();
+    let index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = confirmed.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
-    let mut quota_error = None;
-    if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
-        && let Some(requested_size) = requested_size(volume, claim)
-    {
-        quota_error = index.growth_quota_error(volume, claim, requested_size, recipe);
-        if quota_error.is_some() {
-            index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
+    let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
+    Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
+}
+
+/// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
+fn quota_error(
+    index: &Index,
+    volume: &Volume,
+    claim: Option<&Claim>,
+    recipe: &Result<Arc<Recipe>, String>,
+) -> Option<String> {
+    let (claim, recipe) = (claim?, recipe.as_ref().ok()?);
+    index.growth_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
+}
+
+/// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
+/// expanded. Returns whether the observation still holds.
+pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observation) -> bool {
+    let mut index = context.shared.index();
+    if observed.quota_error.is_some() {
+        // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
+        // now on.
+        if quota_error(&index, volume, observed.claim.as_deref(), &observed.recipe).is_none() {
+            return false;
         }
+        index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
-    let wishes = claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if wishes || runs.are_any() { Vec::new() } else { index.refund_growth(volume) };
+    let wishes = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
+    let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_growth(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
-    Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
+    true
 }
 
 impl Observation {

@@ -9,12 +9,12 @@ mod runs;
 
 use self::observe::{Confirmed, Observation, is_of_a_run};
 use crate::api::writes::WriteError;
-use crate::decision::NewEvent;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
 use crate::rules::Decision;
+use crate::rules::NewEvent;
 use crate::run::job;
 use crate::state::index::WorkItem;
 use crate::volume::decide::decide;
@@ -57,6 +57,10 @@ impl Reconcile for Volumes {
     fn decide(context: &Context, volume: &Volume, observation: &Observation, _: &Confirmed) -> Decision<Rule> {
         let (expand_runs, modify_runs) = (observation.size.runs.runs(), observation.attributes.runs.runs());
         decide(&observation.observed(volume, &expand_runs, &modify_runs), context.clock.now())
+    }
+
+    fn settle(context: &Context, volume: &Volume, observation: &Observation) -> bool {
+        expand::settle_quota(context, volume, &observation.size)
     }
 
     async fn execute(

@@ -10,7 +10,6 @@ use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
@@ -18,6 +17,7 @@ use crate::node::NodeStates;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, refused_job};
 use crate::reconcile::drive::StepOutcome;
+use crate::rules::NewEvent;
 use crate::run::backoff::ALL_TAKEN;
 use crate::run::job::{self, RunTarget};
 use crate::run::state::{Cause, RunState};

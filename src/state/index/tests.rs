@@ -1,6 +1,14 @@
-//! Tests of slots, and of what is remembered of Jobs.
+//! Tests of the index as a whole: who is woken by what.
 
-use std::sync::Mutex;
+mod batches;
+mod pools;
+mod pv_sync;
+mod quota;
+mod slots;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use flex_contract::names;
 use futures::FutureExt;
@@ -8,18 +16,22 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::clock::Time;
-use crate::config::classes::ClassLookup;
+use crate::config::Recipe;
+use crate::config::classes::{ClassLookup, Config, Revision};
 use crate::config::record::EffectiveConfig;
-use crate::run::view::RunLabels;
+use crate::model::claim::Claim;
+use crate::model::volume::{Reference, Volume};
+use crate::node::Node;
+use crate::run::view::{Job, Pod, RunLabels};
 
-pub(super) const CLASS: &str = "c";
+const CLASS: &str = "c";
 
 /// A clock that a test sets.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ManualClock(Arc<Mutex<Duration>>);
+struct ManualClock(Arc<Mutex<Duration>>);
 
 impl ManualClock {
-    pub(super) fn pass(&self, time: Duration) {
+    fn pass(&self, time: Duration) {
         *self.0.lock().unwrap() += time;
     }
 }
@@ -39,17 +51,17 @@ impl Time for ManualClock {
 }
 
 /// Returns a recipe with one slot.
-pub(super) fn recipe(class: &str) -> Recipe {
+fn recipe(class: &str) -> Recipe {
     let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", class);
     EffectiveConfig { config, class: class.into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
 }
 
-pub(super) fn index() -> Index {
+fn index() -> Index {
     timed().1
 }
 
-pub(super) fn timed() -> (ManualClock, Index) {
+fn timed() -> (ManualClock, Index) {
     let hands = ManualClock::default();
     let identity = Identity {
         provisioner: "p".into(),
@@ -62,12 +74,12 @@ pub(super) fn timed() -> (ManualClock, Index) {
     (hands, index)
 }
 
-pub(super) fn name(claim: &str) -> ObjectName {
+fn name(claim: &str) -> ObjectName {
     ObjectName::new("team", claim)
 }
 
 #[test]
-fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
+fn a_claim_that_waits_for_a_node_is_requeued_when_one_arrives() {
     let mut index = index();
     let claim = |name: &str, spec: &str, selected: &str| {
         let text = format!(
@@ -99,7 +111,7 @@ fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
 }
 
 #[test]
-fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_is_seen() {
+fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume_is_visible() {
     use crate::model::snapshot::Of;
     use crate::model::snapshot::Snapshot;
     use crate::model::snapshot::Status;
@@ -128,7 +140,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_i
 }
 
 #[test]
-fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
+fn a_pod_of_a_snapshot_run_wakes_its_content_also_when_the_job_is_gone() {
     let text = |name: &str, reference: &str, source: &str| {
         let spec = format!(
             "{{volumeSnapshotRef: {{name: s, namespace: team, uid: {reference}}}, source: {source}, driver: p, deletionPolicy: Delete}}"
@@ -159,7 +171,7 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
 }
 
 #[test]
-fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapshot_was_forced_away() {
+fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
     let made_by = crate::model::snapshot::Provenance {
@@ -192,7 +204,7 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
 }
 
 #[test]
-fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
+fn an_unchanged_job_or_pod_wakes_nobody() {
     let mut index = index();
     let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("job"), claim: Some(name("a")), run_labels: run_labels.clone(), ..Job::default() };
@@ -216,7 +228,7 @@ fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
 }
 
 #[test]
-fn a_revision_that_is_being_deleted_is_not_begun_with() {
+fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     let revision = Revision { number: 1, record: Default::default(), created: 0 };
     let (clock, mut index) = timed();
     index.change_revision(Change::Apply(("hash".into(), revision.clone())));
@@ -237,7 +249,7 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
 }
 
 /// Returns a claim of 1 GiB, stamped or not.
-pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
+fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
     let uid = format!("uid-{namespace}-{name}");
     let stamp = serde_json::json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
     let claim = serde_json::json!({
@@ -248,7 +260,7 @@ pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim 
 }
 
 /// Returns the volume of a claim.
-pub(super) fn shared_volume(claim: &Claim, size: &str) -> Volume {
+fn shared_volume(claim: &Claim, size: &str) -> Volume {
     let volume = serde_json::json!({
         "metadata": {
             "name": names::pv_name(&claim.uid), "labels": { names::LABEL_INSTANCE: "i" },
@@ -263,7 +275,7 @@ pub(super) fn shared_volume(claim: &Claim, size: &str) -> Volume {
 }
 
 #[test]
-fn that_the_claim_of_a_volume_is_gone_is_known_until_the_volume_goes() {
+fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     let mut index = index();
     let volume = shared_volume(&shared_claim("team", "a", true), "1Gi");
     let claim = volume.claim_ref.clone().unwrap();
@@ -293,7 +305,7 @@ fn config(keys: &[(&str, &str)]) -> Config {
 }
 
 #[test]
-fn classes_are_decided_once_with_the_end_of_a_list() {
+fn classes_are_decided_once_at_the_end_of_a_list() {
     let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), ClassLookup::Unknown);
     let mut index = index();
     assert_eq!(index.list(|index| index.change_config(Change::Apply(config(&[])))), []);
@@ -302,10 +314,10 @@ fn classes_are_decided_once_with_the_end_of_a_list() {
     assert_eq!(index.change_config(Change::RetainIn("own".into(), listed)), []);
     assert!(index.end_list().contains(&WorkItem::Configs));
     assert!(is_known(&index));
-    assert_eq!(index.end_list(), [], "a list that shows what was known");
+    assert_eq!(index.end_list(), [], "the list shows known objects only");
 }
 
-pub(super) fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
+fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
     let mut index = index();
     index.change_config(Change::Apply(config(keys)));
     let classes = index.classes();
@@ -315,7 +327,7 @@ pub(super) fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
 }
 
 #[test]
-fn what_was_written_is_waited_for_until_a_watch_shows_it() {
+fn an_item_is_stale_until_a_watch_shows_its_write() {
     let (hands, mut index) = timed();
     let at = |version: &str| Claim { resource_version: version.into(), ..shared_claim("t", "a", true) };
     let of = |version: &str| Volume { resource_version: version.into(), ..shared_volume(&at("0"), "1Gi") };
@@ -328,7 +340,7 @@ fn what_was_written_is_waited_for_until_a_watch_shows_it() {
     index.record_write(volume.clone(), "8");
     assert_eq!(behind(&index), (true, true), "both are decided on both");
     index.change_volume(Change::Apply(of("7")));
-    assert_eq!(behind(&index), (true, true), "what others wrote before");
+    assert_eq!(behind(&index), (true, true), "others wrote that version before");
     index.change_volume(Change::Apply(of("8")));
     assert_eq!(behind(&index), (false, false));
     index.record_write(claim.clone(), "9");

@@ -42,7 +42,7 @@ pub use self::placement::{cleanup_node, last_node, run_node};
 pub use self::rule::{Decision, Rule};
 use self::settled::settled;
 pub use self::step::Step;
-pub use crate::decision::NewEvent;
+pub use crate::rules::NewEvent;
 
 /// Decides the next step for a claim. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {

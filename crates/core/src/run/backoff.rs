@@ -5,7 +5,6 @@ use std::time::Duration;
 use flex_contract::names::reason;
 
 use crate::config::Recipe;
-use crate::decision::Decision;
 use crate::rules::{self, Rule};
 
 /// The delay of a run that will hardly ever succeed.
@@ -43,17 +42,6 @@ pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-
 /// Adds to the decision that an item waits for a slot the time of the next decision, and an event after a while. In a
 /// burst each waits for a moment, and needs no event for that.
 pub fn until_slot_is_free<R: Rule>(wait: rules::Decision<R>, created: i64, now: i64) -> rules::Decision<R> {
-    let told = created + seconds(SLOT_EVENT_AFTER) + 1;
-    match told > now {
-        true => wait.requeue_at(told.min(now + seconds(SLOT_POLL))),
-        false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
-    }
-}
-
-/// Makes the decision of an item that waits for a slot. In a burst each waits for a moment, and needs no event for
-/// that.
-pub fn wait_for_slot<S>(step: S, created: i64, now: i64) -> Decision<S> {
-    let wait = Decision::from(step);
     let told = created + seconds(SLOT_EVENT_AFTER) + 1;
     match told > now {
         true => wait.requeue_at(told.min(now + seconds(SLOT_POLL))),

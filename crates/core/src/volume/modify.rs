@@ -17,13 +17,13 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
-use crate::decision::NewEvent;
 use crate::model::claim::Claim;
 use crate::model::modification::StatusUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::unreachable_message;
 use crate::object::ObjectName;
+use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};

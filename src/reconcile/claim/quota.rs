@@ -1,0 +1,25 @@
+//! The quota of a claim, as its decision leaves it.
+
+use super::observe::Observation;
+use crate::config::classes::ClassLookup;
+use crate::model::claim::Claim;
+use crate::reconcile::context::Context;
+use crate::state::index::WorkItem;
+
+/// Records in the quota ledger what the observation of a claim showed: its reservation has expired, or it must wait for
+/// quota. Returns whether the observation still holds.
+pub(super) fn settle(context: &Context, claim: &Claim, observation: &Observation) -> bool {
+    let mut index = context.shared.index();
+    index.drop_expired_charge(&claim.uid);
+    if observation.admission.quota_error.is_none() {
+        return true;
+    }
+    let Some(class) = &claim.class else { return true };
+    let ClassLookup::Ours(found) = observation.classes.lookup(class) else { return true };
+    // Another worker may have freed quota since the observation. Nothing would requeue a claim that waits from now on.
+    if found.recipe.as_ref().is_ok_and(|recipe| index.quota_error(claim, recipe).is_none()) {
+        return false;
+    }
+    index.wait_for_quota(WorkItem::Claim(claim.name.clone()), class);
+    true
+}

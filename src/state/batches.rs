@@ -1,0 +1,464 @@
+//! Open batches, which collect their members.
+//!
+//! All of this state can be rebuilt from the stamps of claims and the batch annotations of volumes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flex_contract::request::{Operation, RunRequest};
+
+use crate::claim::decide::run_node;
+use crate::config::Recipe;
+use crate::limits;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::object::{ObjectName, label_value};
+use crate::run::batch::{self, Member, MemberObject};
+use crate::run::collect::{Observed, STAMP_TIMEOUT};
+use crate::run::job::{self, RunTarget};
+use crate::run::view::Job;
+use crate::state::cache::Cache;
+use crate::state::expectations::{Expectation, Expectations};
+use crate::state::facts::Facts;
+use crate::state::work_item::WorkItem;
+
+/// The largest number of refused batches that are kept. A batch matters only until all members have been reconciled.
+const MAX_REFUSED: usize = 1000;
+
+/// The state of batches beside their Jobs and pods.
+#[derive(Debug, Default)]
+pub struct Batches {
+    open: BTreeMap<String, OpenBatch>,
+    /// Ids of volumes whose own delete runs have begun. If no watch shows the Job for long, it is created again with
+    /// the same name.
+    own_runs: BTreeSet<String>,
+    /// Batches whose Jobs the API server rejects.
+    refused: BTreeSet<String>,
+}
+
+/// An open batch: its members are being collected, and its Job is about to be created.
+#[derive(Debug)]
+struct OpenBatch {
+    operation: Operation,
+    /// The version of the config.
+    version: String,
+    /// The node to which the pod is bound.
+    node: Option<String>,
+    /// The batch makes pooled volumes, and no claim waits for it.
+    for_pool: bool,
+    class: String,
+    size: usize,
+    window: Duration,
+    began: Duration,
+    /// The ids of all stamped members, whether they have arrived or not.
+    stamped: BTreeSet<String>,
+    /// The members that have arrived, each with the estimated bytes that it adds.
+    entries: Vec<(BatchEntry, usize)>,
+}
+
+/// A member that has arrived for its batch.
+#[derive(Clone, Debug)]
+pub struct BatchEntry {
+    /// The member.
+    pub member: Member,
+    /// The request to the image.
+    pub request: RunRequest,
+    /// The target of the run.
+    pub target: RunTarget,
+    /// The recipe of the attempt.
+    pub recipe: Arc<Recipe>,
+}
+
+impl OpenBatch {
+    fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, for_pool: bool, began: Duration) -> Self {
+        OpenBatch {
+            operation,
+            version: recipe.version(),
+            node: node.map(str::to_owned),
+            for_pool,
+            class: recipe.class.clone(),
+            size: recipe.batch_size,
+            window: recipe.batch_window,
+            began,
+            stamped: BTreeSet::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Makes the batch for which this member has arrived.
+    fn of(entry: &BatchEntry, for_pool: bool, began: Duration) -> Self {
+        let node = entry.target.node.as_deref();
+        OpenBatch::new(entry.request.operation, &entry.recipe, node, for_pool, began)
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= self.size || self.entries.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
+    }
+
+    fn entry(&self, id: &str) -> Option<&BatchEntry> {
+        self.entries.iter().map(|(entry, _)| entry).find(|entry| entry.member.id == id)
+    }
+
+    fn matches(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+        self.operation == operation && self.version == recipe.version() && self.node.as_deref() == node
+    }
+
+    fn is_for(&self, entry: &BatchEntry) -> bool {
+        let same_place = self.entries.first().is_none_or(|(first, _)| first.target == entry.target);
+        same_place && self.matches(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
+    }
+
+    fn leave(&mut self, id: &str) {
+        self.stamped.remove(id);
+        self.entries.retain(|(entry, _)| entry.member.id != id);
+    }
+}
+
+/// A kind of run. Runs of one kind can share a batch.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    class: &'a str,
+    operation: Operation,
+    node: Option<&'a str>,
+    /// The runs make pooled volumes.
+    for_pool: bool,
+}
+
+/// A first run that could join others in a batch.
+struct FirstRun<'a> {
+    operation: Operation,
+    recipe: &'a Recipe,
+    node: Option<&'a str>,
+    /// The run makes a pooled volume.
+    for_pool: bool,
+    id: &'a str,
+    /// The name of its own Job outside a batch.
+    job: &'a str,
+    /// The time of the stamp.
+    ts: &'a str,
+}
+
+/// The effect of leaving batches.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// The batches that were left.
+    pub batches: Vec<String>,
+    /// The slots that are free by that, as the label values of their classes.
+    pub slots: Vec<String>,
+}
+
+/// Joining and leaving.
+impl Batches {
+    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// stamp. Returns `None` for a run of its own. Its slot is taken as `job`.
+    pub fn join_provision(
+        &mut self,
+        claim: &Claim,
+        recipe: &Recipe,
+        (job, nodes, ts): (&str, &[String], &str),
+        facts: &Facts,
+        expectations: &mut Expectations,
+    ) -> Option<String> {
+        let node = run_node(nodes, recipe);
+        if claim.data_source.is_some() {
+            return None;
+        }
+        let for_pool = facts.is_pool_request_name(&claim.name);
+        let run = FirstRun { operation: Operation::Provision, recipe, node, for_pool, id: &claim.uid, job, ts };
+        let name = self.join(&run, facts, expectations)?;
+        expectations.join_batch(job, &name, WorkItem::Claim(claim.name.clone()));
+        Some(name)
+    }
+
+    /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
+    /// `None` for a run of its own. Its slot is taken as `job`.
+    pub fn join_deletion(
+        &mut self,
+        volume: &Volume,
+        recipe: &Recipe,
+        (job, node, ts): (&str, Option<&str>, &str),
+        facts: &Facts,
+        expectations: &mut Expectations,
+    ) -> Option<String> {
+        let id = volume.id().unwrap_or_default();
+        let run = FirstRun { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
+        let name = if self.own_runs.contains(id) { None } else { self.join(&run, facts, expectations) };
+        match &name {
+            None => drop(self.own_runs.insert(id.to_owned())),
+            Some(batch) => {
+                let member = WorkItem::Volume(volume.name.clone());
+                let name = job::name(Operation::Delete, id, 1, batch);
+                expectations.move_to_batch(job, batch, (&name, member));
+            }
+        }
+        name
+    }
+
+    /// Forgets the id of a volume that is gone.
+    pub fn forget_own_run(&mut self, id: &str) {
+        self.own_runs.remove(id);
+    }
+
+    fn join(&mut self, run: &FirstRun<'_>, facts: &Facts, expectations: &Expectations) -> Option<String> {
+        if run.recipe.batch_size < 2 {
+            return None;
+        }
+        let now = facts.now();
+        let joins = |open: &OpenBatch| {
+            let is_open = now.saturating_sub(open.began) < open.window;
+            let has_place = open.stamped.len() < open.size && !open.is_full();
+            is_open && has_place && open.for_pool == run.for_pool && open.matches(run.operation, run.recipe, run.node)
+        };
+        let FirstRun { operation, node, for_pool, .. } = *run;
+        let kind = Kind { class: &run.recipe.class, operation, node, for_pool };
+        let open = self.open.iter().find(|(_, open)| joins(open));
+        let name = match open.map(|(name, _)| name.clone()) {
+            Some(name) => name,
+            None if self.is_another_in_progress(kind, (run.job, None), facts, expectations) => {
+                batch::name(operation, run.id, run.ts)
+            }
+            None => return None,
+        };
+        let open = self.open.entry(name.clone());
+        let open = open.or_insert_with(|| OpenBatch::new(operation, run.recipe, node, for_pool, now));
+        open.stamped.insert(run.id.to_owned());
+        Some(name)
+    }
+
+    /// Checks whether another run of the same kind is in progress or about to begin. Runs for claims and for a pool are
+    /// separate. The Job `but` and the batch `batch` do not count.
+    fn is_another_in_progress(
+        &self,
+        Kind { class, operation, node, for_pool }: Kind<'_>,
+        (but, batch): (&str, Option<&str>),
+        facts: &Facts,
+        expectations: &Expectations,
+    ) -> bool {
+        let label = label_value(class);
+        let observed = facts.cache.runs.jobs();
+        let observed = observed.filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
+        let fills = |job: &Job| job.claims().any(|claim| facts.is_pool_request_name(claim));
+        let observed = observed.filter(|job| job.run_labels.operation == operation.as_str());
+        let mut observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
+        let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
+        let mut expected = expectations.of_class(&label, facts.now()).filter(|(job, expected)| {
+            let same = expected.operation == Some(operation) && expected.for_pool == for_pool;
+            let here = node.is_none() || expected.node.as_deref() == node;
+            same && here && job.as_str() != but && (batch.is_none() || expected.batch_name() != batch)
+        });
+        let mut open = self.open.iter().filter(|(name, open)| {
+            let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
+            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
+        });
+        observed.any(on_node) || expected.next().is_some() || open.next().is_some()
+    }
+
+    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
+    /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
+    pub fn add_entry(&mut self, name: &str, entry: BatchEntry, facts: &Facts, expectations: &mut Expectations) -> bool {
+        let is_begun = !self.open.contains_key(name) && expectations.is_expected(name, facts.now());
+        if !is_begun && !self.collect(name, &entry, facts) {
+            return false;
+        }
+        let BatchEntry { member, target, recipe, request } = entry;
+        let of_volume = || Some(facts.cache.volumes.get(member.volume()?)?.user_namespace());
+        let namespace = member.claim().map(|claim| claim.namespace.as_str()).or_else(of_volume).unwrap_or_default();
+        let expected = Expectation {
+            since: facts.now(),
+            class: label_value(&recipe.class),
+            namespace: namespace.to_owned(),
+            created: true,
+            operation: Some(request.operation),
+            for_pool: is_for_pool(&member, facts),
+            node: target.node,
+            batch: Some((name.to_owned(), WorkItem::of_member(&member))),
+        };
+        expectations.add(&member.job_name(name), expected);
+        true
+    }
+
+    /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
+    fn collect(&mut self, name: &str, entry: &BatchEntry, facts: &Facts) -> bool {
+        let id = &entry.member.id;
+        if !self.open.contains_key(name) {
+            // An earlier process stamped the members. All with the same stamp are expected.
+            let mut open = OpenBatch::of(entry, is_for_pool(&entry.member, facts), facts.now());
+            open.stamped.extend(stamped_for(open.operation, name, &facts.cache));
+            self.open.insert(name.to_owned(), open);
+        }
+        let Some(open) = self.open.get_mut(name) else { return false };
+        open.leave(id);
+        if !open.is_for(entry) {
+            return false;
+        }
+        if !open.is_full() {
+            let first = open.entries.first().map_or(entry, |(first, _)| first);
+            let bytes = batch::weight(&first.request, &entry.request);
+            open.stamped.insert(id.clone());
+            open.entries.push((entry.clone(), bytes));
+        }
+        true
+    }
+
+    /// Removes an item from its batches.
+    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> Left {
+        let (mut batches, mut jobs) = (Vec::new(), Vec::new());
+        for (name, open) in self.open.iter_mut().filter(|(_, open)| open.operation == operation) {
+            if let Some(entry) = open.entry(id) {
+                jobs.push(entry.member.job_name(name));
+            }
+            if open.stamped.contains(id) {
+                open.leave(id);
+                batches.push(name.clone());
+            }
+        }
+        Left { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
+    }
+}
+
+/// Beginning and ending.
+impl Batches {
+    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
+    /// of its own.
+    pub fn is_missed_by(&self, claim: &Claim, recipe: &Recipe, cache: &Cache) -> bool {
+        let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
+        let alone = stamp.attempt != 1 || claim.data_source.is_some();
+        alone || self.excludes(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe), cache)
+    }
+
+    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
+    /// is for another kind of run.
+    pub fn excludes(
+        &self,
+        name: &str,
+        operation: Operation,
+        recipe: &Recipe,
+        node: Option<&str>,
+        cache: &Cache,
+    ) -> bool {
+        let job = ObjectName::new(&recipe.config.namespace, name);
+        let open = self.open.get(name);
+        let other = recipe.batch_size < 2 || open.is_some_and(|open| !open.matches(operation, recipe, node));
+        other || self.refused.contains(name) || cache.runs.job(&job).is_some()
+    }
+
+    /// Observes an open batch. Returns `None` if it is not open.
+    pub fn observe(&self, name: &str, facts: &Facts, expectations: &Expectations) -> Option<Observed> {
+        let open = self.open.get(name)?;
+        let kind =
+            Kind { class: &open.class, operation: open.operation, node: open.node.as_deref(), for_pool: open.for_pool };
+        Some(Observed {
+            awaited: open.stamped.len() - open.entries.len(),
+            entries: open.entries.len(),
+            full: open.is_full(),
+            others: self.is_another_in_progress(kind, ("", Some(name)), facts, expectations),
+            passed: facts.clock.since(open.began),
+            window: open.window,
+        })
+    }
+
+    /// Closes an open batch. Returns the members for its Job, and the slots of the others, as the label values of their
+    /// classes.
+    pub fn close(
+        &mut self,
+        name: &str,
+        facts: &Facts,
+        expectations: &mut Expectations,
+    ) -> (Vec<BatchEntry>, Vec<String>) {
+        let entries = self.open.remove(name).map(|open| open.entries).unwrap_or_default();
+        let entries = entries.into_iter().map(|(entry, _)| entry);
+        let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| still_wants(name, entry, &facts.cache));
+        let slots = gone.iter().filter_map(|entry| expectations.remove(&entry.member.job_name(name))).collect();
+        if !entries.is_empty() {
+            let members = entries.iter().map(|entry| entry.member.job_name(name));
+            expectations.begin_creation(name, members, facts.now());
+        }
+        (entries, slots)
+    }
+
+    /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
+    /// again with the same members, except for those that leave meanwhile.
+    pub fn reopen(&mut self, name: &str, entries: &[BatchEntry], facts: &Facts) {
+        let Some(first) = entries.first() else { return };
+        let is_seen = facts.cache.runs.job(&ObjectName::new(&first.target.namespace, name)).is_some();
+        if is_seen || self.open.contains_key(name) {
+            return;
+        }
+        let began = facts.now().saturating_sub(first.recipe.batch_window + STAMP_TIMEOUT);
+        self.open.insert(name.to_owned(), OpenBatch::of(first, is_for_pool(&first.member, facts), began));
+        for entry in entries {
+            if still_wants(name, entry, &facts.cache) {
+                self.collect(name, entry, facts);
+            }
+        }
+    }
+
+    /// Records that the API server rejects the Job of a batch. Each member gets a run of its own. Returns the members.
+    pub fn refuse(&mut self, name: &str, expectations: &mut Expectations) -> Vec<WorkItem> {
+        if self.refused.len() > MAX_REFUSED {
+            self.refused.clear();
+        }
+        self.refused.insert(name.to_owned());
+        expectations.dissolve(name)
+    }
+
+    /// Records that the Job of a batch is visible. Returns its absent members, which do not expect it any more.
+    pub fn on_job(&mut self, job: &Job, expectations: &mut Expectations) -> Vec<WorkItem> {
+        for member in job.members.iter() {
+            expectations.remove(&member.job_name(&job.name.name));
+        }
+        self.open.remove(&job.name.name);
+        expectations.dissolve(&job.name.name)
+    }
+
+    /// Forgets all open batches, because another replica leads now.
+    pub fn forget_open(&mut self, expectations: &mut Expectations) {
+        for (name, open) in std::mem::take(&mut self.open) {
+            open.entries.iter().for_each(|(entry, _)| drop(expectations.remove(&entry.member.job_name(&name))));
+        }
+        self.refused.clear();
+    }
+
+    /// Returns the open batches of a class of which a run has ended.
+    pub fn open_of(&self, ended: &Job) -> impl Iterator<Item = &String> {
+        let of_class = |open: &OpenBatch| {
+            label_value(&open.class) == ended.run_labels.class && open.operation.as_str() == ended.run_labels.operation
+        };
+        self.open.iter().filter(move |(_, open)| of_class(open)).map(|(name, _)| name)
+    }
+}
+
+/// Checks whether a member makes a pooled volume.
+fn is_for_pool(member: &Member, facts: &Facts) -> bool {
+    member.claim().is_some_and(|claim| facts.is_pool_request_name(claim))
+}
+
+/// Returns the ids of all that name the batch and wait for it.
+fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<String> {
+    if operation == Operation::Delete {
+        let noted = cache.volumes.all().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
+        return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
+    }
+    let stamped = cache.claims.all().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
+    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
+    stamped.filter(waits).map(|claim| claim.id()).collect()
+}
+
+/// Checks whether a claim or volume is still as it was when it arrived, by the cache.
+fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
+    // The cache may be older than the stamp.
+    match &entry.member.object {
+        MemberObject::Claim(claim) => {
+            cache.claims.get(claim).filter(|claim| claim.id() == entry.member.id).is_none_or(|claim| {
+                let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
+                stamped && !claim.deleting && !claim.is_bound()
+            })
+        }
+        MemberObject::Volume(volume) => cache.volumes.get(volume).is_some_and(|volume| {
+            let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
+            let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.has_lost_claim_ref();
+            noted && goes && volume.id() == Some(entry.member.id.as_str())
+        }),
+    }
+}

@@ -1,0 +1,87 @@
+//! Claims, and the copies that are made of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::object::ObjectName;
+use crate::state::change::{Changed, drop_from};
+
+/// All claims.
+#[derive(Debug, Default)]
+pub struct Claims {
+    by_name: BTreeMap<ObjectName, Arc<Claim>>,
+    by_id: HashMap<String, ObjectName>,
+    /// The claims whose data source is the claim or VolumeSnapshot of this name.
+    copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
+}
+
+impl Claims {
+    /// Returns a claim by its name.
+    pub fn get(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
+        self.by_name.get(name)
+    }
+
+    /// Returns the name of a claim by its UID, or by a volume id of its runs.
+    pub fn name_of(&self, id: &str) -> Option<&ObjectName> {
+        self.by_id.get(id)
+    }
+
+    /// Returns a claim by its UID, or by a volume id of its runs.
+    pub fn by_id(&self, id: &str) -> Option<&Arc<Claim>> {
+        self.get(self.name_of(id)?)
+    }
+
+    /// Returns all claims.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Claim>> + Clone {
+        self.by_name.values()
+    }
+
+    /// Returns the names of all claims.
+    pub fn names(&self) -> impl Iterator<Item = &ObjectName> {
+        self.by_name.keys()
+    }
+
+    /// Returns the unbound claims whose data source is the claim or VolumeSnapshot of this name.
+    pub fn unbound_copies_of(&self, source: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        let copies = self.copies.get(source).into_iter().flatten();
+        copies.filter(|copy| self.get(copy).is_some_and(|copy| !copy.is_bound()))
+    }
+
+    /// Returns the data sources in a namespace that claims name, in their order.
+    pub fn sources_in(&self, namespace: &str) -> Vec<&ObjectName> {
+        let mut sources: Vec<_> = self.copies.keys().filter(|source| source.namespace == namespace).collect();
+        sources.sort();
+        sources
+    }
+
+    /// Adds a claim, or its new state.
+    pub fn apply(&mut self, claim: Claim) -> Changed<Claim> {
+        let (name, claim) = (claim.name.clone(), Arc::new(claim));
+        if let Some(before) = self.by_name.get(&name).cloned() {
+            self.forget(&before);
+        }
+        self.by_id.extend(claim.ids().map(|id| (id, name.clone())));
+        if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+            self.copies.entry(source.clone()).or_default().insert(name.clone());
+        }
+        Changed { before: self.by_name.insert(name, claim.clone()), now: Some(claim) }
+    }
+
+    /// Removes a claim.
+    pub fn remove(&mut self, name: &ObjectName) -> Option<Changed<Claim>> {
+        let claim = self.by_name.remove(name)?;
+        self.forget(&claim);
+        Some(Changed::gone(claim))
+    }
+
+    fn forget(&mut self, claim: &Claim) {
+        for id in claim.ids() {
+            self.by_id.remove(&id);
+        }
+        if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+            drop_from(&mut self.copies, source, &claim.name);
+        }
+    }
+}

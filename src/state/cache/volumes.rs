@@ -1,0 +1,120 @@
+//! Volumes, and the claims that they name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use flex_contract::names;
+
+use crate::claim::verify::satisfies_reservation;
+use crate::model::claim::Claim;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::state::change::{Changed, drop_from};
+
+/// All volumes.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    by_name: BTreeMap<String, Arc<Volume>>,
+    by_claim: HashMap<String, BTreeSet<String>>,
+    /// Volumes that are reserved for a claim by its name, except for those with the placeholder of a run.
+    reserved: HashMap<ObjectName, BTreeSet<String>>,
+    /// Claims that are gone by the API, by the names of the volumes that refer to them.
+    gone_claims: HashMap<String, Reference>,
+}
+
+impl Volumes {
+    /// Returns a volume by its name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Volume>> {
+        self.by_name.get(name)
+    }
+
+    /// Returns all volumes.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.by_name.values()
+    }
+
+    /// Returns the names of all volumes.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.by_name.keys()
+    }
+
+    /// Returns the names of the volumes that name a claim, by annotation, claimRef or their own name.
+    pub fn names_of(&self, claim: &str) -> impl Iterator<Item = &String> {
+        self.by_claim.get(claim).into_iter().flatten()
+    }
+
+    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
+    pub fn of_claim(&self, claim: &str) -> impl Iterator<Item = &Arc<Volume>> {
+        self.names_of(claim).filter_map(|name| self.get(name))
+    }
+
+    /// Checks whether a volume names the claim, by annotation, claimRef or its own name.
+    pub fn has_any_of(&self, claim: &str) -> bool {
+        self.by_claim.contains_key(claim)
+    }
+
+    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
+    /// fits.
+    pub fn reserved_for(&self, claim: &Claim) -> Option<&Arc<Volume>> {
+        let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.get(name));
+        reserved.into_iter().find(|volume| satisfies_reservation(volume, claim))
+    }
+
+    /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
+    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
+        if self.by_name.contains_key(volume) && !claim.uid.is_empty() {
+            self.gone_claims.insert(volume.to_owned(), claim.clone());
+        }
+    }
+
+    /// Checks whether the API has said that the claim is gone.
+    pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
+        self.gone_claims.get(volume) == Some(claim)
+    }
+
+    /// Adds a volume, or its new state.
+    pub fn apply(&mut self, volume: Volume) -> Changed<Volume> {
+        let (name, volume) = (volume.name.clone(), Arc::new(volume));
+        if let Some(before) = self.by_name.get(&name).cloned() {
+            self.forget(&before);
+        }
+        for uid in claims_of(&volume) {
+            self.by_claim.entry(uid).or_default().insert(name.clone());
+        }
+        if let Some(claim) = reservation(&volume) {
+            self.reserved.entry(claim.clone()).or_default().insert(name.clone());
+        }
+        Changed { before: self.by_name.insert(name, volume.clone()), now: Some(volume) }
+    }
+
+    /// Removes a volume.
+    pub fn remove(&mut self, name: &str) -> Option<Changed<Volume>> {
+        let volume = self.by_name.remove(name)?;
+        self.forget(&volume);
+        self.gone_claims.remove(name);
+        Some(Changed::gone(volume))
+    }
+
+    fn forget(&mut self, volume: &Volume) {
+        for uid in claims_of(volume) {
+            drop_from(&mut self.by_claim, &uid, &volume.name);
+        }
+        if let Some(claim) = reservation(volume) {
+            drop_from(&mut self.reserved, claim, &volume.name);
+        }
+    }
+}
+
+/// Returns the claim for which a volume is reserved by name alone.
+pub fn reservation(volume: &Volume) -> Option<&ObjectName> {
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_empty())?;
+    (Some(reference.name.name.as_str()) != volume.id()).then_some(&reference.name)
+}
+
+/// Returns the UIDs of the claims that a volume names in any way.
+pub fn claims_of(volume: &Volume) -> BTreeSet<String> {
+    let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
+    let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+    [volume.claim_uuid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+}

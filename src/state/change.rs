@@ -1,0 +1,57 @@
+//! Changes: the messages of watches, and their effect on the cache.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::object::ObjectName;
+
+/// A change in a watch whose objects are stored as `V`.
+#[derive(Debug)]
+pub enum Change<V> {
+    /// An object is new, or has a new state.
+    Apply(V),
+    /// An object is gone.
+    Delete(ObjectName),
+    /// A new list: all objects that exist.
+    Retain(HashSet<ObjectName>),
+    /// A new list of one namespace: all objects that exist in it. Objects elsewhere are unchanged.
+    RetainIn(String, HashSet<ObjectName>),
+}
+
+/// The effect of a change on one cached object. At least one of the two states exists.
+#[derive(Debug)]
+pub struct Changed<V> {
+    /// The object before the change.
+    pub before: Option<Arc<V>>,
+    /// The object after the change.
+    pub now: Option<Arc<V>>,
+}
+
+impl<V> Changed<V> {
+    /// Describes the end of an object.
+    pub fn gone(before: Arc<V>) -> Self {
+        Changed { before: Some(before), now: None }
+    }
+
+    /// Returns the last known state of the object.
+    pub fn last(&self) -> &Arc<V> {
+        self.now.as_ref().or(self.before.as_ref()).expect("a change has an object")
+    }
+}
+
+/// Removes one name from the set of a key, and the key with its last name.
+pub(super) fn drop_from<K, N, Q>(map: &mut HashMap<K, BTreeSet<N>>, key: &Q, name: &N)
+where
+    K: Borrow<Q> + Eq + Hash,
+    N: Ord,
+    Q: Eq + Hash + ?Sized,
+{
+    if let Some(names) = map.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            map.remove(key);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Configs and StorageClasses, and the table of classes that follows from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capacity::segment::any_has_capacity;
+use crate::config::Recipe;
+use crate::config::accounts::{Account, Accounts};
+use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, Revision, classes};
+use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
+use crate::object::ObjectName;
+use crate::state::change::Change;
+
+/// The time for which a class whose StorageClass was deleted is not served by its label alone.
+pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
+
+/// All objects on which the table of classes rests, and the table.
+///
+/// Each change returns whether the table must be [decided](Configs::decide) again.
+#[derive(Debug, Default)]
+pub struct Configs {
+    configs: BTreeMap<ObjectName, Config>,
+    accounts: Accounts,
+    objects: BTreeMap<String, ClassObject>,
+    objects_gone: BTreeMap<String, Duration>,
+    external_provisioners: ExternalProvisioners,
+    classes: Arc<Classes>,
+    /// An image reports the capacity of a class.
+    has_capacity_class: bool,
+    /// The present change is a part of a list.
+    listing: bool,
+    /// The table must be decided at the end of the list.
+    undecided: bool,
+}
+
+impl Configs {
+    /// Returns all classes and verdicts.
+    pub fn classes(&self) -> &Arc<Classes> {
+        &self.classes
+    }
+
+    /// Returns the present recipe of a class.
+    pub fn recipe_of(&self, class: &str) -> Option<&Arc<Recipe>> {
+        match self.classes.lookup(class) {
+            ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
+            ClassLookup::Foreign | ClassLookup::Unknown => None,
+        }
+    }
+
+    /// Checks whether an image reports the capacity of a class.
+    pub fn has_capacity_class(&self) -> bool {
+        self.has_capacity_class
+    }
+
+    /// Returns a config by its name.
+    pub fn get(&self, name: &ObjectName) -> Option<&Config> {
+        self.configs.get(name)
+    }
+
+    /// Returns the drivers whose external provisioners must be known.
+    pub fn replaced_drivers(&self, identity: &Identity) -> Drivers {
+        replaced_drivers(identity, self.configs.values())
+    }
+
+    /// Applies a change of a provisioner ConfigMap.
+    pub fn change_config(&mut self, change: Change<Config>) -> bool {
+        match change {
+            Change::Apply(config) => {
+                // The orchestrator's own verdict on the config is no change.
+                let before = self.configs.insert(config.name.clone(), config.clone());
+                before.is_none_or(|before| Config { verdict: None, ..before } != Config { verdict: None, ..config })
+            }
+            Change::Delete(name) => self.configs.remove(&name).is_some(),
+            Change::Retain(all) => retain(&mut self.configs, |name| all.contains(name)),
+            Change::RetainIn(namespace, all) => {
+                retain(&mut self.configs, |name| name.namespace != namespace || all.contains(name))
+            }
+        }
+    }
+
+    /// Applies a change of a ServiceAccount. A config gets a warning if its account does not exist, and claims may wait
+    /// for the account.
+    pub fn change_account(&mut self, change: Change<Account>) -> bool {
+        match change {
+            Change::Apply(account) => self.accounts.add(account),
+            Change::Delete(name) => self.accounts.remove(&name),
+            // ServiceAccounts are watched in single namespaces only.
+            Change::Retain(_) => false,
+            Change::RetainIn(namespace, all) => self.accounts.retain(&namespace, |name| all.contains(name)),
+        }
+    }
+
+    /// Applies a change of a StorageClass.
+    pub fn change_class(&mut self, change: Change<ClassObject>, now: Duration) -> bool {
+        match change {
+            Change::Apply(object) => self.objects.insert(object.name.clone(), object.clone()) != Some(object),
+            Change::Delete(name) => {
+                let known = self.objects.remove(&name.name).is_some();
+                if known {
+                    self.objects_gone.insert(name.name, now);
+                }
+                known
+            }
+            Change::Retain(all) => {
+                let there = |name: &String| all.contains(&ObjectName::new("", name));
+                let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
+                for name in &gone {
+                    self.objects.remove(name);
+                    self.objects_gone.insert(name.clone(), now);
+                }
+                !gone.is_empty()
+            }
+            // The kind has no namespace.
+            Change::RetainIn(..) => false,
+        }
+    }
+
+    /// Applies the state of the drivers' external provisioners.
+    pub fn change_external_provisioners(&mut self, external_provisioners: ExternalProvisioners) -> bool {
+        let news = self.external_provisioners != external_provisioners;
+        self.external_provisioners = external_provisioners;
+        news
+    }
+
+    /// Forgets the StorageClasses that were not created again in time. Their classes are served by label alone.
+    pub fn forget_gone_objects(&mut self, now: Duration) -> bool {
+        let before = self.objects_gone.len();
+        self.objects_gone.retain(|_, since| now.saturating_sub(*since) < CLASS_REPLACE_GRACE);
+        self.objects_gone.len() < before
+    }
+
+    /// Returns the time until the next deleted StorageClass is forgotten.
+    pub fn next_forgotten(&self, now: Duration) -> Option<Duration> {
+        let remaining = |since: &Duration| CLASS_REPLACE_GRACE.saturating_sub(now.saturating_sub(*since));
+        self.objects_gone.values().map(remaining).min()
+    }
+
+    /// Begins or ends a change that is a part of a list. The table is not decided with each object.
+    pub fn set_listing(&mut self, listing: bool) {
+        self.listing = listing;
+    }
+
+    /// Checks whether a list has changed something, and the table is not decided yet.
+    pub fn is_undecided(&self) -> bool {
+        self.undecided
+    }
+
+    /// Decides all classes again, unless the present change is a part of a list. Returns whether it did.
+    pub fn decide(&mut self, identity: &Identity, revisions: &BTreeMap<String, Revision>) -> bool {
+        self.undecided = self.listing;
+        if self.listing {
+            return false;
+        }
+        let (configs, objects) = (self.configs.values(), self.objects.values());
+        let mut table = classes(identity, configs, objects, revisions, &self.external_provisioners);
+        self.objects_gone.keys().for_each(|class| table.defer_class(class));
+        table.warn_of_accounts(self.configs.values(), &self.accounts);
+        self.classes = Arc::new(table);
+        self.has_capacity_class = any_has_capacity(self.classes.iter());
+        true
+    }
+}
+
+/// Keeps the entries that still exist. Returns whether any was removed.
+pub(super) fn retain<K: Ord, V>(all: &mut BTreeMap<K, V>, mut there: impl FnMut(&K) -> bool) -> bool {
+    let before = all.len();
+    all.retain(|name, _| there(name));
+    all.len() < before
+}

@@ -1,0 +1,183 @@
+//! Expectations: Jobs that this process has created or is about to create, and that no watch shows yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use flex_contract::request::Operation;
+
+use crate::state::work_item::WorkItem;
+
+/// The time within which a watch shows a new Job. Later the watch counts as broken, and a quorum read decides.
+pub const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An expectation: a Job that the watch does not show yet.
+#[derive(Debug, Default)]
+pub struct Expectation {
+    /// The time from which the watch has [`EXPECTATION_TIMEOUT`] to show the Job.
+    pub since: Duration,
+    /// The label value of the class.
+    pub class: String,
+    /// The namespace of the user.
+    pub namespace: String,
+    /// The Job is created, or being created.
+    pub created: bool,
+    /// The operation of the Job; `None` while only its name is known.
+    pub operation: Option<Operation>,
+    /// The Job makes a pooled volume.
+    pub for_pool: bool,
+    /// The node to which the pod is bound.
+    pub node: Option<String>,
+    /// The batch that exists in place of the Job, and the work item of the member.
+    pub batch: Option<(String, WorkItem)>,
+}
+
+impl Expectation {
+    /// Returns the name of the batch that exists in place of the Job.
+    pub fn batch_name(&self) -> Option<&str> {
+        self.batch.as_ref().map(|(batch, _)| batch.as_str())
+    }
+}
+
+/// All expectations, by the names of their Jobs.
+#[derive(Debug, Default)]
+pub struct Expectations {
+    jobs: BTreeMap<String, Expectation>,
+    /// Batches whose Jobs are being created: no answer has arrived yet, however long that takes.
+    creating: BTreeSet<String>,
+}
+
+impl Expectations {
+    /// Adds an expectation, in place of an earlier one for the Job.
+    pub fn add(&mut self, job: &str, expectation: Expectation) {
+        self.jobs.insert(job.to_owned(), expectation);
+    }
+
+    /// Checks whether there is an expectation for a Job, even if it has expired.
+    pub fn contains(&self, job: &str) -> bool {
+        self.jobs.contains_key(job)
+    }
+
+    /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
+    pub fn expect(&mut self, job: &str, now: Duration) {
+        let expected = self.jobs.entry(job.to_owned()).or_default();
+        (expected.since, expected.created) = (now, true);
+    }
+
+    /// Removes the expectation for a Job that is visible, or was not created. Returns the label value of its class.
+    pub fn remove(&mut self, job: &str) -> Option<String> {
+        self.jobs.remove(job).map(|expected| expected.class)
+    }
+
+    /// Checks whether a Job was created a moment ago and is not visible yet.
+    pub fn is_expected(&self, job: &str, now: Duration) -> bool {
+        self.jobs.get(job).is_some_and(|expected| expected.created && self.may_still_appear(job, expected, now))
+    }
+
+    /// Checks the same for all Jobs whose names have this prefix.
+    pub fn has_any(&self, prefix: &str, now: Duration) -> bool {
+        let from = self.jobs.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
+        from.into_iter().any(|(job, _)| self.is_expected(job, now))
+    }
+
+    /// Returns the Jobs of a class, by its label value, that may still appear.
+    pub fn of_class(&self, class: &str, now: Duration) -> impl Iterator<Item = (&String, &Expectation)> {
+        let runs = self.jobs.iter().filter(move |(_, expected)| expected.class == class);
+        runs.filter(move |(job, expected)| self.may_still_appear(job, expected, now))
+    }
+
+    /// Removes expectations that have expired.
+    pub fn drop_expired(&mut self, now: Duration) {
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.retain(|job, expected| self.may_still_appear(job, expected, now));
+        self.jobs = jobs;
+    }
+
+    /// Checks whether the watch may still show an expected Job.
+    fn may_still_appear(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
+        let name = expected.batch_name().unwrap_or(job);
+        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(name)
+    }
+
+    /// Records the batch of a run whose slot is taken as `job`.
+    pub fn join_batch(&mut self, job: &str, batch: &str, member: WorkItem) {
+        if let Some(expected) = self.jobs.get_mut(job) {
+            expected.batch = Some((batch.to_owned(), member));
+        }
+    }
+
+    /// Records the batch of a run whose slot is taken as `job`. In the batch, the run has another name.
+    pub fn move_to_batch(&mut self, job: &str, batch: &str, (name, member): (&str, WorkItem)) {
+        let target = self.jobs.remove(job).unwrap_or_default();
+        let batch = Some((batch.to_owned(), member));
+        self.jobs.insert(name.to_owned(), Expectation { batch, ..target });
+    }
+
+    /// Records that the Job of a batch is being created in place of these Jobs. Members that arrive from now on wait
+    /// for it.
+    pub fn begin_creation(&mut self, batch: &str, members: impl Iterator<Item = String>, now: Duration) {
+        for job in members {
+            self.jobs.entry(job).and_modify(|expected| expected.since = now);
+        }
+        self.expect(batch, now);
+        self.creating.insert(batch.to_owned());
+    }
+
+    /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
+    /// now.
+    pub fn end_creation(&mut self, batch: &str, now: Duration) {
+        self.creating.remove(batch);
+        let of_batch = |job: &str, expected: &Expectation| job == batch || expected.batch_name() == Some(batch);
+        self.jobs.iter_mut().filter(|(job, expected)| of_batch(job, expected)).for_each(|(_, e)| e.since = now);
+    }
+
+    /// Forgets a batch for which nobody waits any more. Returns its members.
+    pub fn dissolve(&mut self, batch: &str) -> Vec<WorkItem> {
+        let mut members = Vec::new();
+        self.jobs.retain(|_, expected| match &expected.batch {
+            Some((name, member)) if name == batch && expected.created => {
+                members.push(member.clone());
+                false
+            }
+            _ => true,
+        });
+        members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Duration = EXPECTATION_TIMEOUT;
+
+    #[test]
+    fn an_expectation_expires_unless_its_batch_is_being_created() {
+        let mut expectations = Expectations::default();
+        let member = WorkItem::Volume("pv".into());
+        expectations.add("delete-a-1", Expectation { class: "c".into(), created: true, ..Expectation::default() });
+        expectations.join_batch("delete-a-1", "batch", member.clone());
+        expectations.expect("delete-b-1", Duration::ZERO);
+        assert!(
+            expectations.has_any("delete-a-", Duration::ZERO) && !expectations.has_any("delete-c-", Duration::ZERO)
+        );
+        expectations.begin_creation("batch", ["delete-a-1".to_owned()].into_iter(), Duration::ZERO);
+        assert!(expectations.is_expected("delete-a-1", LATER) && !expectations.is_expected("delete-b-1", LATER));
+        expectations.drop_expired(LATER);
+        assert!(expectations.contains("delete-a-1") && !expectations.contains("delete-b-1"));
+        expectations.end_creation("batch", LATER);
+        assert!(expectations.is_expected("batch", LATER) && !expectations.is_expected("batch", LATER * 2));
+        assert_eq!(expectations.of_class("c", LATER).count(), 1);
+        assert_eq!(expectations.dissolve("batch"), [member]);
+        assert_eq!(expectations.of_class("c", LATER).count(), 0);
+    }
+
+    #[test]
+    fn a_run_in_a_batch_keeps_its_slot_under_another_name() {
+        let mut expectations = Expectations::default();
+        expectations.add("own", Expectation { class: "c".into(), ..Expectation::default() });
+        expectations.move_to_batch("own", "batch", ("in-batch", WorkItem::Volume("pv".into())));
+        assert!(!expectations.contains("own"));
+        assert_eq!(expectations.remove("in-batch").as_deref(), Some("c"));
+        assert_eq!(expectations.remove("in-batch"), None);
+    }
+}

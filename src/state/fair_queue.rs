@@ -1,0 +1,320 @@
+//! The fair queue: the items that wait for a slot, and whose turn is next.
+//!
+//! The items of one namespace that need the same node form a flow (`Flow`), in the order of their arrival. Runs that
+//! delete have flows of their own. The next slot goes to the namespace with the fewest runs, and among equals to the
+//! one that has waited longest for its turn. Within a namespace, runs that delete alternate with all others. So a
+//! namespace that asks for little does not wait behind one that asks for much, and a new claim does not wait for many
+//! deletions. The time to find the next turn depends on the number of flows and slots, and not on the number of items.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
+use std::time::Duration;
+
+use crate::state::work_item::WorkItem;
+
+/// The time after which an item that does not ask again has left.
+const ENTRY_TTL: Duration = Duration::from_secs(75);
+
+/// The number of namespaces whose last dispatches are remembered. If there are more, the dispatches are forgotten as
+/// soon as nobody waits.
+const MAX_DISPATCHES: usize = 1000;
+
+/// A flow: the common properties of items that wait behind each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    /// The flow is for pooled volumes, which delay no claim.
+    pub for_pool: bool,
+    /// The namespace of the user.
+    pub namespace: String,
+    /// The runs delete something.
+    pub deletes: bool,
+    /// The node on which the runs must be.
+    pub node: Option<String>,
+}
+
+/// The number of runs of a class that may still begin.
+#[derive(Debug)]
+pub struct FreeSlots<'a> {
+    /// The free slots of the class.
+    pub free: usize,
+    /// The free slots for pooled volumes.
+    pub for_pool: usize,
+    /// The slots that one namespace may use, and the number that each namespace uses.
+    pub namespaces: (usize, HashMap<&'a str, usize>),
+    /// The same for nodes.
+    pub nodes: (usize, HashMap<&'a str, usize>),
+}
+
+impl FreeSlots<'_> {
+    /// Returns free slots for all items.
+    pub fn for_all() -> Self {
+        let any = || (usize::MAX, HashMap::new());
+        FreeSlots { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
+    }
+}
+
+/// All waiting items, by class.
+#[derive(Debug, Default)]
+pub struct FairQueue {
+    classes: BTreeMap<String, ClassQueue>,
+    entries: HashMap<WorkItem, (String, Flow, u64)>,
+    /// The number for the next arrival or dispatch.
+    next: u64,
+    /// The time when items that have left were last removed.
+    swept: Duration,
+}
+
+#[derive(Debug, Default)]
+struct ClassQueue {
+    flows: BTreeMap<Flow, BTreeMap<u64, Waiting>>,
+    /// The last dispatch of each namespace. The first number is for runs that make or change something, the second for
+    /// runs that delete.
+    dispatched: HashMap<String, [u64; 2]>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    key: WorkItem,
+    /// The time of the last request for a slot.
+    asked: Duration,
+}
+
+impl Waiting {
+    fn is_there(&self, now: Duration) -> bool {
+        now.saturating_sub(self.asked) < ENTRY_TTL
+    }
+}
+
+impl FairQueue {
+    /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
+    pub fn enqueue(&mut self, key: &WorkItem, class: &str, flow: Flow, now: Duration) {
+        if now.saturating_sub(self.swept) >= ENTRY_TTL {
+            self.sweep(now);
+        }
+        let number = match self.dequeue(key) {
+            Some((before, number)) if before == class => number,
+            _ => self.number(),
+        };
+        let queue = self.classes.entry(class.to_owned()).or_default();
+        let waiting = Waiting { key: key.clone(), asked: now };
+        queue.flows.entry(flow.clone()).or_default().insert(number, waiting);
+        self.entries.insert(key.clone(), (class.to_owned(), flow, number));
+    }
+
+    /// Removes an item. Returns the class for which it waited, and its number.
+    pub fn dequeue(&mut self, key: &WorkItem) -> Option<(String, u64)> {
+        let (class, flow, number) = self.entries.remove(key)?;
+        if let Some(queue) = self.classes.get_mut(&class)
+            && let Some(waiting) = queue.flows.get_mut(&flow)
+        {
+            waiting.remove(&number);
+            if waiting.is_empty() {
+                queue.flows.remove(&flow);
+            }
+        }
+        Some((class, number))
+    }
+
+    /// Records that an item of a flow got a slot.
+    pub fn record_dispatch(&mut self, class: &str, flow: &Flow) {
+        let turn = self.number();
+        let queue = self.classes.entry(class.to_owned()).or_default();
+        if queue.dispatched.len() >= MAX_DISPATCHES && queue.flows.is_empty() {
+            queue.dispatched.clear();
+        }
+        queue.dispatched.entry(flow.namespace.clone()).or_default()[usize::from(flow.deletes)] = turn;
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        self.swept = now;
+        let flows = self.classes.values().flat_map(|queue| queue.flows.values());
+        let gone = flows.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
+        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.key.clone()).collect();
+        gone.iter().for_each(|key| drop(self.dequeue(key)));
+    }
+
+    /// Returns the classes for which items wait.
+    pub fn classes(&self) -> impl Iterator<Item = &String> {
+        self.classes.iter().filter(|(_, queue)| !queue.flows.is_empty()).map(|(class, _)| class)
+    }
+
+    /// Returns the flow in which an item waits for a class.
+    pub fn flow_of(&self, key: &WorkItem, class: &str) -> Option<&Flow> {
+        self.entries.get(key).filter(|(of, ..)| of == class).map(|(_, flow, _)| flow)
+    }
+
+    /// Checks whether an item waits for a slot that is not for a pool.
+    pub fn has_claims(&self, class: &str, now: Duration) -> bool {
+        let flows = self.classes.get(class).into_iter().flat_map(|queue| &queue.flows);
+        let mut claims = flows.filter(|(flow, _)| !flow.for_pool).flat_map(|(_, waiting)| waiting.values());
+        claims.any(|waiting| waiting.is_there(now))
+    }
+
+    /// Returns the items that get a slot now, in their order.
+    pub fn dispatch<'a>(
+        &'a self,
+        class: &str,
+        free_slots: &FreeSlots<'_>,
+        now: Duration,
+    ) -> impl Iterator<Item = &'a WorkItem> + use<'a> {
+        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|(_, key)| key)
+    }
+
+    /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
+    pub fn is_next(&self, key: &WorkItem, flow: &Flow, class: &str, free_slots: &FreeSlots<'_>, now: Duration) -> bool {
+        let stands = self.entries.get(key).filter(|(of, ..)| of == class);
+        let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
+        Dispatch::new(self.classes.get(class), Some((number, key, flow)), free_slots, now)
+            .any(|(turn, _)| turn == number)
+    }
+}
+
+/// The dispatch of the free slots, one after another.
+struct Dispatch<'a> {
+    heads: Vec<Head<'a>>,
+    /// The flows by rank, the next to get a slot first. A rank only falls, when another flow of the namespace has got a
+    /// slot, and is then computed again.
+    ranked: BinaryHeap<Reverse<(Rank, usize)>>,
+    free: usize,
+    for_pool: usize,
+    namespaces: Limited,
+    nodes: Limited,
+    asks: Option<u64>,
+    now: Duration,
+}
+
+/// The rank of a flow. Claims come before pools, then namespaces with the fewest runs, then those that wait longest.
+/// The wait counts from the namespace's last dispatch, or from the arrival of the first item, whichever was later.
+type Rank = (bool, usize, u64, u64);
+
+/// The first item of a flow, and those behind it.
+struct Head<'a> {
+    for_pool: bool,
+    namespace: usize,
+    node: Option<usize>,
+    dispatched: u64,
+    first: (u64, &'a WorkItem),
+    behind: btree_map::Iter<'a, u64, Waiting>,
+}
+
+impl<'a> Dispatch<'a> {
+    /// Begins the dispatch of a queue. An item that asks takes part with its number and flow, wherever it waits.
+    fn new(
+        queue: Option<&'a ClassQueue>,
+        asks: Option<(u64, &'a WorkItem, &Flow)>,
+        free_slots: &FreeSlots<'_>,
+        now: Duration,
+    ) -> Self {
+        let mut turns = Dispatch {
+            heads: Vec::new(),
+            ranked: BinaryHeap::new(),
+            free: free_slots.free,
+            for_pool: free_slots.for_pool,
+            namespaces: Limited { most: free_slots.namespaces.0, has: Vec::new() },
+            nodes: Limited { most: free_slots.nodes.0, has: Vec::new() },
+            asks: asks.map(|(number, ..)| number),
+            now,
+        };
+        if free_slots.free == 0 {
+            return turns;
+        }
+        let (mut namespaces, mut nodes) = (HashMap::new(), HashMap::new());
+        let dispatched = |flow: &Flow| {
+            let turns = queue.and_then(|queue| queue.dispatched.get(&flow.namespace)).copied().unwrap_or_default();
+            turns[usize::from(flow.deletes)]
+        };
+        let mut add = |turns: &mut Self, flow: &Flow, first, behind| {
+            let namespace = turns.namespaces.number_of(&flow.namespace, &mut namespaces, &free_slots.namespaces.1);
+            let node = flow.node.as_ref().map(|node| turns.nodes.number_of(node, &mut nodes, &free_slots.nodes.1));
+            let head = Head { for_pool: flow.for_pool, namespace, node, dispatched: dispatched(flow), first, behind };
+            turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
+            turns.heads.push(head);
+        };
+        for (flow, waiting) in queue.into_iter().flat_map(|queue| &queue.flows) {
+            let mut behind = waiting.iter();
+            if let Some(first) = turns.next_of(&mut behind) {
+                add(&mut turns, flow, first, behind);
+            }
+        }
+        if let Some((number, key, flow)) = asks {
+            add(&mut turns, flow, (number, key), btree_map::Iter::default());
+        }
+        turns
+    }
+
+    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a WorkItem)> {
+        let is_there = |(number, waiting): &(&u64, &Waiting)| waiting.is_there(self.now) && Some(**number) != self.asks;
+        behind.find(is_there).map(|(number, waiting)| (*number, &waiting.key))
+    }
+
+    fn rank(&self, head: &Head<'_>) -> Rank {
+        let (came, _) = head.first;
+        (head.for_pool, self.namespaces.has[head.namespace], head.dispatched.max(came), came)
+    }
+}
+
+impl<'a> Iterator for Dispatch<'a> {
+    type Item = (u64, &'a WorkItem);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.free > 0 {
+            let Reverse((was, at)) = self.ranked.pop()?;
+            let head = &self.heads[at];
+            let is = self.rank(head);
+            if is != was {
+                self.ranked.push(Reverse((is, at)));
+                continue;
+            }
+            let (for_pool, namespace, node, turn) = (head.for_pool, head.namespace, head.node, head.first);
+            let is_full = self.namespaces.is_full(namespace) || node.is_some_and(|node| self.nodes.is_full(node));
+            if is_full || for_pool && self.for_pool == 0 {
+                // The items behind it do not fit either.
+                continue;
+            }
+            self.free -= 1;
+            self.for_pool -= usize::from(for_pool);
+            self.namespaces.has[namespace] += 1;
+            node.into_iter().for_each(|node| self.nodes.has[node] += 1);
+            let mut behind = self.heads[at].behind.clone();
+            if let Some(next) = self.next_of(&mut behind) {
+                let head = &mut self.heads[at];
+                (head.first, head.behind) = (next, behind);
+                let rank = self.rank(&self.heads[at]);
+                self.ranked.push(Reverse((rank, at)));
+            }
+            return Some(turn);
+        }
+        None
+    }
+}
+
+/// The limit and the use of each of several names.
+struct Limited {
+    most: usize,
+    has: Vec<usize>,
+}
+
+impl Limited {
+    /// Returns the number by which a name is known.
+    fn number_of(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
+        if let Some(slot) = slots.get(name) {
+            return *slot;
+        }
+        self.has.push(has.get(name).copied().unwrap_or_default());
+        slots.insert(name.to_owned(), self.has.len() - 1);
+        self.has.len() - 1
+    }
+
+    fn is_full(&self, slot: usize) -> bool {
+        self.has[slot] >= self.most
+    }
+}
+
+#[cfg(test)]
+#[path = "fair_queue_tests.rs"]
+mod tests;

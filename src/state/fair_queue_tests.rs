@@ -1,0 +1,188 @@
+//! Tests of whose turn is next.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::ObjectName;
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn claim(name: &str) -> WorkItem {
+    WorkItem::Claim(name.parse().expect("namespace/name"))
+}
+
+fn flow(namespace: &str) -> Flow {
+    Flow { namespace: namespace.into(), ..Flow::default() }
+}
+
+fn on(namespace: &str, node: &str) -> Flow {
+    Flow { node: Some(node.into()), ..flow(namespace) }
+}
+
+/// Returns a queue with these items, each in the flow of its namespace.
+fn fair_queue(names: &[&str]) -> FairQueue {
+    let mut queue = FairQueue::default();
+    for name in names {
+        let namespace = name.split('/').next().unwrap_or_default();
+        queue.enqueue(&claim(name), "c", flow(namespace), NOW);
+    }
+    queue
+}
+
+fn dispatch(queue: &FairQueue, free_slots: FreeSlots<'_>) -> Vec<String> {
+    let dispatch = queue.dispatch("c", &free_slots, NOW);
+    dispatch.map(|key| if let WorkItem::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+}
+
+#[test]
+fn the_first_item_has_the_first_turn_and_keeps_it_when_it_asks_again() {
+    let mut queue = fair_queue(&["a/1", "a/2", "a/3"]);
+    queue.enqueue(&claim("a/1"), "c", flow("a"), NOW);
+    assert_eq!(dispatch(&queue, FreeSlots { free: 2, ..FreeSlots::for_all() }), ["a/1", "a/2"]);
+    queue.enqueue(&claim("a/2"), "c", on("a", "n"), NOW);
+    assert_eq!(dispatch(&queue, FreeSlots::for_all()), ["a/1", "a/2", "a/3"], "also where it learns of its node");
+    assert_eq!(queue.dequeue(&claim("a/1")), Some(("c".to_owned(), 1)));
+    assert_eq!(dispatch(&queue, FreeSlots::for_all()), ["a/2", "a/3"]);
+    assert_eq!(queue.dequeue(&claim("a/1")), None);
+    assert_eq!(queue.dispatch("other", &FreeSlots::for_all(), NOW).count(), 0);
+}
+
+#[test]
+fn a_new_claim_does_not_wait_for_many_deletions() {
+    let mut queue = FairQueue::default();
+    let deletes = Flow { deletes: true, ..flow("a") };
+    let goes = |number: u8| WorkItem::Volume(format!("pv-{number}"));
+    (0..9).for_each(|number| queue.enqueue(&goes(number), "c", deletes.clone(), NOW));
+    queue.enqueue(&claim("a/1"), "c", flow("a"), NOW);
+    queue.enqueue(&claim("a/2"), "c", flow("a"), NOW);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let turn = queue.dispatch("c", &FreeSlots { free: 1, ..FreeSlots::for_all() }, NOW).next().cloned().unwrap();
+        queue.dequeue(&turn);
+        queue.record_dispatch("c", &Flow { deletes: matches!(turn, WorkItem::Volume(_)), ..flow("a") });
+        order.push(turn);
+    }
+    assert_eq!(order, [goes(0), claim("a/1"), goes(1), claim("a/2")], "they take turns");
+}
+
+#[test]
+fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
+    let mut queue = fair_queue(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
+    assert_eq!(dispatch(&queue, FreeSlots { free: 3, ..FreeSlots::for_all() }), ["big/1", "small/1", "big/2"]);
+    let runs = HashMap::from([("big", 7)]);
+    let free_slots = FreeSlots { namespaces: (usize::MAX, runs), free: 2, ..FreeSlots::for_all() };
+    let first: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
+    assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
+    // With one slot, nobody has runs when the slot is free.
+    queue.dequeue(&claim("big/1"));
+    queue.record_dispatch("c", &flow("big"));
+    assert_eq!(dispatch(&queue, FreeSlots { free: 1, ..FreeSlots::for_all() }), ["small/1"]);
+    queue.dequeue(&claim("small/1"));
+    queue.record_dispatch("c", &flow("small"));
+    queue.enqueue(&claim("small/2"), "c", flow("small"), NOW);
+    assert_eq!(dispatch(&queue, FreeSlots { free: 1, ..FreeSlots::for_all() }), ["big/2"], "by turns");
+    for new in 3..30 {
+        let (namespace, first) =
+            (format!("new-{new}"), dispatch(&queue, FreeSlots { free: 1, ..FreeSlots::for_all() }));
+        queue.enqueue(&claim(&format!("{namespace}/1")), "c", flow(&namespace), NOW);
+        assert_eq!(
+            dispatch(&queue, FreeSlots { free: 1, ..FreeSlots::for_all() }),
+            first,
+            "a new namespace does not go before those that wait"
+        );
+    }
+}
+
+#[test]
+fn a_full_namespace_or_node_delays_no_other() {
+    let mut queue = fair_queue(&["a/1", "a/2", "b/1"]);
+    let free_slots = FreeSlots { namespaces: (1, HashMap::from([("a", 1)])), ..FreeSlots::for_all() };
+    let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
+    assert_eq!(all, [claim("b/1")]);
+    queue.enqueue(&claim("a/1"), "c", on("a", "n"), NOW);
+    queue.enqueue(&claim("b/1"), "c", on("b", "n"), NOW);
+    let free_slots = FreeSlots { nodes: (2, HashMap::from([("n", 1)])), ..FreeSlots::for_all() };
+    let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
+    assert_eq!(all, [claim("a/1"), claim("a/2")], "one more on the node, and the others elsewhere");
+}
+
+#[test]
+fn pool_requests_have_the_last_turn() {
+    let mut queue = fair_queue(&["a/1"]);
+    for request in ["own/pool-1", "own/pool-2"] {
+        queue.enqueue(&claim(request), "c", Flow { for_pool: true, ..flow("own") }, NOW);
+    }
+    queue.enqueue(&claim("a/2"), "c", flow("a"), NOW);
+    assert_eq!(dispatch(&queue, FreeSlots { for_pool: 1, ..FreeSlots::for_all() }), ["a/1", "a/2", "own/pool-1"]);
+    assert!(queue.has_claims("c", NOW));
+    queue.dequeue(&claim("a/1"));
+    queue.dequeue(&claim("a/2"));
+    assert!(!queue.has_claims("c", NOW) && queue.classes().eq(["c"]));
+}
+
+#[test]
+fn an_item_that_does_not_ask_again_leaves_the_queue() {
+    let mut queue = fair_queue(&["a/1", "a/2"]);
+    let later = NOW + ENTRY_TTL - Duration::from_secs(1);
+    queue.enqueue(&claim("a/2"), "c", flow("a"), later);
+    assert_eq!(
+        queue.dispatch("c", &FreeSlots::for_all(), NOW + ENTRY_TTL).cloned().collect::<Vec<_>>(),
+        [claim("a/2")]
+    );
+    queue.enqueue(&claim("a/3"), "c", flow("a"), NOW + ENTRY_TTL);
+    assert_eq!(queue.flow_of(&claim("a/1"), "c"), None);
+    assert_eq!(queue.flow_of(&claim("a/2"), "c"), Some(&flow("a")));
+}
+
+#[test]
+fn an_item_that_asks_keeps_its_number_in_another_flow() {
+    let queue = fair_queue(&["a/1", "a/2"]);
+    let is_turn = |name: &str, flow: &Flow, free| {
+        let (key, free_slots) =
+            (claim(name), FreeSlots { free, nodes: (1, HashMap::from([("n", 1)])), ..FreeSlots::for_all() });
+        queue.is_next(&key, flow, "c", &free_slots, NOW)
+    };
+    assert!(is_turn("a/1", &flow("a"), 1) && !is_turn("a/2", &flow("a"), 1));
+    assert!(!is_turn("a/1", &on("a", "n"), 9), "its node is full");
+    assert!(is_turn("a/2", &flow("a"), 2) && !is_turn("a/3", &flow("a"), 2) && is_turn("a/3", &flow("a"), 3));
+    assert!(is_turn("b/1", &flow("b"), 2), "another namespace has its own turn");
+}
+
+proptest! {
+    /// No item has two turns, no limit is exceeded, and while slots are free no item that fits is left out.
+    #[test]
+    fn dispatch_uses_all_slots_within_the_limits(
+        waiting in prop::collection::vec((0..4_u8, 0..3_u8, any::<bool>()), 0..40),
+        limits in (0..30_usize, 0..10_usize, 1..12_usize, 1..12_usize),
+    ) {
+        let mut line = FairQueue::default();
+        for (number, (namespace, node, for_pool)) in waiting.iter().enumerate() {
+            let node = (*node > 0).then(|| node.to_string());
+            let lane = Flow { for_pool: *for_pool, namespace: namespace.to_string(), deletes: false, node };
+            line.enqueue(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
+        }
+        let (free, for_pool, per_namespace, per_node) = limits;
+        let room = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
+        let turns: Vec<&WorkItem> = line.dispatch("c", &room, NOW).collect();
+        let lanes: Vec<&Flow> = turns.iter().filter_map(|key| line.flow_of(key, "c")).collect();
+        let mut distinct = turns.clone();
+        distinct.sort();
+        distinct.dedup();
+        prop_assert_eq!(distinct.len(), turns.len());
+        let fits = |lanes: &[&Flow]| {
+            let most = |of: &dyn Fn(&Flow) -> Option<String>| {
+                let mut counts = HashMap::<String, usize>::new();
+                lanes.iter().filter_map(|lane| of(lane)).for_each(|key| *counts.entry(key).or_default() += 1);
+                counts.into_values().max().unwrap_or_default()
+            };
+            let pool = lanes.iter().filter(|lane| lane.for_pool).count();
+            let namespaces = most(&|lane| Some(lane.namespace.clone()));
+            lanes.len() <= free && pool <= for_pool && namespaces <= per_namespace && most(&|lane| lane.node.clone()) <= per_node
+        };
+        prop_assert!(fits(&lanes));
+        for left in line.entries.keys().filter(|key| !turns.contains(key)) {
+            let more: Vec<&Flow> = lanes.iter().copied().chain(line.flow_of(left, "c")).collect();
+            prop_assert!(!fits(&more), "{:?} is left out", left);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Changes of configs, classes and their stored versions.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::{Change, Index, WorkItem};
+use crate::config::accounts::Account;
+use crate::config::classes::{ClassObject, Config, Revision};
+use crate::config::external_provisioner::ExternalProvisioners;
+use crate::config::record::hash_of;
+
+impl Index {
+    /// Applies a change of a provisioner ConfigMap.
+    pub fn change_config(&mut self, change: Change<Config>) -> Vec<WorkItem> {
+        let news = self.facts.configs.change_config(change);
+        self.decide_classes(news)
+    }
+
+    /// Applies a change of a ServiceAccount.
+    pub fn change_account(&mut self, change: Change<Account>) -> Vec<WorkItem> {
+        let news = self.facts.configs.change_account(change);
+        self.decide_classes(news)
+    }
+
+    /// Applies a change of a StorageClass.
+    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<WorkItem> {
+        let now = self.facts.now();
+        let news = self.facts.configs.change_class(change, now);
+        self.decide_classes(news)
+    }
+
+    /// Applies the state of the drivers' external provisioners.
+    pub fn change_external_provisioners(&mut self, external_provisioners: ExternalProvisioners) -> Vec<WorkItem> {
+        let news = self.facts.configs.change_external_provisioners(external_provisioners);
+        self.decide_classes(news)
+    }
+
+    /// Applies a change of a revision.
+    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<WorkItem> {
+        let news = self.revisions.change(change, self.facts.now());
+        self.decide_classes(news)
+    }
+
+    /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to
+    /// requeue, and the time for which others are still waited for.
+    pub fn serve_without_objects(&mut self) -> (Vec<WorkItem>, Option<Duration>) {
+        let now = self.facts.now();
+        let news = self.facts.configs.forget_gone_objects(now);
+        (self.decide_classes(news), self.facts.configs.next_forgotten(now))
+    }
+
+    /// Applies a change that is a part of a list. The classes are decided again at the [end](Self::end_list) of the
+    /// list, and not with each object.
+    pub fn list(&mut self, change: impl FnOnce(&mut Index) -> Vec<WorkItem>) -> Vec<WorkItem> {
+        self.facts.configs.set_listing(true);
+        let items = change(self);
+        self.facts.configs.set_listing(false);
+        items
+    }
+
+    /// Ends a list. Returns the work items to requeue.
+    pub fn end_list(&mut self) -> Vec<WorkItem> {
+        self.decide_classes(self.facts.configs.is_undecided())
+    }
+
+    /// Decides all classes again if there is news. Returns the work items to requeue.
+    fn decide_classes(&mut self, news: bool) -> Vec<WorkItem> {
+        if news && self.facts.configs.decide(&self.facts.identity, self.revisions.stored()) {
+            self.woken_by_classes()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns the revisions to which no class and no claim in progress refers any more.
+    pub fn unused_revisions(&self, now: i64) -> Vec<String> {
+        let cache = &self.facts.cache;
+        let mut used: HashSet<&str> = HashSet::new();
+        let classes = self.facts.configs.classes();
+        used.extend(classes.iter().filter_map(|class| Some(class.recipe.as_ref().ok()?.hash.as_str())));
+        let stamps = cache.claims.all().filter_map(|claim| claim.stamp.as_ref());
+        used.extend(stamps.filter_map(|stamp| hash_of(&stamp.config)));
+        used.extend(cache.runs.jobs().filter_map(|job| hash_of(&job.config)));
+        self.revisions.unused(&used, &self.facts.configs, now)
+    }
+
+    /// Begins the deletion of a revision, so that no attempt begins with it any more. Returns false if one may have
+    /// begun that is not visible yet. If the revision stays,
+    /// [`cancel_revision_deletion`](Self::cancel_revision_deletion) must follow.
+    pub fn begin_revision_deletion(&mut self, hash: &str) -> bool {
+        self.revisions.begin_deletion(hash, self.facts.now())
+    }
+
+    /// Cancels the deletion of a revision that was not deleted, or may not have been.
+    pub fn cancel_revision_deletion(&mut self, hash: &str) -> Vec<WorkItem> {
+        let news = self.revisions.cancel_deletion(hash, self.facts.now());
+        self.decide_classes(news)
+    }
+
+    /// Forgets a revision whose deletion has begun and that is gone.
+    pub fn forget_revision(&mut self, hash: &str) {
+        self.revisions.forget(hash);
+    }
+}

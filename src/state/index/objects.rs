@@ -1,0 +1,138 @@
+//! Changes of claims and volumes.
+
+use flex_contract::request::Operation;
+
+use super::wake::{Freed, VolumeNews};
+use super::{Change, Index, WorkItem, unscoped, within};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::state::change::Changed;
+use crate::state::pv_sync::is_probe;
+use crate::state::quota::has_begun;
+
+impl Index {
+    /// Applies a change of a claim.
+    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<WorkItem> {
+        let claims = &self.facts.cache.claims;
+        let is_another = |claim: &Claim| claims.get(&claim.name).is_some_and(|before| before.uid != claim.uid);
+        match change {
+            // A claim with another UID has the same name. No watch will report the deletion of the old one.
+            Change::Apply(claim) if is_another(&claim) => {
+                let mut items = self.change_claim(Change::Delete(claim.name.clone()));
+                items.extend(self.change_claim(Change::Apply(claim)));
+                items
+            }
+            Change::Apply(claim) => {
+                let keys = self.metadata_keys(&claim);
+                let changed = self.facts.cache.claims.apply(claim.kept(keys));
+                self.on_claim(&changed)
+            }
+            Change::Delete(name) => match self.facts.cache.claims.remove(&name) {
+                Some(changed) => self.on_claim(&changed),
+                None => Vec::new(),
+            },
+            Change::Retain(all) => {
+                let known = claims.names().cloned().collect();
+                self.retain(known, &all, Index::change_claim)
+            }
+            Change::RetainIn(namespace, all) => {
+                let known = within(claims.names(), &namespace);
+                self.retain(known, &all, Index::change_claim)
+            }
+        }
+    }
+
+    fn on_claim(&mut self, changed: &Changed<Claim>) -> Vec<WorkItem> {
+        let (claim, facts) = (changed.last(), &self.facts);
+        let item = WorkItem::Claim(claim.name.clone());
+        let mut freed = Freed::default();
+        let version = changed.now.as_ref().map(|claim| claim.resource_version.as_str());
+        self.unseen_writes.shows(&item, version);
+        if changed.now.as_ref().is_none_or(|now| has_begun(now, facts)) {
+            self.quota_waiters.remove(&item);
+        }
+        if changed.now.as_ref().is_none_or(|now| now.deleting || now.is_bound()) {
+            freed.left = self.batches.leave(Operation::Provision, &claim.id(), &mut self.slots.expectations);
+            freed.waited_for = self.quota_waiters.remove(&item);
+            freed.turn = self.slots.dequeue(&item);
+            claim.ids().for_each(|id| self.removed_jobs.forget(&id));
+        }
+        if changed.now.is_none() {
+            claim.ids().for_each(|id| self.unstarted.forget(&id));
+        }
+        freed.quota = self.quota.on_claim(changed, facts);
+        let ready = self.pools.on_claim(changed, facts);
+        match &changed.now {
+            Some(now) => self.woken_by_claim(changed.before.as_deref(), now, &freed),
+            None => self.woken_by_gone_claim(claim, &ready, &freed),
+        }
+    }
+
+    /// Returns the keys of a claim's labels and annotations that an image may get. The configs of its class and of its
+    /// attempt name them.
+    pub fn metadata_keys(&self, claim: &Claim) -> Vec<String> {
+        let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
+        let current = self.facts.configs.recipe_of(class);
+        let stamped = claim.own_stamp().and_then(|stamp| self.revisions.recipe(&stamp.config));
+        let stamped = stamped.filter(|recipe| recipe.class == class);
+        let mut keys: Vec<_> =
+            current.into_iter().chain(stamped).flat_map(|recipe| recipe.claim_metadata.iter().cloned()).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// Applies a change of a volume.
+    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<WorkItem> {
+        match change {
+            Change::Apply(volume) if is_probe(&volume, &self.facts) => {
+                let synced = self.pv_sync.on_probe(&volume);
+                self.woken_by_probe(&synced)
+            }
+            Change::Apply(volume) => {
+                let changed = self.facts.cache.volumes.apply(volume);
+                self.on_volume(&changed)
+            }
+            Change::Delete(name) => match self.facts.cache.volumes.remove(&name.name) {
+                Some(changed) => self.on_volume(&changed),
+                None => {
+                    self.pv_sync.forget_probe(&name.name);
+                    Vec::new()
+                }
+            },
+            Change::Retain(all) => {
+                let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes()));
+                self.retain(known, &all, Index::change_volume)
+            }
+            // The kind has no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    fn on_volume(&mut self, changed: &Changed<Volume>) -> Vec<WorkItem> {
+        let (volume, facts) = (changed.last(), &self.facts);
+        let item = WorkItem::Volume(volume.name.clone());
+        let mut freed = Freed::default();
+        let version = changed.now.as_ref().map(|volume| volume.resource_version.as_str());
+        self.unseen_writes.shows(&item, version);
+        let probe_due = self.pv_sync.on_volume(changed);
+        freed.quota.extend(self.quota.on_volume(changed, facts));
+        if changed.now.is_none() {
+            self.quota_waiters.remove(&item);
+            if let Some(id) = volume.id() {
+                self.batches.forget_own_run(id);
+                freed.left = self.batches.leave(Operation::Delete, id, &mut self.slots.expectations);
+            }
+            freed.turn = self.slots.dequeue(&item);
+        }
+        let pool = self.pools.on_volume(changed, facts);
+        if let Some(uid) = changed.now.as_ref().filter(|_| pool.left).and_then(|now| now.claim_uuid.as_ref()) {
+            self.quota.settle(uid, facts);
+        }
+        let news = VolumeNews { probe_due, pool };
+        match &changed.now {
+            Some(now) => self.woken_by_volume(changed.before.as_deref(), now, &news, &freed),
+            None => self.woken_by_gone_volume(volume, &news, &freed),
+        }
+    }
+}

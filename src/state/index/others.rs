@@ -1,0 +1,174 @@
+//! Changes of nodes, snapshots, grants, attributes classes and capacities.
+
+use std::sync::Arc;
+
+use super::{Change, Index, WorkItem, unscoped, within};
+use crate::attributes;
+use crate::capacity::{Driver, Published};
+use crate::model::grant::Grant;
+use crate::model::snapshot::Class;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::node::Node;
+
+impl Index {
+    /// Applies a change of a node.
+    pub fn change_node(&mut self, change: Change<Node>) -> Vec<WorkItem> {
+        let nodes = &mut self.facts.cache.nodes;
+        match change {
+            Change::Apply(node) => {
+                let name = node.name.clone();
+                if nodes.apply(node) { self.woken_by_node(&name, true) } else { Vec::new() }
+            }
+            Change::Delete(name) => {
+                nodes.remove(&name.name);
+                self.woken_by_node(&name.name, false)
+            }
+            Change::Retain(all) => {
+                let known = unscoped(nodes.names());
+                self.retain(known, &all, Index::change_node)
+            }
+            // The kind has no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Applies a change of a VolumeSnapshot.
+    pub fn change_snapshot(&mut self, change: Change<Snapshot>) -> Vec<WorkItem> {
+        let snapshots = &mut self.facts.cache.snapshots;
+        match change {
+            Change::Apply(snapshot) => {
+                let snapshot = Arc::new(snapshot);
+                snapshots.apply_snapshot(snapshot.clone());
+                self.woken_by_snapshot(&snapshot)
+            }
+            Change::Delete(name) => {
+                let gone = snapshots.remove_snapshot(&name);
+                self.woken_by_gone_snapshot(&name, gone.as_deref())
+            }
+            Change::Retain(all) => {
+                let known = snapshots.snapshots().map(|snapshot| snapshot.name.clone()).collect();
+                self.retain(known, &all, Index::change_snapshot)
+            }
+            // All namespaces are watched together.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Applies a change of a content.
+    pub fn change_content(&mut self, change: Change<Content>) -> Vec<WorkItem> {
+        let snapshots = &mut self.facts.cache.snapshots;
+        match change {
+            Change::Apply(content) => {
+                let content = Arc::new(content);
+                snapshots.apply_content(content.clone());
+                let needs_no_slot = content.deleting || content.ready;
+                let item = WorkItem::Content(content.name.clone());
+                let turn = if needs_no_slot { self.slots.dequeue(&item) } else { None };
+                self.woken_by_content(&content, turn.as_deref())
+            }
+            Change::Delete(name) => {
+                let Some(content) = snapshots.remove_content(&name.name) else { return Vec::new() };
+                let turn = self.slots.dequeue(&WorkItem::Content(name.name));
+                self.woken_by_gone_content(&content, turn.as_deref())
+            }
+            Change::Retain(all) => {
+                let known = unscoped(snapshots.contents().map(|content| &content.name));
+                self.retain(known, &all, Index::change_content)
+            }
+            // The kind has no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Applies a change of a VolumeSnapshotClass.
+    pub fn change_snapshot_class(&mut self, change: Change<Class>) -> Vec<WorkItem> {
+        let snapshots = &mut self.facts.cache.snapshots;
+        match change {
+            Change::Apply(class) => snapshots.apply_class(class),
+            Change::Delete(name) => snapshots.remove_class(&name.name),
+            Change::Retain(all) => snapshots.retain_classes(&all),
+            // The kind has no namespace.
+            Change::RetainIn(..) => {}
+        }
+        self.woken_by_snapshot_class()
+    }
+
+    /// Applies a change of a ReferenceGrant.
+    pub fn change_grant(&mut self, change: Change<Grant>) -> Vec<WorkItem> {
+        let grants = &mut self.facts.cache.grants;
+        match change {
+            Change::Apply(grant) => {
+                let namespace = grant.name.namespace.clone();
+                if grants.apply(grant) { self.woken_by_grant(&namespace) } else { Vec::new() }
+            }
+            Change::Delete(name) => {
+                if grants.remove(&name) {
+                    self.woken_by_grant(&name.namespace)
+                } else {
+                    Vec::new()
+                }
+            }
+            Change::Retain(all) => {
+                let known = grants.names().cloned().collect();
+                self.retain(known, &all, Index::change_grant)
+            }
+            Change::RetainIn(namespace, all) => {
+                let known = within(grants.names(), &namespace);
+                self.retain(known, &all, Index::change_grant)
+            }
+        }
+    }
+
+    /// Applies a change of a VolumeAttributesClass.
+    pub fn change_attributes_class(&mut self, change: Change<attributes::Class>) -> Vec<WorkItem> {
+        let classes = &mut self.facts.cache.attributes;
+        match change {
+            Change::Apply(class) => {
+                let name = class.name.clone();
+                if classes.apply(class) { self.woken_by_attributes_class(&name) } else { Vec::new() }
+            }
+            Change::Delete(name) => {
+                if classes.remove(&name.name) {
+                    self.woken_by_attributes_class(&name.name)
+                } else {
+                    Vec::new()
+                }
+            }
+            Change::Retain(all) => {
+                let known = unscoped(classes.names());
+                self.retain(known, &all, Index::change_attributes_class)
+            }
+            // The kind has no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Applies a change of a published object.
+    pub fn change_capacity(&mut self, change: Change<Published>) -> Vec<WorkItem> {
+        let capacities = &mut self.facts.cache.capacities;
+        match change {
+            Change::Apply(published) => {
+                if !capacities.apply(published) {
+                    return Vec::new();
+                }
+            }
+            Change::Delete(name) => capacities.remove(&name.name),
+            Change::Retain(all) | Change::RetainIn(_, all) => capacities.retain(&all),
+        }
+        vec![WorkItem::Capacity]
+    }
+
+    /// Applies a change of the CSIDriver.
+    pub fn change_driver(&mut self, change: Change<Driver>) -> Vec<WorkItem> {
+        let capacities = &mut self.facts.cache.capacities;
+        match change {
+            Change::Apply(driver) => capacities.set_driver(Some(driver)),
+            Change::Delete(_) => capacities.set_driver(None),
+            Change::Retain(all) => capacities.retain_driver(&all),
+            // The kind has no namespace.
+            Change::RetainIn(..) => return Vec::new(),
+        }
+        vec![WorkItem::Capacity]
+    }
+}

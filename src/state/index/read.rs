@@ -1,0 +1,419 @@
+//! The data that reconcilers observe. Nothing here can change the state.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use flex_contract::request::Operation;
+
+use super::{Index, PoolObservation, SlotRequest, WorkItem};
+use crate::attributes;
+use crate::capacity::{Driver, Published};
+use crate::claim::decide::RemovedJob;
+use crate::config::Recipe;
+use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
+use crate::config::external_provisioner::Drivers;
+use crate::findings::ClusterObservation;
+use crate::model::claim::Claim;
+use crate::model::snapshot;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
+use crate::node::{Node, NodeStates};
+use crate::object::ObjectName;
+use crate::run::collect;
+use crate::run::view::{Job, Pod, WarningEvent};
+use crate::state::pools::can_use_pool;
+use crate::sync_probe;
+
+/// Claims and volumes.
+impl Index {
+    /// Returns a claim by its name.
+    pub fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        self.facts.cache.claims.get(name).cloned()
+    }
+
+    /// Returns a claim by its UID, or by a volume id of its runs.
+    pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
+        self.facts.cache.claims.by_id(id).cloned()
+    }
+
+    /// Returns all claims.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.facts.cache.claims.all()
+    }
+
+    /// Checks whether a claim is a pool request.
+    pub fn is_pool_request(&self, claim: &Claim) -> bool {
+        self.facts.is_pool_request(claim)
+    }
+
+    /// Checks whether a claim may use its data source: it is in the same namespace, or a grant allows it.
+    pub fn is_granted(&self, claim: &Claim) -> bool {
+        self.facts.cache.grants.permit(claim)
+    }
+
+    /// Returns a VolumeAttributesClass by its name.
+    pub fn attributes_class(&self, name: &str) -> Option<&attributes::Class> {
+        self.facts.cache.attributes.get(name)
+    }
+
+    /// Returns a volume by its name.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.facts.cache.volumes.get(name).cloned()
+    }
+
+    /// Returns all volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.facts.cache.volumes.all()
+    }
+
+    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
+    pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
+        self.facts.cache.volumes.of_claim(uid).cloned().collect()
+    }
+
+    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
+    /// fits.
+    pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
+        self.facts.cache.volumes.reserved_for(claim).cloned()
+    }
+
+    /// Checks whether the API has said that the claim of a volume is gone.
+    pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
+        self.facts.cache.volumes.is_claim_gone(volume, claim)
+    }
+
+    /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
+    pub fn is_synced(&self, volume: &str) -> bool {
+        self.pv_sync.is_synced(volume)
+    }
+
+    /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
+    /// it.
+    pub fn is_stale(&self, key: &WorkItem) -> bool {
+        self.unseen_writes.is_stale(key, &self.facts.cache, self.facts.now())
+    }
+}
+
+/// Runs.
+impl Index {
+    /// Returns all Jobs as they exist.
+    pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.facts.cache.runs.jobs()
+    }
+
+    /// Returns all pods as they exist.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.facts.cache.runs.pods()
+    }
+
+    /// Returns the Jobs of a volume id, and a batch as that id sees it.
+    pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
+        self.members.jobs_of(id, &self.facts.cache.runs)
+    }
+
+    /// Returns the Jobs of the runs for a claim by its name. The claim may be gone. A batch appears as each of its ids
+    /// sees it.
+    pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
+        self.members.jobs_of_claim(name, &self.facts.cache.runs)
+    }
+
+    /// Returns the Jobs of the delete and expand runs of a volume by its name. The volume may be gone. A batch appears
+    /// as that volume sees it.
+    pub fn jobs_of_volume(&self, name: &str) -> Vec<Arc<Job>> {
+        self.members.jobs_of_volume(name, &self.facts.cache.runs)
+    }
+
+    /// Returns the Jobs of the runs for a content by its name. The content may be gone.
+    pub fn jobs_of_content(&self, name: &str) -> Vec<Arc<Job>> {
+        self.jobs().filter(|job| job.content.as_deref() == Some(name)).cloned().collect()
+    }
+
+    /// Returns the pods of a volume id, and the pod of a batch as that id sees it.
+    pub fn pods_of(&self, id: &str) -> Vec<Arc<Pod>> {
+        self.members.pods_of(id, &self.facts.cache.runs)
+    }
+
+    /// Returns the warnings of Kubernetes about these objects.
+    pub fn warning_events_of<'a>(&'a self, uids: impl Iterator<Item = &'a str>) -> Vec<Arc<WarningEvent>> {
+        uids.filter_map(|uid| self.facts.cache.runs.warning(uid).cloned()).collect()
+    }
+
+    /// Returns the volume ids of provision runs that belong to no claim and whose recipes are stored.
+    pub fn ids_without_claim(&self) -> BTreeSet<String> {
+        let is_provision = |job: &&Arc<Job>| {
+            job.is_for_claim() && job.run_labels.operation == Operation::Provision.as_str() && !job.deleting
+        };
+        let provisions = self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.config).is_some());
+        let ids = provisions.flat_map(|job| job.ids());
+        ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
+    }
+
+    /// Returns all capacity runs: the Jobs, each with its pods.
+    pub fn capacity_runs(&self) -> Vec<(Arc<Job>, Vec<Arc<Pod>>)> {
+        let jobs = self.jobs().filter(|job| job.run_labels.operation == crate::capacity::CAPABILITY);
+        jobs.map(|job| (job.clone(), self.pods_of(&job.run_labels.id))).collect()
+    }
+
+    /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
+    /// none of its containers has run.
+    pub fn unstarted_since(&self, id: &str, job: &str) -> Option<i64> {
+        self.unstarted.since(id, job)
+    }
+
+    /// Returns how often somebody deleted the provision Job with this name while it was in progress.
+    pub fn removed(&self, id: &str, job: &str) -> Option<RemovedJob> {
+        self.removed_jobs.get(id, job)
+    }
+
+    /// Checks whether a Job was created a moment ago and is not visible yet.
+    pub fn is_expected(&self, job: &str) -> bool {
+        self.slots.expectations.is_expected(job, self.facts.now())
+    }
+
+    /// Checks the same for all Jobs whose names have this prefix.
+    pub fn has_expectation(&self, prefix: &str) -> bool {
+        self.slots.expectations.has_any(prefix, self.facts.now())
+    }
+}
+
+/// Slots, quota, batches, pools and sync probes.
+impl Index {
+    /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
+    /// for the node with which it joined.
+    pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
+        self.slots.has_slot(slot_request, recipe, &self.facts)
+    }
+
+    /// Counts the runs of a class that are in progress or about to begin.
+    pub fn runs_in_flight(&self, class: &str) -> usize {
+        self.slots.in_flight(class, &self.facts)
+    }
+
+    /// Returns the reason why no quota allows a claim to begin; `None` if all do.
+    pub fn quota_error(&self, claim: &Claim, recipe: &Recipe) -> Option<String> {
+        self.quota.error(claim, recipe, &self.facts)
+    }
+
+    /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
+    /// the same.
+    pub fn growth_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
+        self.quota.growth_error(volume, claim, bytes, recipe, &self.facts)
+    }
+
+    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes
+    /// that long.
+    pub fn has_pending_charge(&self, uid: &str) -> bool {
+        self.quota.has_pending_charge(uid, self.facts.now())
+    }
+
+    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
+    /// of its own.
+    pub fn has_missed_batch(&self, claim: &Claim, recipe: &Recipe) -> bool {
+        self.batches.is_missed_by(claim, recipe, &self.facts.cache)
+    }
+
+    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
+    /// is for another kind of run.
+    pub fn excludes(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+        self.batches.excludes(name, operation, recipe, node, &self.facts.cache)
+    }
+
+    /// Observes an open batch. Returns `None` if it is not open.
+    pub fn observe_batch(&self, name: &str) -> Option<collect::Observed> {
+        self.batches.observe(name, &self.facts, &self.slots.expectations)
+    }
+
+    /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
+    /// can be [assigned](Index::assign) next.
+    pub fn pooled_volume_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
+        if recipe.pool.is_none() || !can_use_pool(claim, &self.facts) {
+            return None;
+        }
+        if let Some(name) = self.pools.assigned_to(claim) {
+            return self.volume(name);
+        }
+        let found = self.pools.find(claim, class, recipe, &self.facts)?;
+        let refused = self.quota.is_namespace_full(claim, found, recipe, &self.facts);
+        (!refused).then(|| found.clone())
+    }
+
+    /// Observes the pool of a class. Returns `None` while nobody knows the pool of the class.
+    pub fn observe_pool(&self, class: &str) -> Option<PoolObservation> {
+        let facts = &self.facts;
+        let (found, recipe) = match facts.configs.classes().lookup(class) {
+            ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
+            ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
+        };
+        let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
+        let ready = || self.pools.ready_of(class, &facts.cache);
+        let blocked =
+            recipe.as_ref().map_or(0, |recipe| self.quota_waiters.blocked_by_pool(recipe, ready(), &self.quota, facts));
+        let usage = self.quota.usage(class).all;
+        let quota = recipe.as_ref().map(|recipe| recipe.quota).unwrap_or_default();
+        let remaining =
+            |most: u64, used: u128| u64::try_from(u128::from(most).saturating_sub(used)).unwrap_or(u64::MAX);
+        Some(PoolObservation {
+            pooled: self.pools.stock(class, (found, pool), facts),
+            requests: self.pools.requests_of(class, facts),
+            claims_blocked_by_pool: blocked.saturating_sub(self.pools.count_drained(class)),
+            has_waiting_claims: blocked > 0 || self.slots.has_claims(class, facts.now()),
+            volumes_free: quota.volumes.map(|most| most.saturating_sub(usage.volumes)),
+            bytes_free: quota.bytes.map(|most| remaining(most, usage.bytes)),
+            recipe,
+        })
+    }
+
+    /// Checks whether a pool request was created that no watch has shown yet.
+    pub fn expects_pool_request(&self, class: &str) -> bool {
+        self.pools.expects_request(class, self.facts.now())
+    }
+
+    /// Counts the ready volumes of each class with a pool, by size.
+    pub fn pooled_counts(&self) -> BTreeMap<(String, u64), usize> {
+        self.pools.counts(&self.facts)
+    }
+
+    /// Observes the sync probes.
+    pub fn observe_probes(&self) -> sync_probe::Observed<'_> {
+        self.pv_sync.observe(self.facts.now())
+    }
+
+    /// Returns the UID of a sync probe.
+    pub fn sync_probe(&self, name: &str) -> Option<String> {
+        self.pv_sync.uid_of(name).cloned()
+    }
+}
+
+/// Snapshots, nodes and capacities.
+impl Index {
+    /// Returns a VolumeSnapshot by its name.
+    pub fn snapshot(&self, name: &ObjectName) -> Option<Arc<Snapshot>> {
+        self.facts.cache.snapshots.snapshot(name).cloned()
+    }
+
+    /// Returns all VolumeSnapshots.
+    pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
+        self.facts.cache.snapshots.snapshots()
+    }
+
+    /// Returns a content by its name.
+    pub fn content(&self, name: &str) -> Option<Arc<Content>> {
+        self.facts.cache.snapshots.content(name).cloned()
+    }
+
+    /// Returns all contents.
+    pub fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
+        self.facts.cache.snapshots.contents()
+    }
+
+    /// Returns the content that is kept while the claim with a UID is restored from it.
+    pub fn content_kept_for(&self, claim: &str) -> Option<Arc<Content>> {
+        self.facts.cache.snapshots.content_kept_for(claim).cloned()
+    }
+
+    /// Returns a VolumeSnapshotClass by its name.
+    pub fn snapshot_class(&self, name: &str) -> Option<&snapshot::Class> {
+        self.facts.cache.snapshots.class(name)
+    }
+
+    /// Returns all VolumeSnapshotClasses.
+    pub fn snapshot_classes(&self) -> impl Iterator<Item = &snapshot::Class> {
+        self.facts.cache.snapshots.classes()
+    }
+
+    /// Returns all nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.facts.cache.nodes.all()
+    }
+
+    /// Returns a node by its name.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.facts.cache.nodes.get(name).cloned()
+    }
+
+    /// Returns the states of nodes.
+    pub fn node_states<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> NodeStates {
+        self.facts.cache.nodes.states(nodes)
+    }
+
+    /// Returns the published object with a name.
+    pub fn capacity(&self, name: &str) -> Option<Arc<Published>> {
+        self.facts.cache.capacities.get(name).cloned()
+    }
+
+    /// Returns all published objects, by name.
+    pub fn capacities(&self) -> BTreeMap<String, Arc<Published>> {
+        self.facts.cache.capacities.all().clone()
+    }
+
+    /// Returns the CSIDriver with the provisioner's name.
+    pub fn driver(&self) -> Option<Arc<Driver>> {
+        self.facts.cache.capacities.driver().cloned()
+    }
+
+    /// Checks whether capacities are published, or must be.
+    pub fn has_capacities(&self) -> bool {
+        self.facts.has_capacities()
+    }
+}
+
+/// Configs and classes.
+impl Index {
+    /// Returns all classes and verdicts.
+    pub fn classes(&self) -> Arc<Classes> {
+        self.facts.configs.classes().clone()
+    }
+
+    /// Returns a config by its name.
+    pub fn config(&self, name: &ObjectName) -> Option<&Config> {
+        self.facts.configs.get(name)
+    }
+
+    /// Returns the config of each class that has one.
+    pub fn configs_of_classes(&self) -> HashMap<String, ObjectName> {
+        let config =
+            |class: &Class| class.recipe.as_ref().ok().map(|recipe| (class.name.clone(), recipe.config.clone()));
+        self.facts.configs.classes().iter().filter_map(config).collect()
+    }
+
+    /// Returns the drivers whose external provisioners must be known.
+    pub fn replaced_drivers(&self) -> Drivers {
+        self.facts.configs.replaced_drivers(&self.facts.identity)
+    }
+
+    /// Checks whether the revision with a hash is stored.
+    pub fn has_revision(&self, hash: &str) -> bool {
+        self.revisions.stored().contains_key(hash)
+    }
+
+    /// Returns the recipe of a version, from its revision.
+    pub fn recipe(&self, version: &str) -> Option<Arc<Recipe>> {
+        self.revisions.recipe(version).cloned()
+    }
+
+    /// Returns the hashes of the stored recipes.
+    pub fn recipe_hashes(&self) -> impl Iterator<Item = &str> {
+        self.revisions.hashes()
+    }
+
+    /// Returns the whole cache at this time, in seconds since 1970, for the search of findings; `deep` as in
+    /// [`ClusterObservation`].
+    pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> ClusterObservation {
+        ClusterObservation {
+            identity: identity.clone(),
+            classes: self.classes(),
+            claims: self.claims().cloned().collect(),
+            volumes: self.volumes().cloned().collect(),
+            jobs: self.jobs().cloned().collect(),
+            pods: self.pods().cloned().collect(),
+            snapshots: self.snapshots().cloned().collect(),
+            contents: self.contents().cloned().collect(),
+            nodes: self.nodes().cloned().collect(),
+            recipes: self.recipe_hashes().map(str::to_owned).collect(),
+            unused: self.unused_revisions(now),
+            deep,
+        }
+    }
+}

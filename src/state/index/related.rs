@@ -1,0 +1,69 @@
+//! The items that are related to an object, for the [table of wake-ups](super::wake).
+
+use super::{Index, WorkItem};
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::object::ObjectName;
+
+impl Index {
+    /// Returns the claim with a UID, or with a volume id of its runs.
+    pub(super) fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
+        self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)
+    }
+
+    /// Returns the volumes that name a claim in any way.
+    pub(super) fn volumes_of_id(&self, id: &str) -> Vec<WorkItem> {
+        self.facts.cache.volumes.names_of(id).cloned().map(WorkItem::Volume).collect()
+    }
+
+    /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.
+    pub(super) fn copies_of(&self, source: &ObjectName) -> Vec<WorkItem> {
+        self.facts.cache.claims.unbound_copies_of(source).cloned().map(WorkItem::Claim).collect()
+    }
+
+    /// Returns the snapshots of a claim that are not ready, and the content that is its data source.
+    pub(super) fn snapshots_of(&self, claim: &Claim) -> Vec<WorkItem> {
+        let snapshots = &self.facts.cache.snapshots;
+        let mut items: Vec<_> =
+            snapshots.unready_of(&claim.name).flat_map(|snapshot| snapshot_and_content(snapshot)).collect();
+        if let Some(DataSource::Snapshot(name)) = &claim.data_source {
+            let content = snapshots.snapshot(name).and_then(|snapshot| snapshot.content());
+            items.extend(content.map(WorkItem::Content));
+            let of_name = snapshots.contents().filter(|content| content.snapshot == *name);
+            items.extend(of_name.map(|content| WorkItem::Content(content.name.clone())));
+        }
+        items
+    }
+
+    /// Returns the claims that are restored from a VolumeSnapshot, and its source claim.
+    pub(super) fn restored_and_source(&self, name: &ObjectName, snapshot: Option<&Snapshot>) -> Vec<WorkItem> {
+        let mut items = self.copies_of(name);
+        items.extend(snapshot.and_then(Snapshot::claim).map(WorkItem::Claim));
+        items
+    }
+
+    /// Returns the same for a content. Somebody may have removed its VolumeSnapshot by force. Then the content itself
+    /// says which claim is its source.
+    pub(super) fn concerned_by_content(&self, content: &Content) -> Vec<WorkItem> {
+        let cache = &self.facts.cache;
+        let snapshot = cache.snapshots.snapshot(&content.snapshot);
+        let mut items = self.restored_and_source(&content.snapshot, snapshot.map(AsRef::as_ref));
+        if snapshot.is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
+            let made_by = content.made_by();
+            // These are the claim for which the volume was made, and the claim that has it. Without the admission
+            // policies they can differ.
+            let volume = made_by.as_ref().and_then(|made_by| cache.volumes.get(&made_by.pv_name));
+            items.extend(volume.and_then(|volume| Some(WorkItem::Claim(volume.claim_ref.as_ref()?.name.clone()))));
+            items.extend(made_by.and_then(|made_by| self.claim_of_id(&made_by.volume_id)));
+        }
+        items
+    }
+}
+
+/// Returns a VolumeSnapshot and its content.
+pub(super) fn snapshot_and_content(snapshot: &Snapshot) -> Vec<WorkItem> {
+    let content = snapshot.content().map(WorkItem::Content);
+    [WorkItem::Snapshot(snapshot.name.clone())].into_iter().chain(content).collect()
+}

@@ -1,0 +1,106 @@
+//! Changes of Jobs and pods, and warnings about them.
+
+use std::sync::Arc;
+
+use flex_contract::request::Operation;
+
+use super::{Change, Index, WorkItem, within};
+use crate::run::view::{Job, Pod, WarningEvent};
+use crate::state::change::Changed;
+
+impl Index {
+    /// Applies a change of a Job.
+    pub fn change_job(&mut self, change: Change<Job>) -> Vec<WorkItem> {
+        let runs = &self.facts.cache.runs;
+        match change {
+            Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
+            Change::Apply(job) => {
+                self.slots.expectations.remove(&job.name.name);
+                let changed = self.facts.cache.runs.apply_job(job);
+                self.on_job(&changed)
+            }
+            Change::Delete(name) => {
+                let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
+                let (job, cache) = (changed.last(), &self.facts.cache);
+                self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
+                self.note_unstarted(job);
+                self.members.forget(&job.uid);
+                self.on_job(&changed)
+            }
+            Change::Retain(all) => {
+                let known = runs.job_names().cloned().collect();
+                self.retain(known, &all, Index::change_job)
+            }
+            Change::RetainIn(namespace, all) => {
+                let known = within(runs.job_names(), &namespace);
+                self.retain(known, &all, Index::change_job)
+            }
+        }
+    }
+
+    fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {
+        let of_batch = changed.now.as_ref().filter(|job| !job.members.is_empty());
+        let dissolved = of_batch.map(|job| self.batches.on_job(job, &mut self.slots.expectations));
+        let quota = self.quota.on_job(changed, &self.facts);
+        match &changed.now {
+            Some(now) => {
+                self.woken_by_job(changed.before.as_deref(), now, dissolved.unwrap_or_default(), quota.as_deref())
+            }
+            None => self.woken_by_gone_job(changed.last(), quota.as_deref()),
+        }
+    }
+
+    /// Checks whether a Job is unchanged in all fields that matter. An expected Job and a batch always count as
+    /// changed.
+    fn shows_nothing_new(&self, job: &Job) -> bool {
+        let same = self.facts.cache.runs.job(&job.name).is_some_and(|before| **before == *job);
+        same && job.members.is_empty() && !self.slots.expectations.contains(&job.name.name)
+    }
+
+    /// Remembers a deleted Job of one claim whose pod has not started a container.
+    fn note_unstarted(&mut self, job: &Job) {
+        if job.run_labels.operation != Operation::Provision.as_str() || !job.members.is_empty() {
+            return;
+        }
+        let id = &job.run_labels.id;
+        let pods = self.members.pods_of(id, &self.facts.cache.runs);
+        if pods.iter().any(|pod| pod.job_uid == job.uid && !pod.started) {
+            self.unstarted.on_deleted_job(id, job);
+        }
+    }
+
+    /// Applies a change of a pod.
+    pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<WorkItem> {
+        let runs = &self.facts.cache.runs;
+        match change {
+            // Most of a kubelet's writes on a pod do not matter here.
+            Change::Apply(pod) if runs.pod(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
+            Change::Apply(pod) => {
+                // Most pods start, and nobody asks for the age of their Jobs.
+                let job = if pod.never_started { runs.job_of(&pod) } else { None };
+                self.unstarted.see(&pod, job.map(Arc::as_ref));
+                let changed = self.facts.cache.runs.apply_pod(pod);
+                self.woken_by_pod(changed.last())
+            }
+            Change::Delete(name) => match self.facts.cache.runs.remove_pod(&name) {
+                Some(changed) => self.woken_by_pod(changed.last()),
+                None => Vec::new(),
+            },
+            Change::Retain(all) => {
+                let known = runs.pod_names().cloned().collect();
+                self.retain(known, &all, Index::change_pod)
+            }
+            Change::RetainIn(namespace, all) => {
+                let known = within(runs.pod_names(), &namespace);
+                self.retain(known, &all, Index::change_pod)
+            }
+        }
+    }
+
+    /// Records a warning of Kubernetes about a Job or pod.
+    pub fn add_warning_event(&mut self, event: WarningEvent) -> Vec<WorkItem> {
+        let items = self.woken_by_warning(&event);
+        self.facts.cache.runs.add_warning(event);
+        items
+    }
+}

@@ -1,0 +1,191 @@
+//! Tests of slots, and of the items that are requeued when a slot is free.
+
+use std::collections::BTreeMap;
+
+use super::{CLASS, index, name, recipe, with_limits};
+use crate::model::claim::Claim;
+use crate::node::Node;
+use crate::object::ObjectName;
+use crate::run::view::{Job, Pod, RunLabels};
+use crate::state::index::{Change, Index, SlotRequest, WorkItem};
+
+fn asks(index: &mut Index, claim: &str) -> bool {
+    let has = index.acquire_slot(claim, &SlotRequest::claim(&name(claim)), &recipe(CLASS));
+    if !has {
+        index.wait_for_slot(&SlotRequest::claim(&name(claim)), &recipe(CLASS));
+    }
+    has
+}
+
+#[test]
+fn slots_go_to_the_first_in_the_queue() {
+    let mut index = index();
+    assert!(asks(&mut index, "a"));
+    assert!(!asks(&mut index, "b") && !asks(&mut index, "c"));
+    index.cancel_expectation("a");
+    assert!(!asks(&mut index, "new") && !asks(&mut index, "c"), "b is before them");
+    assert!(asks(&mut index, "b"));
+    index.cancel_expectation("b");
+    assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
+    index.cancel_expectation("c");
+    assert!(
+        index.acquire_slot("elsewhere", &SlotRequest::claim(&name("z")), &recipe("other")),
+        "classes do not wait for each other"
+    );
+    assert!(asks(&mut index, "new"));
+}
+
+#[test]
+fn a_job_that_somebody_deletes_in_progress_is_remembered_while_its_claim_waits() {
+    let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
+    let claim = Claim::from(&claim);
+    let mut index = index();
+    index.change_claim(Change::Apply(claim.clone()));
+    let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), run_labels, ..Job::default() };
+    let removed = |index: &mut Index, job: &Job| {
+        index.change_job(Change::Apply(job.clone()));
+        index.change_job(Change::Delete(job.name.clone()));
+        index.removed("u", "provision-u-1").map(|removed| removed.times)
+    };
+    assert_eq!(removed(&mut index, &Job { is_over: true, ..job.clone() }), None, "it was done");
+    assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
+    assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
+    index.change_claim(Change::Delete(claim.name));
+    assert_eq!(index.removed("u", "provision-u-1"), None);
+    assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");
+}
+
+#[test]
+fn the_end_of_a_run_wakes_the_first_in_the_queue() {
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
+    assert!(asks(&mut index, "a"));
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(name("a")), run_labels, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
+    let over = Job { is_over: true, ..job };
+    assert_eq!(index.change_job(Change::Apply(over.clone())), [WorkItem::Claim(name("a")), WorkItem::Claim(name("z"))]);
+    assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
+    assert!(asks(&mut index, "z"));
+}
+
+#[test]
+fn a_run_on_a_lost_node_leaves_its_slot_to_the_next_in_the_queue() {
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
+    let answers =
+        |reachable| Change::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
+    index.change_node(answers(true));
+    assert!(asks(&mut index, "a"));
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    index.change_job(Change::Apply(Job { name: name("a"), run_labels: run_labels.clone(), ..Job::default() }));
+    index.change_pod(Change::Apply(Pod {
+        name: name("p"),
+        job: "a".into(),
+        node: Some("n".into()),
+        run_labels,
+        ..Pod::default()
+    }));
+    assert!(!asks(&mut index, "b"));
+    let next = WorkItem::Claim(name("b"));
+    assert!(index.change_node(answers(false)).contains(&next), "nobody knows when it ends");
+    assert!(!index.change_node(answers(true)).contains(&next), "it goes on");
+    assert!(index.change_node(Change::Delete(ObjectName::new("", "n"))).contains(&next));
+    assert!(asks(&mut index, "b"));
+}
+
+#[test]
+fn snapshots_wait_in_the_same_queue_as_claims() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1"), ("max-in-flight-per-namespace", "1")]);
+    let (claim, content) = (SlotRequest::claim(&name("a")), SlotRequest::content("snapcontent-s", "team"));
+    assert!(index.acquire_slot("snapshot-s-1", &content, &recipe));
+    assert!(!index.acquire_slot("provision-a-1", &claim, &recipe));
+    index.wait_for_slot(&claim, &recipe);
+    let run = |operation: &str, id: &str| {
+        let run_labels = RunLabels { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
+        Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), run_labels, ..Job::default() }
+    };
+    let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
+    index.change_job(Change::Apply(snapshot.clone()));
+    let other = SlotRequest::content("snapcontent-t", "team");
+    assert!(!index.has_slot(&claim, &recipe) && !index.acquire_slot("snapshot-t-1", &other, &recipe));
+    index.wait_for_slot(&other, &recipe);
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..snapshot }));
+    assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
+    assert!(index.acquire_slot("provision-a-1", &claim, &recipe));
+    let provision = run("provision", "a");
+    index.change_job(Change::Apply(provision.clone()));
+    let woken = index.change_job(Change::Delete(provision.name));
+    assert!(woken.contains(&other.key), "{woken:?}");
+    let deletion = run("delete-snapshot", "s");
+    index.change_job(Change::Apply(deletion.clone()));
+    assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "a deletion uses a slot");
+    index.change_job(Change::Delete(deletion.name));
+    index.change_job(Change::Apply(run("capacity", "")));
+    assert!(index.acquire_slot("snapshot-t-1", &other, &recipe), "a run for the whole class uses none");
+}
+
+#[test]
+fn a_namespace_at_its_limit_delays_no_other_namespace() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "3"), ("max-in-flight-per-namespace", "1")]);
+    let of = |namespace: &str, claim: &str| ObjectName::new(namespace, claim);
+    let asks = |namespace: &str, claim: &str| SlotRequest::claim(&of(namespace, claim));
+    assert!(index.acquire_slot("a", &asks("t", "a"), &recipe));
+    for claim in ["b", "c", "d", "e"] {
+        assert!(!index.acquire_slot(claim, &asks("t", claim), &recipe), "{claim}");
+        index.wait_for_slot(&asks("t", claim), &recipe);
+    }
+    assert!(index.acquire_slot("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(of("t", "a")), run_labels, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.acquire_slot("b", &asks("t", "b"), &recipe));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
+    assert_eq!(woken[1..], [WorkItem::Claim(of("t", "b"))], "one place, one claim");
+    assert!(!index.acquire_slot("c", &asks("t", "c"), &recipe) && index.acquire_slot("b", &asks("t", "b"), &recipe));
+}
+
+#[test]
+fn a_node_at_its_limit_delays_no_other_node() {
+    let limits = [("max-in-flight-per-node", "1"), ("placement", "selected-node")];
+    let (mut index, recipe) = with_limits(&limits);
+    let on =
+        |claim: &str, node: &str| SlotRequest::attempt(&name(claim), &recipe, &["old".to_owned(), node.to_owned()]);
+    assert!(index.acquire_slot("provision-a-1", &on("a", "n"), &recipe));
+    assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "expected there");
+    assert!(index.wait_for_slot(&on("b", "n"), &recipe).is_empty());
+    assert!(!index.has_slot(&SlotRequest::claim(&name("b")), &recipe), "it waits for that node");
+    let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job {
+        name: name("provision-a-1"),
+        claim: Some(name("a")),
+        run_labels,
+        node: Some("n".into()),
+        ..Job::default()
+    };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "seen there");
+    assert!(index.acquire_slot("provision-c-1", &on("c", "m"), &recipe), "another node");
+    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
+    assert!(woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
+    assert!(index.acquire_slot("provision-b-1", &on("b", "n"), &recipe));
+    assert!(index.wait_for_slot(&on("d", "n"), &recipe).is_empty());
+    assert_eq!(index.wait_for_slot(&on("d", "o"), &recipe), [WorkItem::Claim(name("d"))], "it goes to another node");
+    assert!(index.has_slot(&SlotRequest::claim(&name("d")), &recipe));
+}
+
+#[test]
+fn the_next_item_is_woken_when_one_before_it_leaves_the_queue() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1")]);
+    let asks = |claim: &str| SlotRequest::claim(&name(claim));
+    assert!(index.acquire_slot("a", &asks("a"), &recipe));
+    for claim in ["b", "c"] {
+        assert!(index.wait_for_slot(&asks(claim), &recipe).is_empty(), "there is no place");
+    }
+    index.cancel_expectation("a");
+    assert!(index.dequeue(&asks("b").key).contains(&asks("c").key), "b had the next");
+    index.wait_for_slot(&asks("b"), &recipe);
+    assert!(!index.acquire_slot("d", &asks("d"), &recipe));
+    assert_eq!(index.wait_for_slot(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
+}

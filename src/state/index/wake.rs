@@ -1,0 +1,446 @@
+//! The table of wake-ups: who is woken by what.
+//!
+//! A change that concerns an object and does not requeue its item is the mistake to look for (ADR 8). All changes that
+//! watches report are rows here, and so is all that ledgers set free. Each row is a function, which returns the items in
+//! the order of the row. The queue drops repeated items.
+//!
+//! | what changed | who is woken |
+//! |---|---|
+//! | a claim | itself, its volumes, copies, source and snapshots; its pool; capacity |
+//! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
+//! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
+//! | a Job, a pod, a warning about one | the items of the run |
+//! | the end of a run | the items whose turn is next, and open batches of its kind |
+//! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |
+//! | a VolumeSnapshot or content | itself and the other of the two; the claims restored from it; its source |
+//! | a VolumeSnapshotClass | the VolumeSnapshots without content |
+//! | a ReferenceGrant | the claims elsewhere whose data source is in its namespace |
+//! | a VolumeAttributesClass | the claims that request it, with their volumes |
+//! | a CSIStorageCapacity, the CSIDriver | capacity |
+//! | a class, by any of its objects | the claims, volumes and contents in progress; the configs; capacity; pools |
+//! | a free slot | the items whose turn is next |
+//! | free quota | the items that have quota now, in the order of their arrival |
+//! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |
+//! | the begin of a term | everything |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flex_contract::exit::Failure;
+
+use super::related::snapshot_and_content;
+use super::{Index, WorkItem};
+use crate::config::classes::ClassLookup;
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::run::view::{Job, Pod, WarningEvent};
+use crate::state::batches::Left;
+use crate::state::cache::runs::pod_ids;
+use crate::state::cache::volumes::{claims_of, reservation};
+use crate::state::pools::PoolChange;
+
+/// The operation of the orchestrator's runs that are for no claim or volume.
+const CAPACITY: &str = crate::capacity::CAPABILITY;
+
+/// The slots and the quota that a change has set free, as the ledgers report it.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    /// The batches that the item has left.
+    pub left: Left,
+    /// The class for whose quota the item does not wait any more.
+    pub waited_for: Option<String>,
+    /// The class for whose slots the item does not wait any more.
+    pub turn: Option<String>,
+    /// The classes that have more quota.
+    pub quota: Vec<String>,
+}
+
+/// The effect of a change of a volume on ledgers.
+pub(super) struct VolumeNews {
+    /// Enough volumes wait for a sync probe.
+    pub probe_due: bool,
+    /// The effect on the pool.
+    pub pool: PoolChange,
+}
+
+/// Claims and volumes.
+impl Index {
+    /// For a claim. If it is bound or terminating, others get the slots, the quota and the places in batches that it
+    /// does not need any more.
+    pub(super) fn woken_by_claim(&self, before: Option<&Claim>, now: &Claim, freed: &Freed) -> Vec<WorkItem> {
+        let cache = &self.facts.cache;
+        let mut items = Vec::new();
+        if before.is_some_and(found_no_room) != found_no_room(now) {
+            items.extend(self.for_capacity());
+        }
+        items.extend(self.for_left(&freed.left));
+        items.extend(freed.waited_for.iter().flat_map(|class| self.for_quota(class)));
+        items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
+        // A restored volume may be reserved for the claim by name alone.
+        let named = now.volume_name.as_ref().and_then(|volume| cache.volumes.get(volume));
+        let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
+        items.extend(by_name.map(|volume| WorkItem::Volume(volume.name.clone())));
+        items.extend(self.copies_of(&now.name));
+        items.extend(now.original().cloned().map(WorkItem::Claim));
+        items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
+        if self.facts.is_pool_request(now) {
+            items.extend(now.class.clone().map(WorkItem::Pool));
+        }
+        items.extend(self.snapshots_of(now));
+        items.push(WorkItem::Claim(now.name.clone()));
+        // A bound claim without the finalizer concerns its volume only when it is terminating or requests more.
+        let was_held = before.is_some_and(Claim::has_finalizer);
+        let is_quiet = now.is_bound() && !now.has_finalizer() && !now.deleting && !was_held;
+        if !is_quiet || cache.wants_more(now) {
+            items.extend(now.ids().flat_map(|id| self.volumes_of_id(&id)));
+        }
+        items
+    }
+
+    /// For a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
+    pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
+        let mut items: Vec<_> = claim.ids().flat_map(|id| self.volumes_of_id(&id)).collect();
+        items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
+        items.extend(self.for_left(&freed.left));
+        items.extend(self.copies_of(&claim.name));
+        if self.facts.is_pool_request(claim) {
+            items.extend(claim.class.clone().map(WorkItem::Pool));
+        }
+        items.extend(ready.iter().flat_map(|volume| self.claims_waiting_for(volume)));
+        items.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
+        items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
+        items.extend(self.snapshots_of(claim));
+        items.extend(claim.original().cloned().map(WorkItem::Claim));
+        items.push(WorkItem::Claim(claim.name.clone()));
+        items
+    }
+
+    /// For a volume. Others get the quota that it set free, if its size changed.
+    pub(super) fn woken_by_volume(
+        &self,
+        before: Option<&Volume>,
+        now: &Volume,
+        news: &VolumeNews,
+        freed: &Freed,
+    ) -> Vec<WorkItem> {
+        let cache = &self.facts.cache;
+        let mut items = vec![WorkItem::Volume(now.name.clone())];
+        if before.is_none_or(|before| (&before.size, &before.affinity) != (&now.size, &now.affinity)) {
+            items.extend(self.for_capacity());
+        }
+        items.extend(news.probe_due.then_some(WorkItem::SyncProbe));
+        for claim in claims_of(now).iter().filter_map(|uid| cache.claims.name_of(uid)) {
+            items.extend(self.copies_of(claim));
+            // The watch may have shown the claim as bound before it showed that its volume is the orchestrator's.
+            items.extend(cache.snapshots.unready_of(claim).flat_map(|snapshot| snapshot_and_content(snapshot)));
+            items.push(WorkItem::Claim(claim.clone()));
+        }
+        items.extend(reservation(now).cloned().map(WorkItem::Claim));
+        items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
+        items.extend(self.for_pool_change(now, &news.pool));
+        items
+    }
+
+    /// For a volume that is gone. Others get the slots and the quota that it used.
+    pub(super) fn woken_by_gone_volume(&self, volume: &Volume, news: &VolumeNews, freed: &Freed) -> Vec<WorkItem> {
+        let claims = &self.facts.cache.claims;
+        let named = claims_of(volume);
+        let mut items: Vec<WorkItem> =
+            named.iter().filter_map(|uid| claims.name_of(uid)).cloned().map(WorkItem::Claim).collect();
+        items.extend(reservation(volume).cloned().map(WorkItem::Claim));
+        items.extend(self.for_left(&freed.left));
+        items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
+        items.extend(self.for_pool_change(volume, &news.pool));
+        items.extend(self.pool_of(&volume.class));
+        items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
+        items.extend(self.for_capacity());
+        items.push(WorkItem::Volume(volume.name.clone()));
+        items
+    }
+
+    /// For a sync probe, and the volumes that are synced by it.
+    pub(super) fn woken_by_probe(&self, synced: &[String]) -> Vec<WorkItem> {
+        let volumes = synced.iter().filter_map(|name| self.facts.cache.volumes.get(name));
+        let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uuid.as_deref()?));
+        [WorkItem::SyncProbe].into_iter().chain(claims).collect()
+    }
+}
+
+/// Runs.
+impl Index {
+    /// For a Job. `dissolved` are members that expected it and that it lacks, and `quota` is a class that has more
+    /// quota because an expansion failed.
+    pub(super) fn woken_by_job(
+        &self,
+        before: Option<&Job>,
+        now: &Job,
+        dissolved: Vec<WorkItem>,
+        quota: Option<&str>,
+    ) -> Vec<WorkItem> {
+        let mut items = of_job(now);
+        items.extend(before.filter(|before| before.members != now.members).map(of_job).unwrap_or_default());
+        items.extend(dissolved);
+        if now.is_over && before.is_none_or(|before| !before.is_over) {
+            items.extend(self.for_ended_run(now));
+        }
+        items.extend(quota.map(|class| self.for_quota(class)).unwrap_or_default());
+        items
+    }
+
+    /// For a Job that is gone. `quota` is a class that has more quota because its expansion ended.
+    pub(super) fn woken_by_gone_job(&self, job: &Job, quota: Option<&str>) -> Vec<WorkItem> {
+        let mut items = of_job(job);
+        items.extend(quota.map(|class| self.for_quota(class)).unwrap_or_default());
+        if !job.is_over {
+            items.extend(self.for_ended_run(job));
+        }
+        items
+    }
+
+    /// For a pod: the items of its Job, its claim, volumes and content.
+    pub(super) fn woken_by_pod(&self, pod: &Pod) -> Vec<WorkItem> {
+        if pod.run_labels.operation == CAPACITY {
+            return vec![WorkItem::Capacity];
+        }
+        let cache = &self.facts.cache;
+        let mut items: Vec<WorkItem> = cache.runs.job_of(pod).map(|job| of_job(job)).unwrap_or_default();
+        for id in pod_ids(pod) {
+            items.extend(self.claim_of_id(id));
+            items.extend(self.volumes_of_id(id));
+        }
+        let content = cache.snapshots.content_of_run(&pod.run_labels);
+        items.extend(content.map(|content| WorkItem::Content(content.name.clone())));
+        items.sort();
+        items.dedup();
+        items
+    }
+
+    /// For a warning about a Job or pod.
+    pub(super) fn woken_by_warning(&self, event: &WarningEvent) -> Vec<WorkItem> {
+        let runs = &self.facts.cache.runs;
+        if let Some(job) = runs.jobs().find(|job| job.uid == event.object_uid) {
+            return of_job(job);
+        }
+        // Otherwise the object is gone, or not visible yet. Its next event decides.
+        let pod = runs.pods().find(|pod| pod.uid == event.object_uid);
+        pod.map(|pod| self.woken_by_pod(pod)).unwrap_or_default()
+    }
+
+    /// For the end of a run.
+    fn for_ended_run(&self, job: &Job) -> Vec<WorkItem> {
+        let mut items = self.slots.next_of_label(&job.run_labels.class, &self.facts);
+        items.extend(self.batches.open_of(job).cloned().map(WorkItem::Batch));
+        items
+    }
+}
+
+/// Other objects. They seldom change.
+impl Index {
+    /// For a node that exists, or is gone.
+    pub(super) fn woken_by_node(&self, node: &str, is_there: bool) -> Vec<WorkItem> {
+        let cache = &self.facts.cache;
+        let on_it = |name: &String| name == node;
+        let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
+        let claims = cache.claims.all().filter(|claim| match claim.is_bound() {
+            true => claim.has_finalizer() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+        });
+        let volumes = cache.volumes.all().filter(|volume| volume.nodes.iter().any(on_it));
+        let contents = cache.snapshots.contents().filter(|content| content.deleting);
+        let pods = cache.runs.pods().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
+        let mut items: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
+        items.extend(volumes.map(|volume| WorkItem::Volume(volume.name.clone())));
+        items.extend(contents.map(|content| WorkItem::Content(content.name.clone())));
+        items.extend(pods.clone().flat_map(|pod| self.woken_by_pod(pod)));
+        // Runs on a lost node do not use slots.
+        let classes: BTreeSet<&String> = pods.map(|pod| &pod.run_labels.class).collect();
+        items.extend(classes.into_iter().flat_map(|class| self.slots.next_of_label(class, &self.facts)));
+        items.sort();
+        items.dedup();
+        items.extend(self.for_capacity());
+        items.extend(self.all_pools());
+        items
+    }
+
+    /// For a VolumeSnapshot.
+    pub(super) fn woken_by_snapshot(&self, snapshot: &Snapshot) -> Vec<WorkItem> {
+        let mut items = snapshot_and_content(snapshot);
+        items.extend(self.restored_and_source(&snapshot.name, Some(snapshot)));
+        items
+    }
+
+    /// For a VolumeSnapshot that is gone.
+    pub(super) fn woken_by_gone_snapshot(&self, name: &ObjectName, gone: Option<&Snapshot>) -> Vec<WorkItem> {
+        let mut items = self.restored_and_source(name, gone);
+        items.extend(gone.map(snapshot_and_content).unwrap_or_default());
+        items
+    }
+
+    /// For a content. `turn` is the class for whose slots it does not wait any more.
+    pub(super) fn woken_by_content(&self, content: &Content, turn: Option<&str>) -> Vec<WorkItem> {
+        let mut items = vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
+        items.extend(self.concerned_by_content(content));
+        items.extend(turn.map(|class| self.for_slot(class)).unwrap_or_default());
+        items
+    }
+
+    /// For a content that is gone. `turn` is the class for whose slots it waited.
+    pub(super) fn woken_by_gone_content(&self, content: &Content, turn: Option<&str>) -> Vec<WorkItem> {
+        let mut items = vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
+        items.extend(turn.map(|class| self.for_slot(class)).unwrap_or_default());
+        items.extend(self.concerned_by_content(content));
+        items
+    }
+
+    /// For any VolumeSnapshotClass.
+    pub(super) fn woken_by_snapshot_class(&self) -> Vec<WorkItem> {
+        // A VolumeSnapshot with its content needs no class any more.
+        let waits = self.facts.cache.snapshots.snapshots().filter(|snapshot| snapshot.status.content.is_none());
+        waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
+    }
+
+    /// For a ReferenceGrant in a namespace.
+    pub(super) fn woken_by_grant(&self, namespace: &str) -> Vec<WorkItem> {
+        let sources = self.facts.cache.claims.sources_in(namespace);
+        sources.into_iter().flat_map(|source| self.copies_of(source)).collect()
+    }
+
+    /// For a VolumeAttributesClass.
+    pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
+        let asks = |claim: &&Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
+        let with_volume = |claim: &Arc<Claim>| {
+            let volume = claim.volume_name.clone().map(WorkItem::Volume);
+            [WorkItem::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
+        };
+        self.facts.cache.claims.all().filter(asks).flat_map(with_volume).collect()
+    }
+
+    /// For the table of classes: a config, StorageClass, ServiceAccount, revision or external provisioner changed it.
+    pub(super) fn woken_by_classes(&self) -> Vec<WorkItem> {
+        let (cache, classes) = (&self.facts.cache, self.facts.configs.classes());
+        let concerned = cache.claims.all().filter(|claim| {
+            let class = claim.class.as_deref();
+            let ours = || class.is_some_and(|class| matches!(classes.lookup(class), ClassLookup::Ours(_)));
+            let left = || class.is_some_and(|class| classes.left_to_external_provisioner(class).is_some());
+            claim.has_finalizer() || (!claim.is_bound() && (ours() || left()))
+        });
+        let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
+        // The config may not have said before how their storage is deleted.
+        let released =
+            |volume: &&Arc<Volume>| volume.has_finalizer() && matches!(volume.phase.as_str(), "Released" | "Failed");
+        items.extend(cache.volumes.all().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
+        let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
+        items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
+        let contents = cache.snapshots.contents().filter(|content| !content.ready || content.deleting);
+        items.extend(contents.map(|content| WorkItem::Content(content.name.clone())));
+        items.push(WorkItem::Configs);
+        items.extend(self.for_capacity());
+        items.extend(self.all_pools());
+        items
+    }
+
+    /// For the begin of a term as leader.
+    pub(super) fn all_items(&self) -> Vec<WorkItem> {
+        let cache = &self.facts.cache;
+        let claims = cache.claims.names().cloned().map(WorkItem::Claim);
+        let volumes = cache.volumes.names().cloned().map(WorkItem::Volume);
+        let jobs = cache.runs.jobs().flat_map(|job| of_job(job));
+        let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
+        let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));
+        let items = claims.chain(volumes).chain(jobs).chain(snapshots).chain(contents).chain(self.all_pools());
+        items.chain([WorkItem::Configs, WorkItem::SyncProbe, WorkItem::Findings, WorkItem::Capacity]).collect()
+    }
+}
+
+/// Slots, quota and pools.
+impl Index {
+    /// Returns the items that may use a slot of a class.
+    pub(super) fn for_slot(&self, class: &str) -> Vec<WorkItem> {
+        self.slots.next(class, &self.facts)
+    }
+
+    /// Returns the items that may use these slots, given by the label values of their classes.
+    pub(super) fn for_slots_of<'a>(&self, labels: impl IntoIterator<Item = &'a String>) -> Vec<WorkItem> {
+        labels.into_iter().flat_map(|label| self.slots.next_of_label(label, &self.facts)).collect()
+    }
+
+    /// Returns the batches that an item has left, and the items that may use its slots in them.
+    pub(super) fn for_left(&self, left: &Left) -> Vec<WorkItem> {
+        let batches = left.batches.iter().cloned().map(WorkItem::Batch);
+        batches.chain(self.for_slots_of(&left.slots)).collect()
+    }
+
+    /// Returns the items that have quota after usage of a class was freed.
+    pub(super) fn for_quota(&self, class: &str) -> Vec<WorkItem> {
+        self.quota_waiters.admitted(class, &self.quota, &self.facts)
+    }
+
+    /// Returns the pools that a volume concerns, the claims that may get it, and the items that may use the quota of
+    /// the namespace that it did not count for in the pool.
+    fn for_pool_change(&self, volume: &Volume, change: &PoolChange) -> Vec<WorkItem> {
+        let mut items: Vec<_> = change.classes.iter().cloned().map(WorkItem::Pool).collect();
+        if change.ready {
+            items.extend(self.claims_waiting_for(volume));
+        }
+        if change.left {
+            items.extend(self.for_quota(&volume.class));
+        }
+        items.sort();
+        items.dedup();
+        items
+    }
+
+    /// Returns the claims that wait longest for a slot or for quota and could use this pooled volume. There are as many
+    /// as volumes of its size, because all but one may get another volume.
+    fn claims_waiting_for(&self, volume: &Volume) -> Vec<WorkItem> {
+        let facts = &self.facts;
+        let for_slot = self.slots.waiting(&volume.class, facts.now());
+        let for_quota = self.quota_waiters.of(&volume.class);
+        let is_wanted = |item: &&WorkItem| match item {
+            WorkItem::Claim(name) => {
+                facts.cache.claims.get(name).is_some_and(|claim| self.pools.is_wanted_by(volume, claim, facts))
+            }
+            _ => false,
+        };
+        let count = self.pools.count_like(volume, &facts.cache);
+        for_slot.chain(for_quota).filter(is_wanted).take(count).cloned().collect()
+    }
+
+    /// Returns the work item of a class's pool, if it has one: there may be quota for it.
+    fn pool_of(&self, class: &str) -> Option<WorkItem> {
+        let recipe = self.facts.configs.recipe_of(class)?;
+        recipe.pool.is_some().then(|| WorkItem::Pool(class.to_owned()))
+    }
+
+    /// Returns all pools that are configured, or of which volumes are left.
+    fn all_pools(&self) -> Vec<WorkItem> {
+        self.pools.classes(&self.facts).into_iter().cloned().map(WorkItem::Pool).collect()
+    }
+
+    /// Returns the work item of capacities, if any are published. For changes that may affect them.
+    fn for_capacity(&self) -> Option<WorkItem> {
+        self.facts.has_capacities().then_some(WorkItem::Capacity)
+    }
+}
+
+/// Checks whether an unbound claim found no room on its backend.
+fn found_no_room(claim: &Claim) -> bool {
+    let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
+    full && !claim.is_bound()
+}
+
+/// Returns the items of a Job's run.
+fn of_job(job: &Job) -> Vec<WorkItem> {
+    if !job.members.is_empty() {
+        return job.members.iter().map(WorkItem::of_member).collect();
+    }
+    vec![match (&job.content, &job.volume) {
+        (None, None) if job.run_labels.operation == CAPACITY => WorkItem::Capacity,
+        (Some(content), _) => WorkItem::Content(content.clone()),
+        (None, Some(volume)) => WorkItem::Volume(volume.clone()),
+        (None, None) => WorkItem::Claim(job.claim.clone().unwrap_or_default()),
+    }]
+}

@@ -1,0 +1,233 @@
+//! The records that reconcilers make of their own steps. Those that set something free return the items that may use
+//! it.
+
+use flex_contract::request::Operation;
+
+use super::{BatchEntry, Index, SlotRequest, WorkItem};
+use crate::config::Recipe;
+use crate::model::claim::Claim;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::run::view::Job;
+
+/// Writes.
+impl Index {
+    /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
+    pub fn record_write(&mut self, key: WorkItem, resource_version: &str) {
+        self.unseen_writes.record(key, resource_version, &self.facts.cache, self.facts.now());
+    }
+
+    /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
+    pub fn ended(&mut self, key: WorkItem) {
+        self.unseen_writes.record_end(key, &self.facts.cache, self.facts.now());
+    }
+
+    /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
+    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
+        self.facts.cache.volumes.note_claim_gone(volume, claim);
+    }
+}
+
+/// Slots and Jobs.
+impl Index {
+    /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
+    /// or content. If not, the item must [join the queue](Index::wait_for_slot).
+    pub fn acquire_slot(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
+        let acquired = self.slots.acquire(job, slot_request, recipe, &self.facts);
+        if acquired {
+            self.revisions.note_use(&recipe.hash, self.facts.now());
+        }
+        acquired
+    }
+
+    /// Adds a run without a slot to the queue. Returns the items whose turn is now.
+    pub fn wait_for_slot(&mut self, slot_request: &SlotRequest, recipe: &Recipe) -> Vec<WorkItem> {
+        self.slots.wait(slot_request, recipe, &self.facts)
+    }
+
+    /// Removes an item from the queue. If it was its turn, returns the items whose turn is now.
+    pub fn dequeue(&mut self, key: &WorkItem) -> Vec<WorkItem> {
+        self.slots.dequeue(key).map(|class| self.for_slot(&class)).unwrap_or_default()
+    }
+
+    /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
+    pub fn expect_job(&mut self, job: &str) {
+        self.slots.expectations.expect(job, self.facts.now());
+    }
+
+    /// Records that the Job was not created. Returns the items that get its slot.
+    pub fn cancel_expectation(&mut self, job: &str) -> Vec<WorkItem> {
+        self.slots.expectations.remove(job).map(|class| self.for_slots_of([&class])).unwrap_or_default()
+    }
+}
+
+/// Batches.
+impl Index {
+    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
+    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: (&str, &[String], &str)) -> Option<String> {
+        self.batches.join_provision(claim, recipe, run, &self.facts, &mut self.slots.expectations)
+    }
+
+    /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
+    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
+    pub fn join_deletion(
+        &mut self,
+        volume: &Volume,
+        recipe: &Recipe,
+        run: (&str, Option<&str>, &str),
+    ) -> Option<String> {
+        self.batches.join_deletion(volume, recipe, run, &self.facts, &mut self.slots.expectations)
+    }
+
+    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
+    /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
+    pub fn add_entry(&mut self, name: &str, entry: BatchEntry) -> bool {
+        self.batches.add_entry(name, entry, &self.facts, &mut self.slots.expectations)
+    }
+
+    /// Removes an item from its batches. Returns the batches to requeue, and the items that may use its slots.
+    pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<WorkItem> {
+        let left = self.batches.leave(operation, id, &mut self.slots.expectations);
+        self.for_left(&left)
+    }
+
+    /// Closes an open batch. Returns the members for its Job, and the work items that can use the slots of the others.
+    pub fn close_batch(&mut self, name: &str) -> (Vec<BatchEntry>, Vec<WorkItem>) {
+        let (entries, slots) = self.batches.close(name, &self.facts, &mut self.slots.expectations);
+        (entries, self.for_slots_of(&slots))
+    }
+
+    /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
+    /// now.
+    pub fn answered(&mut self, name: &str) {
+        self.slots.expectations.end_creation(name, self.facts.now());
+    }
+
+    /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
+    /// again with the same members, except for those that leave meanwhile.
+    pub fn collect_again(&mut self, name: &str, entries: &[BatchEntry]) {
+        self.batches.reopen(name, entries, &self.facts);
+    }
+
+    /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
+    pub fn refuse_batch(&mut self, name: &str) -> Vec<WorkItem> {
+        self.batches.refuse(name, &mut self.slots.expectations)
+    }
+
+    /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
+    /// whether all members have left. If not, the item must be requeued, as by an event.
+    pub fn detach_member(&mut self, job: &Job) -> bool {
+        self.members.detach(job, &self.facts.cache.runs)
+    }
+
+    /// Records that the Job was not deleted after all.
+    pub fn attach_member(&mut self, job: &Job) {
+        self.members.attach(job);
+    }
+}
+
+/// Quota.
+impl Index {
+    /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
+    /// may exist that no watch has shown yet.
+    pub fn charge(&mut self, claim: &Claim, class: &str) -> bool {
+        self.quota_waiters.remove(&WorkItem::Claim(claim.name.clone()));
+        self.quota.charge(claim, class, &self.facts)
+    }
+
+    /// Drops the reservation of a claim if it has expired.
+    pub fn drop_expired_charge(&mut self, uid: &str) {
+        self.quota.drop_expired_charge(uid, &self.facts);
+    }
+
+    /// Cancels the reservation of a claim that was not stamped.
+    pub fn refund(&mut self, claim: &Claim) -> Vec<WorkItem> {
+        let class = self.quota.refund(&claim.uid, &self.facts);
+        class.map(|class| self.for_quota(&class)).unwrap_or_default()
+    }
+
+    /// Reserves the new size of a volume that is about to be expanded.
+    pub fn charge_growth(&mut self, volume: &str, bytes: u64) {
+        self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
+        self.quota.charge_growth(volume, bytes, &self.facts);
+    }
+
+    /// Cancels the reservation of a new size.
+    pub fn refund_growth(&mut self, volume: &Volume) -> Vec<WorkItem> {
+        let refunded = self.quota.refund_growth(&volume.name, &self.facts);
+        if refunded { self.for_quota(&volume.class) } else { Vec::new() }
+    }
+
+    /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
+    pub fn wait_for_quota(&mut self, key: WorkItem, class: &str) {
+        self.quota_waiters.add(key, class);
+    }
+
+    /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
+    /// quota.
+    pub fn stop_waiting_for_quota(&mut self, key: &WorkItem) -> Vec<WorkItem> {
+        self.quota_waiters.remove(key).map(|class| self.for_quota(&class)).unwrap_or_default()
+    }
+}
+
+/// Pools.
+impl Index {
+    /// Assigns a volume to a claim. Until the watch shows it, no other claim may get the volume. Returns whether the
+    /// assignment was possible.
+    pub fn assign(&mut self, claim: &Claim, volume: &Volume) -> bool {
+        let assigned = self.pools.assign(claim, volume);
+        if assigned {
+            self.quota_waiters.remove(&WorkItem::Claim(claim.name.clone()));
+            self.quota.charge_without_stamp(claim, &volume.class, &self.facts);
+        }
+        assigned
+    }
+
+    /// Cancels an assignment. Returns the items that may use the volume now.
+    pub fn unassign(&mut self, claim: &Claim) -> Vec<WorkItem> {
+        let mut items = self.refund(claim);
+        let class = self.pools.forget_assigned_to(&claim.uid, &self.facts.cache);
+        items.extend(class.map(WorkItem::Pool));
+        items
+    }
+
+    /// Records that the volume of a request is ready. The watch may show this after the request is gone.
+    pub fn expect_pooled(&mut self, volume: &Volume) {
+        self.pools.expect_pooled(volume, &self.facts.cache, self.facts.now());
+    }
+
+    /// Records that a volume is drained, before the watch shows it.
+    pub fn expect_drained(&mut self, volume: &str) {
+        self.pools.expect_drained(volume, self.facts.now());
+    }
+
+    /// Returns the names of requests that are about to be created.
+    pub fn expect_pool_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
+        self.pools.expect_requests(class, size, count, &self.facts)
+    }
+
+    /// Records that a request was not created.
+    pub fn forget_pool_request(&mut self, name: &ObjectName) {
+        self.pools.forget_request(name);
+    }
+}
+
+/// Sync probes.
+impl Index {
+    /// Records that a probe with this name is about to be created. It is the current one.
+    pub fn begin_probe(&mut self, name: &str) {
+        self.pv_sync.begin(name, self.facts.now());
+    }
+
+    /// Gives up the current probe, because it was not created, or has no phase in time.
+    pub fn give_up_probe(&mut self) {
+        self.pv_sync.give_up();
+    }
+
+    /// Records that a probe was deleted, before its event arrives.
+    pub fn probe_deleted(&mut self, name: &str) {
+        self.pv_sync.forget_probe(name);
+    }
+}

@@ -1,0 +1,182 @@
+//! Volumes that the PV controller has seen, as sync probes have shown ([`crate::sync_probe`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use flex_contract::names;
+
+use crate::model::volume::Volume;
+use crate::state::change::Changed;
+use crate::state::facts::Facts;
+use crate::sync_probe::{MIN_VOLUMES, Observed};
+
+/// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
+/// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
+const PROBES_NEEDED: u8 = 2;
+
+/// The state of sync probes. It can be lost without harm, because new probes rebuild it.
+#[derive(Debug, Default)]
+pub struct PvSync {
+    /// Probes that exist and are not terminating: their UIDs by name.
+    probes: BTreeMap<String, String>,
+    /// The name of the current probe, and the time since when it is waited for.
+    current: Option<(String, Duration)>,
+    /// Volumes that existed before the current probe was created.
+    before: BTreeSet<String>,
+    /// Volumes that wait for probes, and the number of probes that have covered each.
+    waiting: BTreeMap<String, u8>,
+    /// Volumes that the PV controller has seen with their claims.
+    synced: BTreeSet<String>,
+}
+
+/// Checks whether the volume is a sync probe of this orchestrator.
+pub fn is_probe(volume: &Volume, facts: &Facts) -> bool {
+    volume.name.starts_with(names::PROBE_PREFIX) && volume.instance.as_ref() == Some(&facts.identity.instance)
+}
+
+impl PvSync {
+    /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
+    pub fn is_synced(&self, volume: &str) -> bool {
+        self.synced.contains(volume)
+    }
+
+    /// Returns the names of all probes that are not terminating.
+    pub fn probes(&self) -> impl Iterator<Item = &String> {
+        self.probes.keys()
+    }
+
+    /// Returns the UID of a probe.
+    pub fn uid_of(&self, probe: &str) -> Option<&String> {
+        self.probes.get(probe)
+    }
+
+    /// Observes the sync probes.
+    pub fn observe(&self, now: Duration) -> Observed<'_> {
+        let current = self.current.as_ref();
+        let old = self.probes.keys().find(|probe| current.is_none_or(|(name, _)| name != *probe));
+        Observed {
+            old: old.map(String::as_str),
+            current: current.map(|(_, since)| now.saturating_sub(*since)),
+            many: self.is_probe_worthwhile(),
+        }
+    }
+
+    /// Checks whether enough volumes wait for a probe.
+    fn is_probe_worthwhile(&self) -> bool {
+        self.waiting.len() >= MIN_VOLUMES || self.waiting.values().any(|count| *count > 0)
+    }
+
+    /// Records that a probe with this name is about to be created. It is the current one.
+    pub fn begin(&mut self, name: &str, now: Duration) {
+        self.current = Some((name.to_owned(), now));
+        self.before = self.waiting.keys().cloned().collect();
+    }
+
+    /// Gives up the current probe: it was not created, has no phase in time, or another replica leads now.
+    pub fn give_up(&mut self) {
+        self.current = None;
+        self.before.clear();
+    }
+
+    /// Applies a change of a probe. Returns the volumes that are synced by that.
+    pub fn on_probe(&mut self, probe: &Volume) -> Vec<String> {
+        match probe.deleting {
+            true => self.probes.remove(&probe.name),
+            false => self.probes.insert(probe.name.clone(), probe.uid.clone()),
+        };
+        let is_current = self.current.as_ref().is_some_and(|(name, _)| *name == probe.name);
+        // The PV controller has written the phase.
+        let answers = is_current && !matches!(probe.phase.as_str(), "" | "Pending");
+        if answers { self.on_answer() } else { Vec::new() }
+    }
+
+    /// Records that the current probe has its phase. Returns the volumes that are synced by that.
+    fn on_answer(&mut self) -> Vec<String> {
+        self.current = None;
+        let mut synced = Vec::new();
+        for volume in std::mem::take(&mut self.before) {
+            let Some(count) = self.waiting.get_mut(&volume) else { continue };
+            *count += 1;
+            if *count >= PROBES_NEEDED {
+                self.waiting.remove(&volume);
+                self.synced.insert(volume.clone());
+                synced.push(volume);
+            }
+        }
+        synced
+    }
+
+    /// Forgets a probe that is gone, or that this process has deleted. The name may be that of another volume.
+    pub fn forget_probe(&mut self, name: &str) {
+        self.probes.remove(name);
+    }
+
+    /// Applies a change of a volume. A volume with a claim waits for probes, until its phase shows that the controller
+    /// has seen it. Returns whether a probe is due.
+    pub fn on_volume(&mut self, changed: &Changed<Volume>) -> bool {
+        let Some(volume) = &changed.now else {
+            self.forget(&changed.last().name);
+            return false;
+        };
+        let claimed = |volume: &Volume| {
+            let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+            reference.filter(|uid| volume.claim_uuid.as_ref() == Some(uid))
+        };
+        let (claim, bound) = (claimed(volume), matches!(volume.phase.as_str(), "Bound" | "Released" | "Failed"));
+        let before = changed.before.as_ref();
+        let same = before.is_some_and(|before| before.uid == volume.uid && claimed(before) == claim);
+        if bound || !same {
+            self.forget(&volume.name);
+        }
+        if bound || same || claim.is_none() {
+            return false;
+        }
+        self.waiting.insert(volume.name.clone(), 0);
+        self.current.is_none() && self.is_probe_worthwhile()
+    }
+
+    fn forget(&mut self, volume: &str) {
+        self.before.remove(volume);
+        self.waiting.remove(volume);
+        self.synced.remove(volume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::volume::Reference;
+    use crate::object::ObjectName;
+
+    fn empty(name: &str) -> Volume {
+        let volume = Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default());
+        Volume { name: name.to_owned(), ..volume }
+    }
+
+    fn added(uid: &str) -> Changed<Volume> {
+        let reference = Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+        let volume = Volume { claim_uuid: Some(uid.into()), claim_ref: Some(reference), ..empty(uid) };
+        Changed { before: None, now: Some(Arc::new(volume)) }
+    }
+
+    #[test]
+    fn a_volume_needs_two_probes_that_were_created_after_it() {
+        let mut sync = PvSync::default();
+        let dues: Vec<bool> = (1..=MIN_VOLUMES).map(|number| sync.on_volume(&added(&format!("pv-{number}")))).collect();
+        assert!(dues.iter().take(MIN_VOLUMES - 1).all(|due| !due) && dues[MIN_VOLUMES - 1]);
+        for probe in ["first", "second"] {
+            assert!(sync.observe(Duration::ZERO).many && !sync.is_synced("pv-1"));
+            sync.begin(probe, Duration::ZERO);
+            assert!(sync.on_probe(&empty(probe)).is_empty(), "the controller has not written its phase");
+            let synced = sync.on_probe(&Volume { phase: "Available".into(), ..empty(probe) });
+            assert_eq!(synced.len(), if probe == "second" { MIN_VOLUMES } else { 0 });
+            assert_eq!(sync.observe(Duration::ZERO).old, Some(probe), "it has served its purpose");
+            sync.forget_probe(probe);
+        }
+        assert!(sync.is_synced("pv-1") && !sync.observe(Duration::ZERO).many);
+        sync.on_volume(&Changed::gone(Arc::new(empty("pv-1"))));
+        assert!(!sync.is_synced("pv-1"));
+    }
+}

@@ -1,0 +1,401 @@
+//! Quota: the usage of each class, and reservations that are not visible yet.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use flex_contract::names;
+use flex_contract::request::Operation;
+
+use crate::claim::quota::{ClassUsage, class_quota_error, growth_quota_error, namespace_quota_error, quota_error};
+use crate::config::Recipe;
+use crate::model::claim::Claim;
+use crate::model::claim::WRITE_OUTCOME_AFTER;
+use crate::model::volume::Volume;
+use crate::run::failure::LastFailure;
+use crate::run::view::Job;
+use crate::state::change::Changed;
+use crate::state::facts::Facts;
+
+/// An object that counts against a quota. Claims are named by their UIDs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ChargeKey {
+    /// A volume.
+    Volume(String),
+    /// A claim whose attempts have begun and that has no volume yet.
+    Claim(String),
+    /// A reservation of a claim that the watches do not show yet.
+    Pending(String),
+}
+
+/// The usage by one object.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// The class.
+    pub class: String,
+    /// The namespace of the user.
+    pub namespace: String,
+    /// The size.
+    pub bytes: u64,
+}
+
+/// A reservation for a claim by a stamp whose write may have failed.
+#[derive(Clone, Debug)]
+struct PendingCharge {
+    charge: Charge,
+    /// The resourceVersion of the claim for which the stamp is written. The stamp cannot be on a later version.
+    version: Option<u64>,
+    /// The time when the stamp was written.
+    since: Duration,
+}
+
+impl PendingCharge {
+    /// Checks by the observed claim whether no stamp can have been written any more. The claim has no usage of its own.
+    fn has_lapsed(&self, claim: &Claim) -> bool {
+        let version = claim.resource_version.parse().ok();
+        self.version.is_some() && version > self.version
+    }
+
+    /// Checks whether the reservation has expired, because no write takes that long.
+    fn is_expired(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
+    }
+}
+
+/// The usage, updated with each change, because quotas are checked often and there may be many volumes.
+#[derive(Debug, Default)]
+pub struct QuotaLedger {
+    charges: HashMap<ChargeKey, Charge>,
+    usage: HashMap<String, ClassUsage>,
+    /// Reserved quota that is not yet visible, by the UID of a claim.
+    pending: BTreeMap<String, PendingCharge>,
+    /// The new sizes of volumes that are about to expand, by their names.
+    growing: HashMap<String, u64>,
+}
+
+/// Questions.
+impl QuotaLedger {
+    /// Returns the reason why no quota allows a claim to begin; `None` if all do.
+    pub fn error(&self, claim: &Claim, recipe: &Recipe, facts: &Facts) -> Option<String> {
+        if !recipe.has_quota() || has_charge(claim, facts) {
+            return None;
+        }
+        let usage = self.usage_without(&recipe.class, &claim.name.namespace, (&claim.uid, ""), facts);
+        error_with(claim, recipe, &usage, facts)
+    }
+
+    /// Checks whether the quota of a claim's namespace does not allow an existing volume, which already counts for the
+    /// class.
+    pub fn is_namespace_full(&self, claim: &Claim, volume: &Volume, recipe: &Recipe, facts: &Facts) -> bool {
+        let namespace = &claim.name.namespace;
+        let bytes = volume.size.as_ref().copied().unwrap_or_default();
+        let usage = || self.usage_without(&recipe.class, namespace, (&claim.uid, &volume.name), facts);
+        recipe.has_quota() && namespace_quota_error(recipe, &usage(), namespace, bytes).is_some()
+    }
+
+    /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
+    /// the same.
+    pub fn growth_error(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        bytes: u64,
+        recipe: &Recipe,
+        facts: &Facts,
+    ) -> Option<String> {
+        if !recipe.has_quota() {
+            return None;
+        }
+        let namespace = &claim.name.namespace;
+        let usage = self.usage_without(&volume.class, namespace, ("", &volume.name), facts);
+        growth_quota_error(recipe, &usage, namespace, bytes)
+    }
+
+    /// Returns the usage of a class.
+    pub fn usage(&self, class: &str) -> ClassUsage {
+        self.usage.get(class).cloned().unwrap_or_default()
+    }
+
+    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, and one
+    /// volume.
+    fn usage_without(
+        &self,
+        class: &str,
+        namespace: &str,
+        (but_claim, but_volume): (&str, &str),
+        facts: &Facts,
+    ) -> ClassUsage {
+        let mut usage = ClassUsage::default();
+        if let Some(of) = self.usage.get(class) {
+            let own = of.namespaces.get_key_value(namespace).map(|(name, usage)| (name.clone(), *usage));
+            usage = ClassUsage { all: of.all, namespaces: own.into_iter().collect() };
+        }
+        let volumes = facts.cache.volumes.of_claim(but_claim);
+        let volumes = volumes.filter(|volume| volume.claim_uuid.as_deref() == Some(but_claim));
+        let volumes: BTreeSet<&str> = volumes.map(|volume| volume.name.as_str()).chain([but_volume]).collect();
+        let mut without: Vec<ChargeKey> = volumes.into_iter().map(|name| ChargeKey::Volume(name.to_owned())).collect();
+        without.extend([ChargeKey::Claim(but_claim.to_owned()), ChargeKey::Pending(but_claim.to_owned())]);
+        let without = without.iter().filter_map(|key| self.charges.get(key)).filter(|charge| charge.class == class);
+        without.for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
+        usage
+    }
+
+    /// Returns the reservation of a claim that counts.
+    pub fn reservation_of(&self, uid: &str) -> Option<&Charge> {
+        self.charges.get(&ChargeKey::Pending(uid.to_owned()))
+    }
+
+    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire.
+    pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
+        self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
+    }
+
+    /// Returns the size of a volume, or its new size during an expansion.
+    pub fn bytes_of(&self, volume: &Volume, facts: &Facts) -> u64 {
+        let runs = volume.id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
+        let runs = runs.filter(|job| is_growth(job) && !has_failed(job));
+        let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
+        let size = volume.size.as_ref().copied().unwrap_or_default();
+        runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
+    }
+
+    #[cfg(test)]
+    pub fn pending(&self) -> impl Iterator<Item = (&String, &Charge)> {
+        self.pending.iter().map(|(uid, promise)| (uid, &promise.charge))
+    }
+}
+
+/// Reservations.
+impl QuotaLedger {
+    /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
+    /// may exist that no watch has shown yet.
+    pub fn charge(&mut self, claim: &Claim, class: &str, facts: &Facts) -> bool {
+        if has_begun(claim, facts) {
+            return false;
+        }
+        let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
+        let bytes = claim.size.as_ref().copied().unwrap_or_default();
+        let version = claim.resource_version.parse().ok();
+        let promise = PendingCharge { charge: Charge { class, namespace, bytes }, version, since: facts.now() };
+        let first = self.pending.insert(claim.uid.clone(), promise).is_none();
+        self.count(ChargeKey::Pending(claim.uid.clone()), facts);
+        first
+    }
+
+    /// Reserves quota of the namespace for a claim that is about to get a pooled volume.
+    pub fn charge_without_stamp(&mut self, claim: &Claim, class: &str, facts: &Facts) {
+        self.charge(claim, class, facts);
+        if let Some(promise) = self.pending.get_mut(&claim.uid) {
+            promise.version = None;
+        }
+    }
+
+    /// Drops the reservation of a claim if it has expired.
+    pub fn drop_expired_charge(&mut self, uid: &str, facts: &Facts) {
+        if self.pending.get(uid).is_some_and(|promise| promise.is_expired(facts.now())) {
+            self.settle(uid, facts);
+        }
+    }
+
+    /// Cancels the reservation of a claim that was not stamped. Returns the class that has more quota by that.
+    pub fn refund(&mut self, uid: &str, facts: &Facts) -> Option<String> {
+        let promise = self.pending.remove(uid);
+        self.count(ChargeKey::Pending(uid.to_owned()), facts);
+        promise.map(|promise| promise.charge.class)
+    }
+
+    /// Settles the reservation of a claim that is known to be stamped, or to be gone.
+    pub fn settle(&mut self, uid: &str, facts: &Facts) {
+        self.refund(uid, facts);
+    }
+
+    /// Reserves the new size of a volume that is about to be expanded.
+    pub fn charge_growth(&mut self, volume: &str, bytes: u64, facts: &Facts) {
+        self.growing.insert(volume.to_owned(), bytes);
+        self.count(ChargeKey::Volume(volume.to_owned()), facts);
+    }
+
+    /// Cancels the reservation of a new size. Returns whether there was one.
+    pub fn refund_growth(&mut self, volume: &str, facts: &Facts) -> bool {
+        let promise = self.growing.remove(volume);
+        self.count(ChargeKey::Volume(volume.to_owned()), facts);
+        promise.is_some()
+    }
+}
+
+/// Changes of the cache. Each is applied after the cache, and returns the classes that have more quota by it.
+impl QuotaLedger {
+    /// Applies a change of a claim: first by its own usage, then by its reservation, which may have lapsed.
+    pub fn on_claim(&mut self, claim: &Changed<Claim>, facts: &Facts) -> Vec<String> {
+        let Some(now) = &claim.now else {
+            let gone = claim.last();
+            self.settle(&gone.uid, facts);
+            self.count_claim(gone, facts);
+            return gone.class.iter().cloned().collect();
+        };
+        if has_begun(now, facts) {
+            self.settle(&now.uid, facts);
+        }
+        claim.before.iter().chain([now]).for_each(|claim| self.count_claim(claim, facts));
+        let mut freed = Vec::new();
+        if claim.before.as_ref().is_some_and(|before| has_charge(before, facts)) && !has_charge(now, facts) {
+            freed.extend(now.class.clone());
+        }
+        let lapsed = |promise: &PendingCharge| !has_begun(now, facts) && promise.has_lapsed(now);
+        if self.pending.get(&now.uid).is_some_and(lapsed) {
+            freed.extend(self.refund(&now.uid, facts));
+        }
+        freed
+    }
+
+    /// Applies a change of a volume: its existence, its size, or its class.
+    pub fn on_volume(&mut self, volume: &Changed<Volume>, facts: &Facts) -> Option<String> {
+        let Some(now) = &volume.now else {
+            let gone = volume.last();
+            self.growing.remove(&gone.name);
+            self.count_volume(gone, facts);
+            return Some(gone.class.clone());
+        };
+        let has = |bytes: &u64| now.size.as_ref().is_ok_and(|size| size >= bytes);
+        if self.growing.get(&now.name).is_some_and(has) {
+            self.growing.remove(&now.name);
+        }
+        volume.before.iter().chain([now]).for_each(|volume| self.count_volume(volume, facts));
+        let before = volume.before.as_ref();
+        before.filter(|before| before.size != now.size || before.class != now.class).map(|_| now.class.clone())
+    }
+
+    /// Applies an expand run that has appeared, ended or vanished. The reservation follows its Job.
+    pub fn on_job(&mut self, job: &Changed<Job>, facts: &Facts) -> Option<String> {
+        let (gone, job) = (job.now.is_none(), job.last());
+        let volume = job.volume.as_ref().filter(|_| is_growth(job))?;
+        if gone || !job.complete {
+            self.growing.remove(volume);
+        }
+        self.count(ChargeKey::Volume(volume.clone()), facts);
+        let class = facts.cache.volumes.get(volume).map(|volume| volume.class.clone());
+        class.filter(|_| gone || has_failed(job))
+    }
+
+    /// Counts an object again that has changed, or that another object may count now.
+    fn count(&mut self, key: ChargeKey, facts: &Facts) {
+        let charge = match &key {
+            ChargeKey::Volume(name) => {
+                facts.cache.volumes.get(name).and_then(|volume| self.charge_of_volume(volume, facts))
+            }
+            ChargeKey::Claim(uid) => facts.cache.claims.by_id(uid).and_then(|claim| charge_of_claim(claim, facts)),
+            ChargeKey::Pending(uid) => self.charge_of_pending(uid, facts),
+        };
+        self.set(key, charge);
+    }
+
+    fn set(&mut self, key: ChargeKey, charge: Option<Charge>) {
+        if let Some(before) = self.charges.remove(&key)
+            && let Some(usage) = self.usage.get_mut(&before.class)
+        {
+            usage.subtract(&before.namespace, before.bytes);
+            if usage.all.volumes == 0 {
+                self.usage.remove(&before.class);
+            }
+        }
+        if let Some(charge) = charge {
+            self.usage.entry(charge.class.clone()).or_default().add(&charge.namespace, charge.bytes);
+            self.charges.insert(key, charge);
+        }
+    }
+
+    /// Counts a claim, its volumes, and its reservation.
+    fn count_claim(&mut self, claim: &Claim, facts: &Facts) {
+        let volumes = claim.ids().flat_map(|id| facts.cache.volumes.names_of(&id).cloned().collect::<Vec<_>>());
+        let volumes: BTreeSet<String> = volumes.collect();
+        volumes.into_iter().for_each(|name| self.count(ChargeKey::Volume(name), facts));
+        self.count(ChargeKey::Claim(claim.uid.clone()), facts);
+        self.count(ChargeKey::Pending(claim.uid.clone()), facts);
+    }
+
+    /// Counts a volume, and the claims to which it may belong.
+    fn count_volume(&mut self, volume: &Volume, facts: &Facts) {
+        self.count(ChargeKey::Volume(volume.name.clone()), facts);
+        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let ids: BTreeSet<&str> =
+            volume.id().into_iter().chain(volume.claim_uuid.as_deref()).chain(reference).collect();
+        for id in ids {
+            let uid = facts.cache.claims.by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
+            self.count(ChargeKey::Claim(uid.clone()), facts);
+            self.count(ChargeKey::Pending(uid), facts);
+        }
+    }
+
+    fn charge_of_volume(&self, volume: &Volume, facts: &Facts) -> Option<Charge> {
+        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        // Until a volume is adopted, it is reserved in another namespace.
+        let claim = volume.claim_uuid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
+        let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
+        let (class, namespace) = (volume.class.clone(), namespace.unwrap_or_default());
+        let bytes = || self.bytes_of(volume, facts);
+        volume.belongs_to(&facts.identity).then(|| Charge { class, namespace, bytes: bytes() })
+    }
+
+    /// Returns the usage of a reservation, if its claim exists. A try that began before the claim was deleted may
+    /// reserve something after that.
+    fn charge_of_pending(&self, uid: &str, facts: &Facts) -> Option<Charge> {
+        let counts = |claim: &Claim| claim.uid == uid && !has_charge(claim, facts);
+        let charge = &self.pending.get(uid)?.charge;
+        let counts = facts.cache.claims.by_id(uid).is_some_and(|claim| counts(claim));
+        (counts && !has_volume(uid, &charge.class, facts)).then(|| charge.clone())
+    }
+}
+
+/// Returns the reason why no quota allows a claim's volume, with this usage by others. A pooled volume has no
+/// namespace.
+pub(super) fn error_with(claim: &Claim, recipe: &Recipe, usage: &ClassUsage, facts: &Facts) -> Option<String> {
+    let bytes = claim.size.as_ref().copied().unwrap_or_default();
+    match facts.is_pool_request(claim) {
+        true => class_quota_error(recipe, usage, bytes),
+        false => quota_error(recipe, usage, &claim.name.namespace, bytes),
+    }
+}
+
+/// Checks whether a claim has usage by its stamp or by a volume that does not fit. Such a claim may not count by its
+/// own fields.
+pub fn has_charge(claim: &Claim, facts: &Facts) -> bool {
+    let has_any = || claim.ids().any(|id| facts.cache.volumes.has_any_of(&id));
+    has_begun(claim, facts) || claim.own_stamp().is_some() && has_any()
+}
+
+/// Checks whether a claim is stamped and has not given up. Until its next attempt, which may be far off, others may use
+/// its quota.
+pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
+    let Some(stamp) = claim.own_stamp() else { return false };
+    let of_attempt = |failure: &&LastFailure| {
+        failure.operation == Operation::Provision && failure.attempt == stamp.attempt && !claim.is_bound()
+    };
+    let retries = || facts.configs.recipe_of(claim.class.as_deref()?).map(|recipe| recipe.retries);
+    let failure = claim.last_failure.as_ref().filter(of_attempt);
+    !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
+}
+
+/// Returns the usage of a claim that has begun and has no volume yet.
+fn charge_of_claim(claim: &Claim, facts: &Facts) -> Option<Charge> {
+    let class = claim.class.clone()?;
+    // The claim may be visible as bound before its volume is visible.
+    let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+    let begun = own && has_charge(claim, facts);
+    let counted = [claim.uid.clone(), claim.id()].iter().any(|id| has_volume(id, &class, facts));
+    let bytes = claim.size.as_ref().copied().unwrap_or_default();
+    (begun && !counted).then(|| Charge { class, namespace: claim.name.namespace.clone(), bytes })
+}
+
+/// Checks whether a volume of a class counts that has this id, or claims to have it.
+fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
+    let volumes = facts.cache.volumes.of_claim(id);
+    let mut volumes = volumes.filter(|volume| volume.class == class && volume.belongs_to(&facts.identity));
+    volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
+}
+
+fn is_growth(job: &Job) -> bool {
+    job.run_labels.operation == crate::volume::expand::CAPABILITY
+}
+
+fn has_failed(job: &Job) -> bool {
+    job.is_over && !job.complete
+}

@@ -1,0 +1,169 @@
+//! Slots: the runs that use them, and the items that wait for one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use flex_contract::request::Operation;
+
+use crate::config::Recipe;
+use crate::object::label_value;
+use crate::run::view::Job;
+use crate::state::expectations::{Expectation, Expectations};
+use crate::state::facts::Facts;
+use crate::state::fair_queue::{FairQueue, Flow, FreeSlots};
+use crate::state::slot_request::SlotRequest;
+use crate::state::work_item::WorkItem;
+
+/// The slots that are taken before their Jobs are visible, and the items that wait for one.
+#[derive(Debug, Default)]
+pub struct Slots {
+    /// The Jobs that no watch shows yet.
+    pub expectations: Expectations,
+    queue: FairQueue,
+}
+
+impl Slots {
+    /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
+    /// or content. If not, the item must [join the queue](Slots::wait).
+    pub fn acquire(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {
+        self.expectations.drop_expired(facts.now());
+        let flow = flow(slot_request, facts);
+        if !self.expectations.contains(job) && !self.is_next(slot_request, &flow, recipe, facts) {
+            return false;
+        }
+        self.queue.dequeue(&slot_request.key);
+        self.queue.record_dispatch(&recipe.class, &flow);
+        let Flow { for_pool, namespace, node, .. } = flow;
+        let expected = Expectation {
+            since: facts.now(),
+            class: label_value(&recipe.class),
+            operation: Some(slot_request.operation),
+            namespace,
+            for_pool,
+            node,
+            ..Expectation::default()
+        };
+        self.expectations.add(job, expected);
+        true
+    }
+
+    /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
+    /// for the node with which it joined.
+    pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {
+        let stands = self.queue.flow_of(&slot_request.key, &recipe.class).cloned();
+        self.is_next(slot_request, &stands.unwrap_or_else(|| flow(slot_request, facts)), recipe, facts)
+    }
+
+    fn is_next(&self, slot_request: &SlotRequest, flow: &Flow, recipe: &Recipe, facts: &Facts) -> bool {
+        let Some(free_slots) = self.free(recipe, flow.for_pool, facts) else { return false };
+        self.queue.is_next(&slot_request.key, flow, &recipe.class, &free_slots, facts.now())
+    }
+
+    /// Adds a run without a slot to the queue. Returns the items whose turn is now.
+    pub fn wait(&mut self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> Vec<WorkItem> {
+        self.queue.enqueue(&slot_request.key, &recipe.class, flow(slot_request, facts), facts.now());
+        self.dispatch(recipe, facts)
+    }
+
+    /// Removes an item from the queue. Returns the class for which it waited.
+    pub fn dequeue(&mut self, key: &WorkItem) -> Option<String> {
+        self.queue.dequeue(key).map(|(class, _)| class)
+    }
+
+    /// Returns the items of a class whose turn is now, in their order.
+    pub fn next(&self, class: &str, facts: &Facts) -> Vec<WorkItem> {
+        match facts.configs.recipe_of(class) {
+            Some(recipe) => self.dispatch(recipe, facts),
+            // Without a config the number of slots is unknown, and the first item asks.
+            None => self.waiting(class, facts.now()).take(1).cloned().collect(),
+        }
+    }
+
+    /// Returns the items whose turn is now, in a class given by its label value.
+    pub fn next_of_label(&self, label: &str, facts: &Facts) -> Vec<WorkItem> {
+        let class = self.queue.classes().find(|class| label_value(class) == label);
+        class.map(|class| self.next(class, facts)).unwrap_or_default()
+    }
+
+    fn dispatch(&self, recipe: &Recipe, facts: &Facts) -> Vec<WorkItem> {
+        let Some(free_slots) = self.free(recipe, true, facts) else { return Vec::new() };
+        self.queue.dispatch(&recipe.class, &free_slots, facts.now()).cloned().collect()
+    }
+
+    /// Returns all items of a class that wait for a slot, in the order in which they would get one.
+    pub fn waiting(&self, class: &str, now: Duration) -> impl Iterator<Item = &WorkItem> {
+        self.queue.dispatch(class, &FreeSlots::for_all(), now)
+    }
+
+    /// Checks whether an item waits for a slot that is not for a pool.
+    pub fn has_claims(&self, class: &str, now: Duration) -> bool {
+        self.queue.has_claims(class, now)
+    }
+
+    /// Counts the runs of a class that are in progress or about to begin.
+    pub fn in_flight(&self, class: &str, facts: &Facts) -> usize {
+        let class = label_value(class);
+        let observed = visible_runs(&class, facts).map(Job::runs).sum::<usize>();
+        observed + self.expectations.of_class(&class, facts.now()).count()
+    }
+
+    /// Returns the free slots of a class, if there are any. All requests follow the present config, whatever the
+    /// version of their runs.
+    pub fn free<'a>(&'a self, recipe: &'a Recipe, with_pool: bool, facts: &'a Facts) -> Option<FreeSlots<'a>> {
+        let recipe = facts.configs.recipe_of(&recipe.class).map_or(recipe, AsRef::as_ref);
+        let (class, now) = (label_value(&recipe.class), facts.now());
+        let free = recipe.max_in_flight.saturating_sub(self.in_flight(&recipe.class, facts));
+        if free == 0 {
+            return None;
+        }
+        let (mut namespaces, mut nodes) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
+        for job in visible_runs(&class, facts) {
+            facts.cache.users_of(job).for_each(|namespace| *namespaces.entry(namespace).or_default() += 1);
+            job.node.iter().for_each(|node| *nodes.entry(node).or_default() += job.runs());
+        }
+        for (_, expected) in self.expectations.of_class(&class, now) {
+            *namespaces.entry(&expected.namespace).or_default() += 1;
+            expected.node.iter().for_each(|node| *nodes.entry(node).or_default() += 1);
+        }
+        let for_pool = match &recipe.pool {
+            Some(pool) if with_pool => pool.slots(recipe.max_in_flight).saturating_sub(self.pool_runs(&class, facts)),
+            _ => free,
+        };
+        let most = |limit: Option<usize>| limit.unwrap_or(usize::MAX);
+        Some(FreeSlots {
+            free,
+            for_pool,
+            namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
+            nodes: (most(recipe.max_in_flight_per_node), nodes),
+        })
+    }
+
+    /// Counts the runs of a class, by its label value, that make pooled volumes.
+    fn pool_runs(&self, class: &str, facts: &Facts) -> usize {
+        let visible = visible_runs(class, facts).flat_map(|job| job.claims());
+        let visible = visible.filter(|name| facts.is_pool_request_name(name)).count();
+        visible + self.expectations.of_class(class, facts.now()).filter(|(_, expected)| expected.for_pool).count()
+    }
+}
+
+/// Returns the flow of a request.
+fn flow(slot_request: &SlotRequest, facts: &Facts) -> Flow {
+    let is_request = matches!(&slot_request.key, WorkItem::Claim(name) if facts.is_pool_request_name(name));
+    let deletes = matches!(slot_request.operation, Operation::Delete | Operation::DeleteSnapshot);
+    let (namespace, node) = (slot_request.namespace.clone(), slot_request.node.clone());
+    Flow { for_pool: is_request && !deletes, namespace, deletes, node }
+}
+
+/// Returns the runs of a class, by its label value, that use a slot and are in progress. Runs on a dead node do not
+/// count, so that such a node does not block others.
+fn visible_runs<'a>(class: &str, facts: &'a Facts) -> impl Iterator<Item = &'a Job> {
+    let runs = facts.cache.runs.jobs();
+    let runs = runs.filter(move |job| !job.is_over && job.run_labels.class == class && needs_slot(job));
+    runs.filter(|job| !facts.cache.is_lost(job)).map(|job| &**job)
+}
+
+/// Checks whether a run needs a slot. Runs for a volume or a snapshot do. Runs for a whole class have their own rate
+/// limit.
+fn needs_slot(job: &Job) -> bool {
+    [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.run_labels.operation)
+}

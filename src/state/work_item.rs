@@ -1,0 +1,39 @@
+//! Work items: the objects and tasks that are reconciled on their own.
+
+use crate::object::ObjectName;
+use crate::run::batch::{Member, MemberObject};
+
+/// A work item: an object or a task that is reconciled on its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkItem {
+    /// All provisioner configs.
+    Configs,
+    /// A claim.
+    Claim(ObjectName),
+    /// A volume.
+    Volume(String),
+    /// The Job of a batch that is about to begin, by the name of the Job.
+    Batch(String),
+    /// A VolumeSnapshot.
+    Snapshot(ObjectName),
+    /// A VolumeSnapshotContent.
+    Content(String),
+    /// All sync probes.
+    SyncProbe,
+    /// The pool of a class.
+    Pool(String),
+    /// The search for findings.
+    Findings,
+    /// The capacity of all segments.
+    Capacity,
+}
+
+impl WorkItem {
+    /// Returns the work item of a batch's member.
+    pub fn of_member(member: &Member) -> Self {
+        match &member.object {
+            MemberObject::Claim(name) => WorkItem::Claim(name.clone()),
+            MemberObject::Volume(name) => WorkItem::Volume(name.clone()),
+        }
+    }
+}
