@@ -22,10 +22,12 @@ use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::change::Runs;
-use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
+use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::modify;
+use flex_provisioner::volume::observed::{self, ClaimState};
 use flex_provisioner::volume::request::request;
+use flex_provisioner::volume::rule;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
@@ -278,7 +280,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         requested_attributes: Err("the class does not exist".to_owned()),
         runs: no_runs(draw.chance()),
     };
-    let observed = of_volume::Observed {
+    let observed = observed::Observed {
         volume: &volume,
         ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
@@ -305,7 +307,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     if let Some(note) = &decision.event {
         check_request_size(&event_note(&note.message), 1024);
     }
-    if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
+    if let rule::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
         assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
