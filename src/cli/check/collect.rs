@@ -64,7 +64,7 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
     lines.push(or_unknown(
         "snapshots",
         serves(client, "snapshot.storage.k8s.io/v1", "volumesnapshots").await,
-        |served| preflight::snapshot_kinds(served),
+        preflight::snapshot_kinds,
     ));
     match taken_names(client, identity).await {
         Ok(taken) => lines.extend(preflight::taken_names(identity, &taken)),
