@@ -155,6 +155,7 @@ async fn fail(
     let decision = observed(context, claim, s, confirmed, |observed| {
         failed_start(observed, class, cause, kind, context.clock.now())
     });
+    context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {
         context.emit(ObjectRef::claim(claim), event);
     }

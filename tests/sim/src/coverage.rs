@@ -94,6 +94,23 @@ const NO_ENVIRONMENT: &str =
 
 /// The rules that the simulated world cannot reach, or reaches too rarely. Tests of the tables cover them.
 pub const UNREACHED: &[Unreached] = &[
+    // Claims.
+    rare("claim", "AdoptionNeedsRecipe", "the stored recipe must be lost before the volume of an attempt is adopted"),
+    impossible("claim", "VolumeNameTaken", "nobody makes a volume by the name of another claim's volume"),
+    rare("claim", "CleanupNeedsRecipe", "the stored recipe must be lost before the claim of an attempt is deleted"),
+    impossible("claim", "LeftToPopulator", "no claim has a data source of another kind"),
+    rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
+    rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
+    impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
+    rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
+    rare("claim", "FinalizerLost", "no user removes the finalizer of the orchestrator"),
+    rare("claim", "JobRefused", "the API server must refuse a Job, and not answer that it is too busy"),
+    rare(
+        "claim",
+        "NoRoomOnRemovedNode",
+        "somebody else must remove the selected node between the end of a run and the next decision",
+    ),
+    rare("claim", "TooManyNodes", "a history has fewer nodes than a claim can record"),
     // Volumes.
     impossible("volume", "NotOurs", "the reconciler leaves out volumes of others before it decides"),
     rare(
