@@ -74,7 +74,7 @@ advisories() {
 unused_dependencies() {
     cargo machete --version >/dev/null 2>&1 || {
         say "lint: building cargo-machete"
-        env -u CARGO_BUILD_TARGET cargo install cargo-machete --locked --quiet
+        env -u CARGO_BUILD_TARGET -u "${static_flags//-/_}" cargo install cargo-machete --locked --quiet
     } || return
     cargo machete .
 }
@@ -349,11 +349,11 @@ check "parts of pages that the code prints" cargo test --quiet --workspace --loc
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
 check "one version of this project" scripts/version.sh --check
+install_package python3 python3
 check "arrows between modules" scripts/floors.py
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
-install_package python3 python3
 check "json" json
 check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests

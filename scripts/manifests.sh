@@ -45,14 +45,16 @@ replacements() {
 objects() { # NAMESPACE-OR-NOTHING FILE...
     local inside=$1
     shift
-    awk -v namespace="$inside" -v mutating="$mutating" -v pull_secret="$pull_secret" -f scripts/objects.awk "$@" |
+    awk -v namespace="$inside" -v mutating="$mutating" -v pull_secret="$pull_secret" -v labels="${labels:-}" \
+        -f scripts/objects.awk "$@" |
         sed -f "$work/replacements"
 }
 
 # The files of deploy/kustomize in the order of its list.
 orchestrator() {
-    local files
-    mapfile -t files < <(sed -n 's#^- #deploy/kustomize/#p' deploy/kustomize/kustomization.yaml)
+    local files labels kustomization=deploy/kustomize/kustomization.yaml
+    mapfile -t files < <(sed -n '/^resources:/,$s#^- #deploy/kustomize/#p' "$kustomization")
+    labels=$(sed -n '/^- pairs:/,/^  [a-z]/s/^    \([^ ]*\): \(.*\)/\1=\2/p' "$kustomization" | tr '\n' ' ')
     objects "$namespace" "${files[@]}"
 }
 
