@@ -69,12 +69,6 @@ CIRCLE_FREE = [
     "src",
 ]
 
-# Parts of these crates whose files still use each other in circles.
-STILL_OPEN = [
-    "src/reconcile/claim",
-    "src/state",
-]
-
 
 def arrows(root):
     """The modules that each module uses, and a file where it does."""
@@ -96,21 +90,10 @@ def arrows(root):
 
 def circles_between_files():
     """What is wrong with the files of the crates without circles."""
-    unused = set(STILL_OPEN)
     for root in CIRCLE_FREE:
         graph = circles.arrows(root)
         for way in circles.circles(graph):
-            part = next((part for part in STILL_OPEN if all(is_of(part, file) for file in way)), None)
-            if part is None:
-                yield "these files use each other in a circle:\n" + circles.described(graph, way)
-            unused.discard(part)
-    for part in sorted(unused):
-        yield f"{part} has no circle any more: remove it from STILL_OPEN in scripts/floors.py"
-
-
-def is_of(part, file):
-    """Whether a file is in a part of a crate, or declares it."""
-    return file.is_relative_to(part) or file == Path(part + ".rs")
+            yield "these files use each other in a circle:\n" + circles.described(graph, way)
 
 
 def main():

@@ -15,6 +15,7 @@ mod others;
 mod read;
 mod related;
 mod runs;
+mod term;
 mod wake;
 mod writes;
 
@@ -90,16 +91,6 @@ impl Index {
             unstarted: UnstartedRuns::default(),
             removed_jobs: RemovedJobs::default(),
         }
-    }
-
-    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
-    /// the current sync probe, and assignments that are not yet visible.
-    pub fn begin_term(&mut self) -> Vec<WorkItem> {
-        self.batches.forget_open(&mut self.slots.expectations);
-        self.pv_sync.give_up();
-        self.pools.forget_writes(&self.facts.cache);
-        self.unseen_writes.clear();
-        self.all_items()
     }
 
     /// Applies a new list: removes the objects that are not in it.

@@ -4,8 +4,11 @@ use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
+use super::names::{delete_name, provision_name, scope};
 use super::observe::{Confirmed, Observation};
-use super::{StepOutcome, delete_name, observed, provision_name, scope, serving};
+use super::observed::observed;
+use super::outcome::StepOutcome;
+use super::served::serving;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};

@@ -7,8 +7,9 @@ use flex_contract::request::Operation;
 
 use super::attempt::{stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, Runs};
+use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
-use super::{RETRY_SOON, StepOutcome, serving};
+use super::served::serving;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
 use crate::claim::decide::{NewEvent, ServedClass, Step};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use flex_contract::names::reason;
 
 use super::observe::{Confirmed, Observation};
-use super::{StepOutcome, serving};
+use super::outcome::StepOutcome;
+use super::served::serving;
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
 use crate::model::claim::Claim;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::names::provision_name;
 use super::observe::Observation;
-use super::provision_name;
 use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 use crate::run::state::never_started;
