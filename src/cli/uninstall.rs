@@ -37,9 +37,9 @@ pub(super) struct UninstallArgs {
     /// has removed its finalizers.
     #[arg(long)]
     retain: bool,
-    /// The longest time to wait until nothing needs the orchestrator.
-    #[arg(long, default_value = "0s", value_parser = crate::config::values::duration)]
-    wait: Duration,
+    /// The longest time to wait until nothing needs the orchestrator [default: do not wait].
+    #[arg(long, value_parser = crate::config::values::duration)]
+    wait: Option<Duration>,
 }
 
 /// The objects of an orchestrator.
@@ -61,7 +61,7 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             keep(&client, &objects).await?;
             objects = read(&client, &identity).await?;
         }
-        while !objects.dependents.is_empty() && began.elapsed() < wait {
+        while !objects.dependents.is_empty() && wait.is_some_and(|longest| began.elapsed() < longest) {
             tokio::time::sleep(POLL).await;
             objects = read(&client, &identity).await?;
         }

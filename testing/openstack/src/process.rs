@@ -165,7 +165,7 @@ mod tests {
         let mut victim = Command::new(std::env::current_exe().unwrap());
         victim.args([
             "--exact",
-            "process::tests::servers_and_directories_of_a_killed_process_go_with_it",
+            "process::tests::servers_and_directories_of_a_killed_process_are_removed",
             "--nocapture",
         ]);
         let mut victim = victim.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
