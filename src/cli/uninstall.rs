@@ -33,8 +33,8 @@ pub(super) struct UninstallArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Keep the storage of all volumes and snapshots: sets their policies to Retain, and waits until the orchestrator
-    /// has removed its finalizers.
+    /// Keep the storage of all volumes and snapshots: sets their policies to Retain. The orchestrator then removes its
+    /// finalizers, for which --wait waits.
     #[arg(long)]
     retain: bool,
     /// The longest time to wait until nothing needs the orchestrator [default: do not wait].

@@ -24,7 +24,7 @@ pub fn number(number: usize) -> String {
 /// Returns JSON for people and for programs: each list of numbers is on one line.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// The value cannot be written as JSON.
 pub fn json(value: &Value) -> Result<String> {
     let mut text = String::new();
     lines(value, 0, &mut text)?;

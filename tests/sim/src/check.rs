@@ -49,7 +49,7 @@ pub enum Guarantee {
 pub struct Violation {
     /// The guarantee.
     pub guarantee: Guarantee,
-    /// Its description.
+    /// The description of the violation.
     pub what: String,
 }
 

@@ -62,7 +62,7 @@ pub struct Limits {
 pub struct Burst {
     /// A short name, for files.
     pub name: String,
-    /// Its description.
+    /// The description of the burst.
     pub what: String,
     /// The number of claims, or pods.
     pub count: usize,

@@ -40,7 +40,8 @@ pub struct Hits {
 /// # Errors
 /// They are not done in time.
 pub async fn measure(bench: &Bench<'_>, single: usize, burst: usize) -> Result<Option<(Hits, Burst)>> {
-    // The pool is filled once for each: with the low mark at the remaining volumes, none is made meanwhile.
+    // The pool is filled once for each measurement. The low watermark equals the remaining volumes, so that the
+    // orchestrator makes no volume during the measurement.
     let Some(filled_per_second) = fill(bench, 2, single + 2).await? else { return Ok(None) };
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
     let mut total = Vec::new();

@@ -51,7 +51,7 @@ pub struct Results {
 pub struct Case {
     /// A short name.
     pub name: &'static str,
-    /// Its description.
+    /// The description of the case.
     pub what: &'static str,
     /// The first and the last step, in words.
     pub measured: &'static str,

@@ -90,7 +90,7 @@ impl Plane {
     /// Starts it. With `audited` the API server records the requests.
     ///
     /// # Errors
-    /// It does not start, or refuses the class.
+    /// The orchestrator does not start, or refuses the class.
     pub async fn start(audited: bool, controllers: bool) -> Result<Self> {
         let mut plane = Cluster::control_plane();
         if !audited {
@@ -150,7 +150,7 @@ impl Plane {
     /// The same with the rights of an account.
     ///
     /// # Errors
-    /// It does not.
+    /// The orchestrator does not start, or refuses the class.
     pub async fn orchestrator_as(&self, program: &Path, account: &str) -> Result<Orchestrator> {
         self.start_orchestrator(program, &self.kubeconfig(account, &[])?).await
     }
@@ -202,7 +202,7 @@ impl Plane {
     /// Writes a file that goes with the control plane.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.files.path().join(name);
         fs::write(&path, text)?;
@@ -212,7 +212,7 @@ impl Plane {
     /// Runs kubectl as an admin, with a file as its last argument.
     ///
     /// # Errors
-    /// It fails; the message has what it said.
+    /// kubectl fails; the message has its output.
     pub fn kubectl(&self, arguments: &[&str], file: &Path) -> Result<()> {
         let output = self.cluster.kubectl().args(arguments).arg(file).output()?;
         ensure!(output.status.success(), "kubectl: {}", String::from_utf8_lossy(&output.stderr));

@@ -28,20 +28,20 @@ const POLICIES: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../
 const RIGHTS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/rbac.yaml"));
 /// The account of the image's pods.
 const IMAGE: &str = "default";
-/// Whose claims they are.
+/// The user who creates the claims.
 const TENANT: &str = "tenant";
 /// Pairs of bursts. In every other pair the burst without policies comes first.
 const PAIRS: usize = 3;
 /// A burst before all others, which fills caches.
 const WARM_UP: usize = 50;
-/// What comes after the last run is over: events, and the volumes' last writes.
+/// The time for work after the last run has ended: events, and the last writes of volumes.
 const REST: Duration = Duration::from_secs(2);
-/// How soon the API server knows of bindings.
+/// The time limit until the API server knows of bindings.
 const KNOWN: Duration = Duration::from_secs(60);
-/// How long the API server is profiled, in seconds.
+/// The duration of a profile of the API server, in seconds.
 const PROFILED: u32 = 20;
 
-/// What bursts cost with the policies' bindings, or without.
+/// The cost of bursts, with or without the bindings of the policies.
 #[derive(Debug, Default, Serialize)]
 pub struct Cost {
     /// Processor time of the API server for each claim until no run was left, in milliseconds; for each burst.
@@ -182,7 +182,7 @@ impl<'a> Bench<'a> {
             let acts = annotations.contains_key(names::CREATED_BY) && !annotations.contains_key(names::ATTEMPT);
             let rests = !annotations.contains_key(names::CREATED_BY) && annotations.contains_key(names::ATTEMPT);
             if if with { acts } else { rests } {
-                // Of the validating ones it learns at the same time, by watches of their own.
+                // The API server learns of the validating policies at the same time, by watches of their own.
                 tokio::time::sleep(REST).await;
                 return Ok(());
             }
