@@ -12,8 +12,8 @@ all_passed() { echo 'all tests of the CSI image passed'; }
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 export FLEX_PROVISIONER=$programs/flex-provisioner
-stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test it
+stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test api --test e2e
 budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
 budget=60 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The whole cluster is started for it.
-budget=180 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast csi:: -- --nocapture
+budget=180 stage 'with the orchestrator' cargo test --workspace --test api --test e2e --no-fail-fast csi:: -- --nocapture

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Some of the integration tests, with programs and images as `make test` builds them.
 #
-#   test-it.sh [FILTER…]     those whose names contain a filter: `whole::` for the whole cluster, `limits::`, …
+#   test-it.sh [FILTER…]     those whose names contain a filter: `limits::`, `shipped::` for configs and examples with pods, …
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -12,4 +12,4 @@ trap end EXIT
 scripts/setup.sh --test
 without=flex-bench build
 export FLEX_PROVISIONER=$programs/flex-provisioner
-cargo test --workspace --test it -- "$@"
+cargo test --workspace --no-fail-fast --test api --test e2e -- "$@"

@@ -17,7 +17,7 @@ all_passed() { faults_line; echo 'all tests passed'; }
 # features, and build its dependencies once more.
 build_tests() {
     cargo test --workspace --no-run &&
-        cargo test --workspace --no-run --test cinder &&
+        cargo test --workspace --no-run --test cinder --test e2e &&
         build_faults
 }
 
@@ -36,8 +36,12 @@ without=flex-bench budget=240 stage 'programs and images' build
 budget=240 stage 'build the tests' build_tests
 # Not sooner: a compiler loses twice what this wins beside it.
 begin_computing
-# More at one time than there are processors: most of them wait for a cluster.
-RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=600 stage 'tests' cargo test --workspace --no-fail-fast
+# More at one time than there are processors: most of them wait for a cluster, or for its pods.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
+beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
+budget=500 stage 'tests' cargo test --workspace --no-fail-fast
+budget=200 stage 'with pods, the rest' joined 'with pods'
+unset RUST_TEST_THREADS
 budget=240 stage 'the demonstration' demonstrate
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # Both wait most of the time.

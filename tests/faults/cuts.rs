@@ -12,11 +12,11 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::orchestrator::phase;
 use crate::proxy::{Fault, Kind, Point, Proxy, Write, Written};
 use crate::scenarios::Scenario;
 use crate::site::{PROVISIONERS, Site, provisioner};
 use crate::world::{Finding, Trouble, World};
+use orchestrator::ring::phase;
 
 /// The number of control planes at one time, each with a scenario of its own: one works while the last cut points of
 /// the other wait.

@@ -8,10 +8,10 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::process::Child;
 
-use crate::orchestrator::phase;
 use crate::proxy::{Fault, Kind, Point, Proxy, Write};
 use crate::site::Site;
 use crate::world::{Finding, World};
+use orchestrator::ring::phase;
 
 /// The term of a Lease is 15 s, and replicas check it every 2 s; the rest is for a busy machine.
 const WITHIN: Duration = Duration::from_secs(30);

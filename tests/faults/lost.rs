@@ -17,9 +17,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 
 use crate::node::Node;
-use crate::orchestrator::{Ring, USER, phase};
 use crate::proxy::Proxy;
-use crate::wait::{unexpected, until, within};
+use orchestrator::ring::{Ring, USER, phase};
+use orchestrator::wait::{unexpected, until, within};
 
 /// Claims of a burst.
 const BURST: usize = 50;

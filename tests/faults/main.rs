@@ -5,16 +5,6 @@
 //! - [`leader`]: several replicas compete for the Lease.
 //! - [`rights`]: the orchestrator uses all its permissions, and no others.
 
-#[path = "../it/kubelet.rs"]
-#[allow(dead_code, reason = "shared with the integration tests")]
-mod kubelet;
-#[path = "../it/orchestrator.rs"]
-#[allow(dead_code, reason = "shared with the integration tests")]
-mod orchestrator;
-#[path = "../it/wait.rs"]
-#[allow(dead_code, reason = "shared with the integration tests")]
-mod wait;
-
 mod attributes;
 mod backend;
 mod node;

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use flex_provisioner::model::snapshot::api::VolumeSnapshot;
 
 use crate::backend::{Backend, lock};
-use crate::kubelet::{list, nfs_volume_of};
+use orchestrator::kubelet::{list, nfs_volume_of};
 
 /// All nodes; runs without a node are on the first.
 const NAMES: [&str; 2] = ["simulated", "second"];

@@ -19,8 +19,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::node::{FAILS, Node};
-use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
-use crate::wait::{GUARD, unexpected, until, within};
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, uid};
+use orchestrator::wait::{GUARD, unexpected, until, within};
 
 /// A config namespace that was deleted, together with the Role in it.
 const GONE: &str = "gone";

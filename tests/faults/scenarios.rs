@@ -5,10 +5,10 @@ use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::node::{CAPACITY, FAILS, FULL, HOLDS_AT, Stage};
-use crate::orchestrator::uid;
 use crate::proxy::Proxy;
 use crate::site::Site;
 use crate::world::{Finding, Trouble};
+use orchestrator::ring::uid;
 
 /// A scenario of users and admins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

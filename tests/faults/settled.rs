@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
-use crate::orchestrator::{phase, uid};
 use crate::site::{GUARD, Site, pause, provisioner};
 use crate::world::{Finding, Trouble};
+use orchestrator::ring::{phase, uid};
 
 impl Site<'_> {
     /// The same as [`Site::comes_to_rest`], during a scenario.

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::node::Stage;
-use crate::orchestrator::{phase, program, uid};
 use crate::world::{Finding, Trouble, World};
+use orchestrator::ring::{phase, program, uid};
 
 /// No scenario takes longer than this to end, even on a busy machine.
 pub const GUARD: Duration = Duration::from_secs(300);

@@ -15,15 +15,7 @@
 //! measured, leads again. The test compares the mean resident size during the first quarter of the claims, without the
 //! first twentieth, with that of the last quarter.
 
-mod dice;
 mod node;
-// Shared with the other integration tests, which use more of them.
-#[allow(dead_code)]
-#[path = "../it/orchestrator.rs"]
-mod orchestrator;
-#[allow(dead_code)]
-#[path = "../it/wait.rs"]
-mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -46,9 +38,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
 use crate::node::{SimulatedNode, is_wrong};
-use crate::orchestrator::{ADMIN, OWN, Ring, phase, program, uid};
+use orchestrator::dice::Dice;
+use orchestrator::ring::{ADMIN, OWN, Ring, phase, program, uid};
 
 const CLASS: &str = "soak";
 /// Claims that exist at one time.

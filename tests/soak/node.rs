@@ -19,8 +19,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::dice::Dice;
 use crate::until_answered;
+use orchestrator::dice::Dice;
 
 /// The course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,10 +11,10 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use crate::deployed::{clean, directory, grant_provision, local_class, volumes_in};
-use crate::dice::Dice;
-use crate::orchestrator::{OWN, Ring, phase};
-use crate::wait::{unexpected, within};
+use orchestrator::deployed::{clean, directory, grant_provision, local_class, volumes_in};
+use orchestrator::dice::Dice;
+use orchestrator::ring::{OWN, Ring, phase};
+use orchestrator::wait::{unexpected, within};
 
 /// The number of claims, created one after another.
 const CLAIMS: usize = 30;

@@ -8,11 +8,11 @@ use kube::api::ListParams;
 
 use crate::alone;
 use crate::burst::{Log, Runs, burst, mark};
-use crate::deployed::{kill, orchestrator_pid};
-use crate::dice::Dice;
-use crate::orchestrator::{OWN, Ring};
 use crate::processes::{of_script, sandbox_of};
-use crate::wait::{unexpected, until};
+use orchestrator::deployed::{kill, orchestrator_pid};
+use orchestrator::dice::Dice;
+use orchestrator::ring::{OWN, Ring};
+use orchestrator::wait::{unexpected, until};
 
 /// How long a process is killed again and again: longer than claims are created.
 const WHILE: Duration = Duration::from_secs(25);

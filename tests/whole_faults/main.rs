@@ -9,23 +9,10 @@ mod kills;
 mod processes;
 mod telling;
 
-// Shared with the other integration tests, which use more of these modules.
-#[allow(dead_code)]
-#[path = "../it/deployed.rs"]
-mod deployed;
-#[allow(dead_code)]
-#[path = "../soak/dice.rs"]
-mod dice;
-#[allow(dead_code)]
-#[path = "../it/orchestrator.rs"]
-mod orchestrator;
-#[allow(dead_code)]
-#[path = "../it/wait.rs"]
-mod wait;
-
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::orchestrator::Ring;
+use orchestrator::deployed;
+use orchestrator::ring::Ring;
 
 static CLUSTER: Mutex<()> = Mutex::const_new(());
 

@@ -22,9 +22,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::alone;
-use crate::deployed::{drop_claim, script_class};
-use crate::orchestrator::{OWN, Ring, uid};
-use crate::wait::{unexpected, until};
+use orchestrator::deployed::{drop_claim, script_class};
+use orchestrator::ring::{OWN, Ring, uid};
+use orchestrator::wait::{unexpected, until};
 
 /// The time that the README promises.
 const PROMISED: Duration = Duration::from_secs(5);

@@ -1,0 +1,30 @@
+//! The orchestrator in tests: as a process on a control plane, or deployed on a whole cluster.
+//!
+//! - [`ring`]: the orchestrator's real binary on a real etcd and API server with the controller manager, without nodes.
+//! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
+//! - [`kubelet`]: the actions of kubelet and image, played by the test. [`processes`]: images as processes.
+//! - [`nodes`], [`growth`], [`capacity`], [`pools`], [`batches`], [`snapshots`]: steps that tests of several subjects share.
+//! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.
+//! - [`wait`]: waiting for expected states. [`dice`]: chance that can be repeated.
+//!
+//! A step panics when what it expects does not happen, and adds the orchestrator's log.
+
+#![allow(missing_docs, reason = "the steps of tests say by their names what they do")]
+
+pub mod backup;
+pub mod batches;
+pub mod capacity;
+pub mod cinder;
+pub mod commands;
+pub mod csi_driver;
+pub mod deployed;
+pub mod dice;
+pub mod growth;
+pub mod kubelet;
+pub mod nodes;
+pub mod pools;
+pub mod processes;
+pub mod ring;
+mod runs;
+pub mod snapshots;
+pub mod wait;

@@ -1,0 +1,113 @@
+//! Images as processes of this machine, in place of pods, for tests on a control plane without nodes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use flex_contract::batch;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::deployed::root;
+use crate::kubelet::list;
+use crate::ring::{ADMIN, OWN, Ring};
+
+/// Returns the path of an image's program.
+pub fn program(name: &str) -> PathBuf {
+    let built = root().join("target/x86_64-unknown-linux-gnu/release");
+    let program = std::env::var("FLEX_PROGRAMS").map_or(built, PathBuf::from).join(name);
+    assert!(program.exists(), "{} is missing: run `make images`", program.display());
+    program
+}
+
+/// Runs an image's program for each Job, with the environment of its pod, and reports how it ended.
+pub struct Kubelet {
+    task: JoinHandle<()>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Kubelet {
+    /// Serves all Jobs of a control plane, until it is dropped.
+    pub fn start(ring: &Ring, name: &str) -> Self {
+        let program = program(name);
+        let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
+        let count = Arc::new(AtomicUsize::new(0));
+        let begun = count.clone();
+        let task = tokio::spawn(async move {
+            let mut known = BTreeSet::new();
+            loop {
+                for namespace in [ADMIN, OWN] {
+                    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+                    let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+                    for job in jobs {
+                        if known.insert(job.uid()) {
+                            count.fetch_add(1, Ordering::SeqCst);
+                            tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job));
+                        }
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        Self { task, begun }
+    }
+
+    /// Returns how many runs have begun.
+    pub fn runs(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+}
+
+pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job) {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let namespace = job.namespace().unwrap();
+    let texts = tempfile::NamedTempFile::new().unwrap();
+    let mut command = tokio::process::Command::new(program);
+    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", texts.path());
+    command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for variable in container.env.iter().flatten() {
+        // The kubelet turns two dollar signs into one.
+        command.envs(variable.value.as_ref().map(|value| (&variable.name, value.replace("$$", "$"))));
+    }
+    // The image needs only this file.
+    let template = &job.spec.as_ref().unwrap().template;
+    let list = template.spec.as_ref().and_then(|spec| list(spec, template.metadata.as_ref()?)).map(|list| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), list).unwrap();
+        file
+    });
+    command.envs(list.iter().map(|list| (batch::VARIABLE, list.path())));
+    let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
+    let texts = fs::read_to_string(texts.path()).unwrap();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": texts, "finishedAt": now } });
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let container = json!({
+        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    });
+    let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
+    // The Job's pod may be created after the Job, or be deleted with it.
+    for _ in 0..100 {
+        if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
+            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,417 @@
+//! Tests of batches: one run for several claims, or for the deletion of several volumes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use flex_contract::batch::{self, MemberFailure};
+use flex_contract::names::{self, reason};
+use flex_contract::request::{Operation, RunRequest};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams};
+
+use orchestrator::kubelet::nfs_volume_of;
+use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
+use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
+
+/// Runs need no node.
+const ANYWHERE: (&str, &str) = ("placement", "any");
+
+/// Returns the requests that the pod of a Job would read; those of a batch in the order of its list.
+fn requests(job: &Job) -> Vec<RunRequest> {
+    let template = &job.spec.as_ref().unwrap().template;
+    let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
+    let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
+    let members = match run.get("OPERATION").map(String::as_str) {
+        Some(batch::OPERATION) => {
+            let annotations = template.metadata.as_ref().unwrap().annotations.clone().unwrap();
+            let properties = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
+            properties.filter_map(|(_, text)| batch::read(text).ok()).next_back().expect("a batch has a list")
+        }
+        _ => vec![BTreeMap::new()],
+    };
+    let of = |own: BTreeMap<String, String>| {
+        RunRequest::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
+    };
+    members.into_iter().map(of).collect()
+}
+
+fn is_batch(job: &Job) -> bool {
+    job.name_any().contains("-batch-")
+}
+
+/// Waits for the Job of a batch with this many claims.
+async fn batch_of(ring: &Ring, count: usize) -> Job {
+    let found = until(format!("a batch of {count}"), || async {
+        let jobs = ring.all_jobs().await;
+        let names: Vec<_> = jobs.iter().map(|job| (job.name_any(), requests(job).len())).collect();
+        let wanted = |job: &Job| is_batch(job) && requests(job).len() == count;
+        jobs.into_iter().find(wanted).ok_or_else(|| format!("{names:?}"))
+    });
+    ring.explained(found).await
+}
+
+/// Creates a claim whose run does not end, so that the next claims are collected, and returns both Jobs.
+async fn collected(ring: &Ring, names: &[&str]) -> (Job, Job) {
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    let first = ring.job(ADMIN, "provision", &id, 1).await;
+    assert!(!is_batch(&first), "a single claim waits for no batch");
+    for name in names {
+        ring.claim(name, "c").await;
+    }
+    (first, batch_of(ring, names.len()).await)
+}
+
+/// Makes a volume for each claim, and deletes the claim `first`. Its delete run goes on, so that other deletions
+/// are collected.
+async fn deleting(ring: &Ring, names: &[&str]) -> (Job, Vec<String>) {
+    let mut ids = Vec::new();
+    for name in ["first"].iter().chain(names) {
+        ring.claim(name, "c").await;
+        ring.provision(name).await;
+        ids.push(uid(&ring.get_claim(name).await));
+        no_jobs_left(ring).await;
+    }
+    ring.delete_claim("first").await;
+    let first = ring.job(ADMIN, "delete", &ids[0], 1).await;
+    assert!(!is_batch(&first), "a single volume waits for no batch");
+    (first, ids)
+}
+
+/// Waits for the note on a volume, and returns the batch that it names.
+async fn batch_noted(ring: &Ring, id: &str) -> String {
+    let name = names::pv_name(id);
+    let noted = until(format!("{name} is noted for a batch"), || async {
+        let volume = ring.volumes().get(&name).await.unwrap();
+        volume.annotations().get(names::BATCH).cloned().ok_or_else(|| format!("{:?}", volume.metadata))
+    });
+    ring.explained(noted).await
+}
+
+async fn make(ring: &Ring, job: &Job, claim: &str) {
+    let wanted = requests(job).into_iter().find(|request| request.claim.name == claim);
+    ring.create_volume(&nfs_volume_of(&wanted.expect("the claim is in the batch"))).await;
+}
+
+/// Creates a foreign Job of this name: each member of the batch then gets a run of its own.
+async fn take_name(ring: &Ring, name: &str) {
+    let theirs = serde_json::from_value::<Job>(serde_json::json!({
+        "metadata": { "name": name },
+        "spec": { "suspend": true, "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
+        } } },
+    }));
+    ring.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
+}
+
+/// Plays the image for each new Job, until nothing waits any more. Returns the number of members of each Job.
+async fn play_until_done(ring: &Ring, waiting: impl AsyncFn() -> usize) -> Vec<usize> {
+    let (mut jobs, mut played, mut sizes) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let began = Instant::now();
+    let none_waits = async {
+        loop {
+            for job in ring.all_jobs().await {
+                if !jobs.insert(job.name_any()) {
+                    continue;
+                }
+                let requests = requests(&job);
+                sizes.push(requests.len());
+                for request in requests {
+                    assert!(played.insert((request.claim_uuid.clone(), request.attempt)), "a member is in two Jobs");
+                    if request.operation == Operation::Provision {
+                        ring.create_volume(&nfs_volume_of(&request)).await;
+                    }
+                }
+                succeeds(ring, &job).await;
+            }
+            let waiting = waiting().await;
+            if waiting == 0 {
+                return;
+            }
+            assert!(began.elapsed() < GUARD, "{waiting} wait; Jobs for {sizes:?}");
+            tokio::time::sleep(pause(began.elapsed())).await;
+        }
+    };
+    ring.explained(none_waits).await;
+    sizes
+}
+
+async fn succeeds(ring: &Ring, job: &Job) {
+    ring.pod_of(job).await;
+    ring.pod_ends(job, 0, "").await;
+}
+
+async fn no_jobs_left(ring: &Ring) {
+    let gone = until("no Job is left", || async {
+        let leftovers: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
+    });
+    ring.explained(gone).await;
+}
+
+/// Returns the line of a claim in the list of a batch, from 1.
+fn line(job: &Job, claim: &str) -> usize {
+    1 + requests(job).iter().position(|request| request.claim.name == claim).unwrap()
+}
+
+/// Checks that there are few Jobs. A member whose stamp takes longer than its batch waits has a run of its own: on a
+/// busy machine that can be half of the members.
+fn are_few(sizes: &[usize]) {
+    assert!(sizes.len() <= 70 && sizes.iter().max() <= Some(&50), "{sizes:?}");
+}
+
+#[tokio::test]
+async fn few_jobs_provision_and_delete_a_burst_of_claims() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "50"), ("batch-window", "1s")]).await;
+    for n in 0..100 {
+        ring.claim(&format!("claim-{n}"), "c").await;
+    }
+    let began = Instant::now();
+    ring.run().await;
+    let not_bound = async || {
+        let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+        claims.iter().filter(|claim| phase(claim) != "Bound").count()
+    };
+    let sizes = play_until_done(&ring, not_bound).await;
+    println!("100 claims bound after {:?} by Jobs for {sizes:?}", began.elapsed());
+    are_few(&sizes);
+    no_jobs_left(&ring).await;
+
+    ring.kill().await;
+    let all = ListParams::default();
+    ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
+    until("all volumes are released", || async {
+        let volumes = ring.volumes().list(&all).await.unwrap().items;
+        let phase = |volume: &PersistentVolume| volume.status.clone().unwrap_or_default().phase.unwrap_or_default();
+        let others: Vec<_> = volumes.iter().map(phase).filter(|phase| phase != "Released").collect();
+        if others.is_empty() { Ok(()) } else { unexpected(others) }
+    })
+    .await;
+    let began = Instant::now();
+    ring.run().await;
+    let leftovers = async || ring.volumes().list(&all).await.unwrap().items.len();
+    let sizes = play_until_done(&ring, leftovers).await;
+    println!("100 volumes gone after {:?} by Jobs for {sizes:?}", began.elapsed());
+    are_few(&sizes);
+    assert_eq!(sizes.iter().sum::<usize>(), 100);
+    no_jobs_left(&ring).await;
+}
+
+#[tokio::test]
+async fn a_failed_member_delays_no_other_and_is_retried_alone() {
+    let ring = Ring::start().await;
+    let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
+    ring.config("c", "c", &keys).await;
+    let (first, job) = collected(&ring, &["a", "b", "c"]).await;
+    make(&ring, &job, "a").await;
+    ring.bound("a").await;
+    make(&ring, &job, "c").await;
+    ring.bound("c").await;
+    let failed = MemberFailure { member: line(&job, "b"), code: 75, message: "the array is switched off".into() };
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "the array is switched off").await;
+    let id = uid(&ring.get_claim("b").await);
+    let again = ring.job(ADMIN, "provision", &id, 2).await;
+    assert!(!is_batch(&again), "the failed member delays no other");
+    assert_eq!(annotation(&ring.get_claim("b").await, names::BATCH), None);
+    for (job, claim) in [(&again, "b"), (&first, "first")] {
+        make(&ring, job, claim).await;
+        ring.bound(claim).await;
+        ring.pod_of(job).await;
+        ring.pod_ends(job, 0, "").await;
+    }
+    no_jobs_left(&ring).await;
+}
+
+#[tokio::test]
+async fn a_claim_deleted_during_its_batch_does_not_end_the_batch() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "3"), ("batch-window", "5s")]).await;
+    let (_, job) = collected(&ring, &["a", "b", "c"]).await;
+    let id = uid(&ring.get_claim("b").await);
+    ring.delete_claim("b").await;
+    stays("the batch goes on", WHILE, || async {
+        let now = ring.api::<Job>(ADMIN).get(&job.name_any()).await.unwrap();
+        let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
+        if now.metadata.deletion_timestamp.is_none() && deletes == 0 {
+            Ok(())
+        } else {
+            unexpected((now.metadata, deletes))
+        }
+    })
+    .await;
+    for claim in ["a", "c"] {
+        make(&ring, &job, claim).await;
+        ring.bound(claim).await;
+    }
+    ring.pod_of(&job).await;
+    ring.pod_ends(
+        &job,
+        0,
+        &batch::write_outcomes(&[MemberFailure { member: line(&job, "b"), code: 1, message: String::new() }]),
+    )
+    .await;
+    // What the member may have stored is deleted once no process of the batch runs any more.
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_of(&delete).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.claim_gone("b").await;
+    let gone = until("the batch's Job is gone", || async {
+        let remaining = ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap();
+        remaining.map_or(Ok(()), |job| unexpected(job.metadata))
+    });
+    ring.explained(gone).await;
+}
+
+#[tokio::test]
+async fn a_batch_ends_when_all_its_claims_are_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    let (_, job) = collected(&ring, &["a", "b"]).await;
+    let ids = [uid(&ring.get_claim("a").await), uid(&ring.get_claim("b").await)];
+    ring.pod_of(&job).await;
+    for claim in ["a", "b"] {
+        ring.delete_claim(claim).await;
+    }
+    for id in ids {
+        let delete = ring.job(ADMIN, "delete", &id, 1).await;
+        assert!(ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap().is_none(), "its process has ended");
+        ring.pod_of(&delete).await;
+        ring.pod_ends(&delete, 0, "").await;
+    }
+    for claim in ["a", "b"] {
+        ring.claim_gone(claim).await;
+    }
+}
+
+#[tokio::test]
+async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    for name in ["a", "b"] {
+        ring.claim(name, "c").await;
+    }
+    let named = async |claim: &str| {
+        let stamped = ring.claim_when(claim, "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some());
+        annotation(&stamped.await, names::BATCH).unwrap()
+    };
+    let names = [named("a").await, named("b").await];
+    assert_eq!(names[0], names[1]);
+    ring.kill().await;
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != names[0]), "the time to collect was not over");
+    ring.run().await;
+    let job = batch_of(&ring, 2).await;
+    assert_eq!(job.name_any(), names[0]);
+    // No claim is in a second batch, even after the orchestrator has lost its memory.
+    ring.restart().await;
+    for claim in ["a", "b"] {
+        make(&ring, &job, claim).await;
+        let bound = ring.bound(claim).await;
+        assert_eq!(annotation(&bound, names::ATTEMPT).as_deref(), Some("1"));
+    }
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, "").await;
+    until("the batch's Job is gone", || async {
+        let leftovers: Vec<_> =
+            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
+        if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_member_of_a_batch_that_kubernetes_refuses_gets_its_own_run() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    ring.claim("a", "c").await;
+    let stamped = ring.claim_when("a", "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some()).await;
+    let name = annotation(&stamped, names::BATCH).unwrap();
+    take_name(&ring, &name).await;
+    let job = ring.job(ADMIN, "provision", &uid(&stamped), 2).await;
+    assert!(!is_batch(&job));
+    let claim = ring.get_claim("a").await;
+    assert_eq!((annotation(&claim, names::BATCH), annotation(&claim, names::FAILURE)), (None, None), "no failure");
+    make(&ring, &job, "a").await;
+    ring.bound("a").await;
+}
+
+#[tokio::test]
+async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
+    let ring = Ring::start().await;
+    let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
+    ring.config("c", "c", &keys).await;
+    let (first, ids) = deleting(&ring, &["a", "b", "c"]).await;
+    for claim in ["a", "b", "c"] {
+        ring.delete_claim(claim).await;
+    }
+    let job = batch_of(&ring, 3).await;
+    let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.claim_uuid)).collect();
+    assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
+    let b = 1 + requests(&job).iter().position(|request| request.claim_uuid == ids[2]).unwrap();
+    let failed = MemberFailure { member: b, code: 75, message: "the array is switched off".into() };
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
+    for id in [&ids[1], &ids[3]] {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    let name = names::pv_name(&ids[2]);
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "the array is switched off").await;
+    let again = ring.job(ADMIN, "delete", &ids[2], 2).await;
+    assert!(!is_batch(&again), "the failed member delays no other");
+    for (job, id) in [(&again, &ids[2]), (&first, &ids[0])] {
+        succeeds(&ring, job).await;
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    no_jobs_left(&ring).await;
+}
+
+#[tokio::test]
+async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletions() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
+    let (first, ids) = deleting(&ring, &["a", "b"]).await;
+    for claim in ["a", "b"] {
+        ring.delete_claim(claim).await;
+    }
+    let noted = [batch_noted(&ring, &ids[1]).await, batch_noted(&ring, &ids[2]).await];
+    assert_eq!(noted[0], noted[1]);
+    ring.kill().await;
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != noted[0]), "the time to collect was not over");
+    ring.run().await;
+    let job = batch_of(&ring, 2).await;
+    assert_eq!(job.name_any(), noted[0]);
+    // No volume is in a second batch, even after the orchestrator has lost its memory.
+    ring.restart().await;
+    succeeds(&ring, &first).await;
+    succeeds(&ring, &job).await;
+    for id in &ids {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    no_jobs_left(&ring).await;
+}
+
+#[tokio::test]
+async fn deletions_that_cannot_share_a_run_get_their_own() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    let (_, ids) = deleting(&ring, &["a"]).await;
+    ring.delete_claim("a").await;
+    let batch = batch_noted(&ring, &ids[1]).await;
+    take_name(&ring, &batch).await;
+    let job = ring.job(ADMIN, "delete", &ids[1], 1).await;
+    assert!(!is_batch(&job));
+    let volume = ring.volumes().get(&names::pv_name(&ids[1])).await.unwrap();
+    assert!(!volume.annotations().contains_key(names::BATCH) && !volume.annotations().contains_key(names::FAILURE));
+    succeeds(&ring, &job).await;
+    ring.volume_gone(&names::pv_name(&ids[1])).await;
+}

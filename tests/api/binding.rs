@@ -1,0 +1,148 @@
+//! Tests of binding by annotation: the right volume is bound at once, any other never.
+
+use flex_contract::names::{self, reason};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use orchestrator::kubelet::nfs_volume;
+use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, merge, phase, uid};
+use orchestrator::wait::{stays, unexpected, until};
+
+fn changed(volume: &PersistentVolume, change: Value) -> PersistentVolume {
+    let mut value = serde_json::to_value(volume).unwrap();
+    merge(&mut value, change);
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
+async fn a_volume_is_bound_as_soon_as_it_appears() {
+    for binding in ["direct", "controller"] {
+        let ring = Ring::start_with(&["--binding", binding]).await;
+        ring.config("c", "c", &[]).await;
+        ring.claim("a", "c").await;
+        let claim = ring.stamped("a").await;
+        let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+        let began = std::time::Instant::now();
+        ring.create_volume(&nfs_volume(&job)).await;
+        let bound = ring.bound("a").await;
+        println!("{binding}: volume created → claim Bound after {:?}", began.elapsed());
+        assert_eq!(bound.spec.as_ref().unwrap().volume_name.as_deref(), Some(names::pv_name(&uid(&claim)).as_str()));
+        assert_eq!(bound.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
+        let has_finalizer =
+            |finalizers: Option<Vec<String>>, name: &str| finalizers.unwrap_or_default().contains(&name.to_owned());
+        ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
+            !has_finalizer(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER)
+        })
+        .await;
+        let volume = until("the volume is Bound", || async {
+            let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
+            if volume.status.as_ref().unwrap().phase.as_deref() == Some("Bound") {
+                Ok(volume)
+            } else {
+                unexpected(volume.status)
+            }
+        })
+        .await;
+        let annotations = volume.metadata.annotations.as_ref().unwrap();
+        let provenance: Value = serde_json::from_str(&annotations[names::PROVENANCE]).unwrap();
+        assert_eq!(provenance["class"], "c");
+        assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
+        assert!(has_finalizer(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
+        // The PV controller agrees, and keeps agreeing.
+        stays("the claim stays Bound", WHILE, || async {
+            let claim = ring.get_claim("a").await;
+            if phase(&claim) == "Bound" { Ok(()) } else { Err(phase(&claim)) }
+        })
+        .await;
+        // The pod ends by itself; then its Job is deleted.
+        assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 1);
+        ring.pod_ends(&job, 0, "").await;
+        until("the Job is gone", || async {
+            let remaining = ring.jobs(ADMIN, "provision", &uid(&claim)).await.len();
+            if remaining == 0 { Ok(()) } else { unexpected(remaining) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_volume_of_a_plain_script_is_bound_too() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let claim = ring.stamped("a").await;
+    ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    // The volume that kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
+    // annotations.
+    let volume = json!({
+        "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UUID: uid(&claim) } },
+        "spec": {
+            "capacity": { "storage": "2Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "c", "nfs": { "server": "s", "path": "/x" },
+        },
+    });
+    ring.volumes().create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    let bound = ring.bound("a").await;
+    assert_eq!(bound.status.unwrap().capacity.unwrap()["storage"].0, "2Gi", "the volume's real size");
+    let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
+    assert!(volume.metadata.finalizers.unwrap().contains(&names::VOLUME_FINALIZER.to_owned()));
+    assert_eq!(volume.spec.unwrap().claim_ref.unwrap().uid, claim.metadata.uid);
+}
+
+#[tokio::test]
+async fn a_mismatched_volume_gets_an_event_and_is_never_bound() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("volume-sources", "nfs,local:/data")]).await;
+    let node = json!({ "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }] } } });
+    let mut local = json!({ "spec": { "nfs": null, "local": { "path": "/etc" } } });
+    merge(&mut local["spec"], node);
+    let cases = [
+        ("name", json!({ "metadata": { "name": "another-name" } }), "its name is `another-name`"),
+        ("class", json!({ "spec": { "storageClassName": "gold" } }), "its class is `gold`"),
+        ("size", json!({ "spec": { "capacity": { "storage": "1Mi" } } }), "its size is 1Mi, the claim asks for 1Gi"),
+        ("modes", json!({ "spec": { "accessModes": ["ReadOnlyMany"] } }), "it lacks the access mode ReadWriteOnce"),
+        ("block", json!({ "spec": { "volumeMode": "Block" } }), "its volume mode is Block"),
+        ("source", json!({ "spec": { "nfs": null, "hostPath": { "path": "/" } } }), "hostPath"),
+        ("path", local, "does not allow local at `/etc`"),
+    ];
+    for (case, change, says) in cases {
+        ring.claim(case, "c").await;
+        let claim = ring.stamped(case).await;
+        let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+        let volume = changed(&nfs_volume(&job), change);
+        ring.create_volume(&volume).await;
+        ring.event(USER, case, reason::VOLUME_REFUSED, says).await;
+        ring.event("default", volume.metadata.name.as_deref().unwrap(), reason::VOLUME_REFUSED, says).await;
+        assert_eq!(phase(&ring.get_claim(case).await), "Pending", "{case}");
+        ring.event(USER, case, reason::PROVISIONING_FAILED, "does not fit").await;
+    }
+    stays("no claim is bound", WHILE, || async {
+        let claims = ring.claims().list(&Default::default()).await.unwrap();
+        match claims.iter().find(|claim| phase(claim) != "Pending") {
+            None => Ok(()),
+            Some(claim) => Err(format!("{:?} is {}", claim.metadata.name, phase(claim))),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let claim = ring.stamped("a").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
+    let change = json!({
+        "metadata": { "name": names::pv_name(unknown), "annotations": { names::CLAIM_UUID: unknown, names::VOLUME_ID: unknown } },
+        "spec": { "claimRef": { "name": "nobody", "uid": unknown } },
+    });
+    ring.create_volume(&changed(&nfs_volume(&job), change)).await;
+    let delete = ring.job(ADMIN, "delete", unknown, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&names::pv_name(unknown)).await;
+    assert_eq!(phase(&ring.get_claim("a").await), "Pending");
+    assert_eq!(annotation(&ring.get_claim("a").await, names::ATTEMPT).as_deref(), Some("1"));
+}

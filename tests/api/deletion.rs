@@ -1,0 +1,244 @@
+//! Tests of deletion: nothing is left, whatever is already gone.
+
+use flex_contract::names::{self, reason};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use orchestrator::kubelet::{nfs_volume, request};
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, uid};
+use orchestrator::wait::{stays, unexpected, until};
+
+#[tokio::test]
+async fn a_released_volume_is_deleted_by_its_record() {
+    let ring = Ring::start().await;
+    ring.account("foo").await;
+    let data =
+        [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "3s"), ("backoff", "1s")];
+    ring.config("c", "c", &data).await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "parameters": { "tier": "1" } })).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    ring.api::<ServiceAccount>(ADMIN).delete("foo", &DeleteParams::default()).await.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    // Config and class change and are deleted: the delete run gets the values with which the volume was made.
+    ring.config("c", "c", &[("zone", "moved")]).await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), names::pv_name(&id).as_str()));
+    assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
+    let spec = job.spec.clone().unwrap().template.spec.unwrap();
+    let env = spec.containers[0].env.clone().unwrap();
+    let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
+    assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("west"), Some("1")));
+    assert_eq!(spec.containers[0].env_from.as_ref().unwrap()[0].secret_ref.as_ref().unwrap().optional, Some(true));
+
+    // The account is gone too: an event says so, and the next run uses no account.
+    let name = volume.metadata.name.clone().unwrap();
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "serviceaccount \"foo\" not found").await;
+    let job = ring.job(ADMIN, "delete", &id, 2).await;
+    ring.pod_ends(&job, 75, "in use").await;
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "in use").await;
+    let job = ring.job(ADMIN, "delete", &id, 3).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_once_whatever_happens_to_it_during_the_delete_run() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let (id, name) = (uid(&ring.get_claim("a").await), volume.metadata.name.unwrap());
+    // A foreign finalizer keeps the volume longer than the orchestrator does.
+    let patch = |patch: serde_json::Value| {
+        let volumes = ring.volumes();
+        let name = name.clone();
+        async move {
+            volumes
+                .patch(&name, &PatchParams::default(), &Patch::Json::<()>(serde_json::from_value(patch).unwrap()))
+                .await
+        }
+    };
+    let other = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keeps" }]);
+    patch(other).await.unwrap();
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    let log_line = "the storage and the volume are deleted";
+    ring.logged(log_line).await;
+    until("only the foreign finalizer is left", || async {
+        let held_by = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
+        if held_by == ["example.com/keeps"] { Ok(()) } else { unexpected(held_by) }
+    })
+    .await;
+    for round in 0..3 {
+        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": round.to_string() }]))
+            .await
+            .unwrap();
+        tokio::time::sleep(WHILE / 4).await;
+    }
+    patch(json!([{ "op": "remove", "path": "/metadata/finalizers" }])).await.unwrap();
+    ring.volume_gone(&name).await;
+    ring.nothing_left().await;
+    let deletions = ring.log_text().lines().filter(|line| line.contains(log_line)).count();
+    assert_eq!(deletions, 1, "the volume is deleted once");
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_after_the_namespace_of_its_config() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let id = uid(&ring.get_claim("a").await);
+    // The Role is deleted with the namespace, so that requests there are forbidden.
+    let namespaces = Api::<Namespace>::all(ring.client.clone());
+    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    until("the namespace is gone", || async {
+        match namespaces.get_opt(ADMIN).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => unexpected(namespace.status),
+        }
+    })
+    .await;
+    ring.restart().await;
+    ring.delete_claim("a").await;
+    let job = ring.job(OWN, "delete", &id, 1).await;
+    assert_eq!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().service_account_name, None);
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+}
+
+#[tokio::test]
+async fn retain_counts_also_when_it_is_set_later() {
+    let ring = Ring::start().await;
+    ring.config("keep", "keep", &[("reclaim-policy", "Retain")]).await;
+    ring.config("delete", "delete", &[]).await;
+    for class in ["keep", "delete"] {
+        ring.claim(class, class).await;
+        let (_, volume) = ring.provision(class).await;
+        let name = volume.metadata.name.unwrap();
+        let id = uid(&ring.get_claim(class).await);
+        if class == "delete" {
+            until("the volume is adopted and has its policy", || async {
+                let volume = ring.volumes().get(&name).await.unwrap();
+                let status = volume.status.unwrap_or_default();
+                if status.reason.is_some() { Ok(()) } else { unexpected(volume.metadata) }
+            })
+            .await;
+            let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+            ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
+        }
+        until("a retained volume has no finalizer of the orchestrator", || async {
+            let finalizers = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
+            if finalizers.contains(&names::VOLUME_FINALIZER.to_owned()) { unexpected(finalizers) } else { Ok(()) }
+        })
+        .await;
+        ring.delete_claim(class).await;
+        ring.claim_gone(class).await;
+        stays("a retained volume has no delete run", WHILE, || async {
+            ring.volumes().get(&name).await.map_err(|error| error.to_string())?;
+            if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+
+    // Before the image made anything visible: a delete run removes what may exist.
+    ring.claim("early", "c").await;
+    let id = uid(&ring.stamped("early").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    ring.delete_claim("early").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "no provision pod runs beside a delete run");
+    ring.pod_ends(&job, 0, "").await;
+    ring.claim_gone("early").await;
+    ring.nothing_left().await;
+
+    // After the image created the volume, and before the claim is bound.
+    ring.claim("late", "c").await;
+    let id = uid(&ring.stamped("late").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let volume = nfs_volume(&job);
+    ring.delete_claim("late").await;
+    ring.create_volume(&volume).await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.claim_gone("late").await;
+    // The orchestrator may see the volume before or after the claim's own delete run: in the second case the volume has
+    // a delete run of its own.
+    let name = volume.metadata.name.clone().unwrap();
+    until("the volume is gone", || async {
+        if ring.volumes().get_opt(&name).await.unwrap().is_none() {
+            return Ok(());
+        }
+        for job in ring.jobs(ADMIN, "delete", &id).await {
+            ring.pod_ends_or_is_deleted(&job, 0, "").await;
+        }
+        unexpected(ring.volumes().get_opt(&name).await.unwrap().map(|volume| volume.status))
+    })
+    .await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_deleted_by_hand_is_deleted_with_its_storage_once_its_claim_is_gone() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let name = volume.metadata.name.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    ring.volumes().delete(&name, &DeleteParams::default()).await.unwrap();
+    stays("no delete run while the claim lives", WHILE, || async {
+        if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
+    })
+    .await;
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&name).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_admin_can_abandon_a_volume_that_cannot_be_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let name = volume.metadata.name.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    until("the Job, which records how the volume was made, is gone", || async {
+        let remaining = ring.jobs(ADMIN, "provision", &id).await.len();
+        if remaining == 0 { Ok(()) } else { unexpected(remaining) }
+    })
+    .await;
+    let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
+    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+    // The class does not help either, as it would for a volume of its own.
+    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.delete_claim("a").await;
+    let message = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deletes nor changes").await;
+    assert!(message.contains(names::ABANDON_YES), "{message}");
+    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();
+    ring.volume_gone(&name).await;
+}

@@ -1,0 +1,221 @@
+//! Tests of failures: the claim has an event with the cause within seconds, and another attempt follows.
+
+use std::time::Instant;
+
+use flex_contract::names::{self, reason};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
+use orchestrator::wait::stays;
+
+async fn attempt(ring: &Ring, claim: &str, number: u32) {
+    ring.claim_when(claim, &format!("has attempt {number}"), |claim| {
+        annotation(claim, names::ATTEMPT) == Some(number.to_string())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn exit_codes_and_termination_messages_reach_the_claim_and_decide_the_next_attempt() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s")]).await;
+
+    ring.claim("retry", "c").await;
+    let claim = ring.stamped("retry").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    let began = Instant::now();
+    ring.pod_ends(&job, 75, "the array\nis busy").await;
+    let message = ring.event(USER, "retry", reason::PROVISIONING_FAILED, "the array is busy").await;
+    println!("failure → event after {:?}", began.elapsed());
+    assert!(message.contains("attempt 1 failed") && message.contains("next try in"), "{message}");
+    attempt(&ring, "retry", 2).await;
+    let second = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
+    assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 2, "the failed Job is kept for its log");
+    ring.create_volume(&orchestrator::kubelet::nfs_volume(&second)).await;
+    ring.bound("retry").await;
+    ring.claim_when("retry", "has no record of the failure", |claim| annotation(claim, names::FAILURE).is_none()).await;
+
+    ring.claim("never", "c").await;
+    let claim = ring.stamped("never").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_ends(&job, 65, "no such zone").await;
+    ring.event(USER, "never", reason::PROVISIONING_FAILED, "a retry would fail, too").await;
+    stays("no second attempt", WHILE * 2, || async {
+        let claim = ring.get_claim("never").await;
+        if annotation(&claim, names::ATTEMPT).as_deref() == Some("1") { Ok(()) } else { Err("a second attempt".into()) }
+    })
+    .await;
+    // The admin fixes the config: the next attempt follows at once, with the new version.
+    ring.config("c", "c", &[("backoff", "1s"), ("zone", "right")]).await;
+    attempt(&ring, "never", 2).await;
+}
+
+#[tokio::test]
+async fn no_room_asks_the_scheduler_for_another_node() {
+    let ring = Ring::start().await;
+    for node in ["full", "roomy"] {
+        ring.node(node).await;
+    }
+    ring.config("c", "c", &[("placement", "selected-node")]).await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    ring.claim_with("a", "c", json!({ "metadata": { "annotations": { names::SELECTED_NODE: "full" } } })).await;
+    let claim = ring.stamped("a").await;
+    assert_eq!(annotation(&claim, names::NODES).as_deref(), Some("full"));
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_ends(&job, 69, "disk full").await;
+    let cleared =
+        ring.claim_when("a", "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
+    assert_eq!(
+        annotation(&cleared, names::NODES).as_deref(),
+        Some("full"),
+        "the node that may have leftovers is noted"
+    );
+    ring.event(USER, "a", reason::RESCHEDULING, "no room on node full").await;
+    let other = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "roomy" } } });
+    ring.claims().patch("a", &Default::default(), &kube::api::Patch::Merge(other)).await.unwrap();
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
+    assert_eq!(orchestrator::kubelet::request(&job).node_name, "roomy");
+}
+
+#[tokio::test]
+async fn an_image_that_exits_0_without_a_volume_gets_an_event() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    let claim = ring.stamped("a").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "exited 0 without creating the PersistentVolume").await;
+    attempt(&ring, "a", 2).await;
+}
+
+#[tokio::test]
+async fn an_event_says_at_once_why_a_pod_does_not_start() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s"), ("timeout", "2s")]).await;
+    ring.claim("pull", "c").await;
+    let claim = ring.stamped("pull").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_waits(&job, "ErrImagePull", "not found: example/image").await;
+    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "not found: example/image").await;
+    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "the pod did not start within `timeout`: ErrImagePull").await;
+    attempt(&ring, "pull", 2).await;
+
+    ring.claim("room", "c").await;
+    let claim = ring.stamped("room").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available" });
+    ring.pod_status(&job, json!({ "phase": "Pending", "conditions": [condition] })).await;
+    ring.event(USER, "room", reason::PROVISIONING_FAILED, "0/3 nodes are available").await;
+    attempt(&ring, "room", 2).await;
+}
+
+#[tokio::test]
+async fn a_fixed_image_is_used_at_once() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("image", "wrong/image")]).await;
+    ring.claim("a", "c").await;
+    let claim = ring.stamped("a").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_waits(&job, "ImagePullBackOff", "no such image").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "no such image").await;
+    ring.config("c", "c", &[("image", "right/image")]).await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
+    assert_eq!(job.spec.unwrap().template.spec.unwrap().containers[0].image.as_deref(), Some("right/image"));
+}
+
+#[tokio::test]
+async fn refusals_by_quota_and_admission_reach_the_claim_and_are_retried() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s"), ("timeout", "3s")]).await;
+    let quota: ResourceQuota =
+        serde_json::from_value(json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } })).unwrap();
+    let quotas = ring.api::<ResourceQuota>(ADMIN);
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    orchestrator::wait::until("the quota is in force", || async {
+        let quota = quotas.get("none").await.unwrap();
+        if quota.status.is_some_and(|status| status.hard.is_some()) { Ok(()) } else { Err("not yet".into()) }
+    })
+    .await;
+    ring.claim("a", "c").await;
+    let began = Instant::now();
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "exceeded quota").await;
+    println!("quota → event after {:?}", began.elapsed());
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+
+    // A quota of Jobs refuses the Job itself, and with it the attempt.
+    let quota: ResourceQuota = serde_json::from_value(
+        json!({ "metadata": { "name": "jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } } }),
+    )
+    .unwrap();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    ring.claim("b", "c").await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "Kubernetes refuses the provisioner's Job").await;
+    quotas.delete("jobs", &DeleteParams::default()).await.unwrap();
+    attempt(&ring, "b", 2).await;
+}
+
+/// A Job that the API server calls malformed never existed. Nothing is left, and no delete run is needed; it would be
+/// refused for the same reason.
+#[tokio::test]
+async fn a_claim_whose_job_can_never_be_created_is_deleted_at_once() {
+    let ring = Ring::start().await;
+    let template = "spec: {volumes: [{name: a, hostPath: {path: /a, type: Directroy}}]}";
+    ring.config("c", "c", &[("pod-template", template)]).await;
+    ring.claim("a", "c").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "Directroy").await;
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn pods_pass_the_restricted_level_unless_the_config_asks_for_more() {
+    let ring = Ring::start().await;
+    let enforce = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(ring.client.clone());
+    namespaces.patch(ADMIN, &Default::default(), &kube::api::Patch::Merge(enforce)).await.unwrap();
+    ring.config("plain", "plain", &[("secret-env", "s"), ("secret-volume", "s")]).await;
+    ring.claim("a", "plain").await;
+    let claim = ring.stamped("a").await;
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_of(&job).await;
+    ring.config("root", "root", &[("run-as-user", "0")]).await;
+    ring.claim("b", "root").await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "violates PodSecurity \"restricted").await;
+}
+
+#[tokio::test]
+async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
+    let ring = Ring::start().await;
+    ring.config(
+        "c",
+        "c",
+        &[("min-size", "1Gi"), ("max-size", "10Gi"), ("access-modes", "ReadWriteOnce"), ("volume-mode", "Filesystem")],
+    )
+    .await;
+    let size = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+    let cases = [
+        ("small", size("1Mi"), "class c provides at least 1Gi"),
+        ("large", size("1Ti"), "class c provides at most 10Gi"),
+        (
+            "modes",
+            json!({ "spec": { "accessModes": ["ReadWriteMany"] } }),
+            "does not allow the access mode ReadWriteMany",
+        ),
+        ("block", json!({ "spec": { "volumeMode": "Block" } }), "does not allow the volume mode Block"),
+        ("labels", json!({ "spec": { "selector": { "matchLabels": { "a": "b" } } } }), "spec.selector"),
+        (
+            "clone",
+            json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } }),
+            "does not declare that its image can copy it (`capabilities: clone`); the provisioner makes no empty volume instead",
+        ),
+    ];
+    for (name, more, says) in cases {
+        ring.claim_with(name, "c", more).await;
+        ring.event(USER, name, reason::PROVISIONING_FAILED, says).await;
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
+    }
+}

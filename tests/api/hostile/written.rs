@@ -1,0 +1,83 @@
+//! Tests of fields that an image writes on its own volume and that others would act on.
+
+use flex_contract::names::{self, reason};
+use serde_json::{Value, json};
+
+use super::people::*;
+use orchestrator::ring::{USER, annotation, merge, phase, uid};
+use orchestrator::wait::{unexpected, until};
+
+#[tokio::test]
+async fn a_volume_with_foreign_metadata_gets_an_event_and_is_not_bound() {
+    // With the policies: they let an image write the fields of which its volume consists.
+    let ring = ring(true).await;
+    class_of_images(&ring, "c", &[]).await;
+    let secret = json!({ "name": "bootstrap", "namespace": "kube-system" });
+    let driver = json!({ "driver": "secrets.example", "volumeHandle": "h", "nodePublishSecretRef": secret });
+    let iscsi = json!({ "targetPortal": "10.0.0.1", "iqn": "iqn.2026-01.example:a", "lun": 1, "secretRef": secret,
+        "chapAuthSession": true });
+    let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": USER, "uid": "c0ffee00-0000-4000-8000-00000000cafe" }]);
+    let written: [(&str, Value, &str); 7] = [
+        ("driver", json!({ "spec": { "nfs": null, "csi": driver } }), "needs `volume-sources: csi:DRIVER`"),
+        ("secret", json!({ "spec": { "nfs": null, "iscsi": iscsi } }), "a Secret in the namespace kube-system"),
+        ("owner", json!({ "metadata": { "ownerReferences": owner } }), "owned by Namespace"),
+        ("finalizer", json!({ "metadata": { "finalizers": ["example.com/hold"] } }), "the finalizer example.com/hold"),
+        ("size", json!({ "spec": { "capacity": { "storage": "1Pi" } } }), "its size is 1Pi"),
+        ("options", json!({ "spec": { "mountOptions": ["suid", "dev"] } }), "the mount option dev"),
+        (
+            "gid",
+            json!({ "metadata": { "annotations": { "pv.beta.kubernetes.io/gid": "0" } } }),
+            "pv.beta.kubernetes.io/gid",
+        ),
+    ];
+    for (name, _, _) in &written {
+        ring.claim(name, "c").await;
+    }
+    for (name, more, says) in written {
+        let (claim, job) = attempt(&ring, name).await;
+        let mut volume = script_volume(&job);
+        merge(&mut volume, more);
+        create(&image(&ring, &job).await, volume).await.unwrap();
+        ring.event(USER, name, reason::VOLUME_REFUSED, says).await;
+        until(format!("the volume with a {name} is quarantined"), || async {
+            // The volume of an owner that does not exist may be deleted by now.
+            let Some(made) = ring.volumes().get_opt(&names::pv_name(&uid(&claim))).await.unwrap() else {
+                return Ok(());
+            };
+            let bears = |key: &str| made.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
+            assert!(!bears(names::PROVENANCE), "{name}: {made:?}");
+            if bears(names::QUARANTINE) { Ok(()) } else { unexpected(made) }
+        })
+        .await;
+        let claim = ring.get_claim(name).await;
+        assert!(phase(&claim) == "Pending" && annotation(&claim, names::BIND_COMPLETED).is_none(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_with_metadata_that_the_config_allows_is_bound() {
+    let ring = ring(true).await;
+    let keys = [
+        ("volume-sources", "csi:secrets.example"),
+        ("secret-namespaces", "vault"),
+        ("volume-finalizers", "example.com/hold"),
+        ("volume-mount-options", "noatime"),
+        ("volume-metadata", "pv.beta.kubernetes.io/gid"),
+        ("max-surplus", "2Ti"),
+    ];
+    class_of_images(&ring, "c", &keys).await;
+    ring.claim("a", "c").await;
+    let (_, job) = attempt(&ring, "a").await;
+    let secret = json!({ "name": "login", "namespace": "vault" });
+    let mut volume = script_volume(&job);
+    merge(
+        &mut volume,
+        json!({
+            "metadata": { "finalizers": ["example.com/hold"], "annotations": { "pv.beta.kubernetes.io/gid": "1000" } },
+            "spec": { "nfs": null, "mountOptions": ["noatime"], "capacity": { "storage": "2Ti" },
+                "csi": { "driver": "secrets.example", "volumeHandle": "h", "nodeStageSecretRef": secret } },
+        }),
+    );
+    create(&image(&ring, &job).await, volume).await.unwrap();
+    ring.bound("a").await;
+}

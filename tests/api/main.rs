@@ -1,0 +1,31 @@
+//! Integration tests on an API server without nodes.
+//!
+//! Each test has a real etcd and API server with the controller manager, and the orchestrator's real binary. The test
+//! plays kubelet and image, or runs an image as a process. A test waits for what it expects, with a wide time limit.
+//! Times are printed, not asserted.
+
+mod attributes;
+mod batches;
+mod binding;
+mod capacity;
+mod check;
+mod cinder;
+mod clones;
+mod configs;
+mod csi;
+mod deletion;
+mod expansion;
+mod external_provisioner;
+mod failures;
+mod fat;
+mod hostile;
+mod lifecycle;
+mod limits;
+mod nodes;
+mod orphans;
+mod pools;
+mod snapshots;
+mod stamps;
+mod swaps;
+mod theft;
+mod uninstall;

@@ -1,0 +1,142 @@
+//! Tests of volumes that another claim takes, and of volumes that appear too late.
+
+use flex_contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::PostParams;
+use serde_json::json;
+
+use orchestrator::kubelet::{nfs_volume, request};
+use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
+use orchestrator::wait::stays;
+
+#[tokio::test]
+async fn a_claim_whose_volume_was_stolen_gets_another() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s")]).await;
+    let (robbed, thief) = (ring.claim("robbed", "c").await, ring.claim("thief", "c").await);
+    let job = ring.job(ADMIN, "provision", &uid(&robbed), 1).await;
+    let own = ring.job(ADMIN, "provision", &uid(&thief), 1).await;
+    // The PV controller gives a volume without claimRef to whichever claim it reconciles first.
+    let mut volume = nfs_volume(&job);
+    volume.spec.as_mut().unwrap().claim_ref = Some(ObjectReference {
+        namespace: Some(ring.user.clone()),
+        name: Some("thief".into()),
+        uid: thief.metadata.uid.clone(),
+        ..ObjectReference::default()
+    });
+    ring.create_volume(&volume).await;
+    ring.pod_ends(&job, 0, "").await;
+    let taken = volume.metadata.name.clone().unwrap();
+    let bound = ring.bound("thief").await;
+    assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(taken.as_str()));
+    ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
+
+    // The robbed claim gets a volume of its own, under a fresh id.
+    let again =
+        ring.claim_when("robbed", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
+    let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
+    let job = ring.job(ADMIN, "provision", &id, 2).await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));
+    assert_eq!(asked.claim.uid, uid(&robbed));
+    let fresh = nfs_volume(&job);
+    ring.create_volume(&fresh).await;
+    let bound = ring.bound("robbed").await;
+    assert_eq!(bound.spec.unwrap().volume_name, fresh.metadata.name);
+    ring.pod_ends(&job, 0, "").await;
+
+    // The attempt of the thief is cancelled, and each volume is deleted with the claim that has it.
+    let back = ring.job(ADMIN, "delete", &uid(&thief), 1).await;
+    assert!(own.metadata.name.is_some());
+    ring.pod_ends(&back, 0, "").await;
+    for (claim, id, volume) in [("thief", uid(&robbed), taken), ("robbed", id, fresh.metadata.name.unwrap())] {
+        ring.delete_claim(claim).await;
+        let job = ring.job(ADMIN, "delete", &id, 1).await;
+        assert_eq!(request(&job).pv_name, volume);
+        ring.pod_ends(&job, 0, "").await;
+        ring.volume_gone(&volume).await;
+        ring.claim_gone(claim).await;
+    }
+    ring.nothing_left().await;
+}
+
+/// Deletes a claim half-way until nothing of it is left, and returns its id and its former Job.
+async fn all_gone(ring: &Ring) -> (String, Job) {
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.delete_claim("a").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.claim_gone("a").await;
+    ring.nothing_left().await;
+    (id, job)
+}
+
+#[tokio::test]
+async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let (id, job) = all_gone(&ring).await;
+    // A process that counted as dead makes the volume after all.
+    let late = nfs_volume(&job);
+    ring.create_volume(&late).await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(request(&delete).volume_source.contains(&id));
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(late.metadata.name.as_deref().unwrap()).await;
+    ring.nothing_left().await;
+    // A volume that its class could not have made is not touched.
+    let mut foreign = nfs_volume(&job);
+    let spec = foreign.spec.as_mut().unwrap();
+    spec.nfs = None;
+    spec.host_path = serde_json::from_value(json!({ "path": "/" })).unwrap();
+    ring.create_volume(&foreign).await;
+    let name = foreign.metadata.name.clone().unwrap();
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_late_run_leaves_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let (id, job) = all_gone(&ring).await;
+
+    // The request of a killed process reaches the API server late.
+    let mut late = job.clone();
+    late.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: job.metadata.name.clone(),
+        namespace: job.metadata.namespace.clone(),
+        labels: job.metadata.labels.clone(),
+        annotations: job.metadata.annotations.clone(),
+        ..Default::default()
+    };
+    late.status = None;
+    let spec = late.spec.as_mut().unwrap();
+    spec.selector = None;
+    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    let jobs = ring.api::<Job>(ADMIN);
+    let late = jobs.create(&PostParams::default(), &late).await.unwrap();
+    ring.pod_of(&late).await;
+    stays("the run may end, and no delete run begins meanwhile", WHILE, || async {
+        let there = jobs.get_opt(late.metadata.name.as_deref().unwrap()).await.unwrap();
+        let deletes = ring.jobs(ADMIN, "delete", &id).await;
+        match there.is_some_and(|job| job.metadata.deletion_timestamp.is_none()) && deletes.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{} delete runs", deletes.len())),
+        }
+    })
+    .await;
+    // It has made the storage, and dies before it reports that.
+    ring.pod_ends(&late, 75, "the array is busy").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!((request(&delete).claim_uuid, request(&delete).claim), (id.clone(), request(&job).claim));
+    ring.pod_ends(&delete, 75, "the array is busy").await;
+    let again = ring.job(ADMIN, "delete", &id, 2).await;
+    assert!(!ring.jobs(ADMIN, "provision", &id).await.is_empty(), "the Job records what is to be deleted");
+    ring.pod_ends(&again, 0, "").await;
+    ring.nothing_left().await;
+}

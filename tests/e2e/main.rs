@@ -1,0 +1,19 @@
+//! Integration tests on a whole cluster with pods, in which the orchestrator is deployed.
+//!
+//! Most tests share one cluster. [`helm`] has a cluster of its own, with nothing in it but what the chart brings;
+//! [`install`] has one for the installation from a [`registry`]. A test waits for what it expects, with a wide time
+//! limit. Times are printed, not asserted.
+
+mod backup;
+mod batches;
+mod check;
+mod cinder;
+mod csi;
+mod helm;
+mod install;
+mod kinds;
+mod mounts;
+mod pools;
+mod registry;
+mod rooms;
+mod shipped;
