@@ -189,6 +189,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 all: &[],
                 reserved: (draw.below(16) == 15).then_some("pvc-reserved"),
                 binding: Binding::Direct,
+                many_wait: likely(draw),
             },
             admission: Admission {
                 has_revision: likely(draw),

@@ -97,13 +97,14 @@ impl Context {
         taken
     }
 
-    /// Records on a volume the batch of its delete run. Returns the written volume; `None` for a run of its own.
-    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<Volume>, WriteError> {
+    /// Records on a volume the batch of its delete run. Returns the written volume with its source; `None` for a run of
+    /// its own.
+    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<(Volume, String)>, WriteError> {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
         let Some(batch) = self.shared.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
         self.shared.queue.add(WorkItem::Batch(batch.clone()));
-        let noted = self.writes.note_batch(volume, Some(&batch)).await;
+        let noted = self.writes.note_batch(volume, &batch).await;
         if noted.is_err() {
             let id = volume.id().unwrap_or_default();
             self.shared.change(|index| {

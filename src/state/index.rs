@@ -43,6 +43,7 @@ use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
 use crate::state::slots::Slots;
+use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
 use crate::state::unstarted::UnstartedRuns;
 
@@ -66,6 +67,8 @@ pub struct Index {
     pools: Pools,
     /// The volumes that the PV controller has seen.
     pv_sync: PvSync,
+    /// The adopted volumes that lack only their mark.
+    unmarked: Unmarked,
     /// The writes that no watch has shown yet.
     unseen_writes: UnseenWrites,
     /// The runs of which no container has started.
@@ -87,6 +90,7 @@ impl Index {
             quota_waiters: QuotaWaiters::default(),
             pools: Pools::default(),
             pv_sync: PvSync::default(),
+            unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
             unstarted: UnstartedRuns::default(),
             removed_jobs: RemovedJobs::default(),
@@ -94,14 +98,14 @@ impl Index {
     }
 
     /// Applies a new list: removes the objects that are not in it.
-    fn retain<V>(
+    fn retain(
         &mut self,
         known: Vec<ObjectName>,
         all: &HashSet<ObjectName>,
-        change: impl Fn(&mut Index, Change<V>) -> Vec<WorkItem>,
+        remove: impl Fn(&mut Index, &ObjectName) -> Vec<WorkItem>,
     ) -> Vec<WorkItem> {
         let gone: Vec<_> = known.into_iter().filter(|name| !all.contains(name)).collect();
-        gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
+        gone.iter().flat_map(|name| remove(self, name)).collect()
     }
 }
 

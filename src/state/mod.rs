@@ -19,6 +19,7 @@ mod removed_jobs;
 mod revisions;
 mod slot_request;
 mod slots;
+mod unmarked;
 mod unseen_writes;
 mod unstarted;
 mod work_item;

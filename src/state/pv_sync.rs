@@ -61,6 +61,11 @@ impl PvSync {
         }
     }
 
+    /// Checks whether a probe will be worthwhile when one more volume waits.
+    pub fn many_wait(&self) -> bool {
+        self.current.is_some() || self.waiting.len() + 1 >= MIN_VOLUMES
+    }
+
     /// Checks whether enough volumes wait for a probe.
     fn is_probe_worthwhile(&self) -> bool {
         self.waiting.len() >= MIN_VOLUMES || self.waiting.values().any(|count| *count > 0)

@@ -44,6 +44,13 @@ fn reference(claim: &Claim) -> Value {
     })
 }
 
+/// Returns the source of a volume as JSON; empty if there is none.
+fn source_of(volume: &PersistentVolume) -> String {
+    let Some(spec) = &volume.spec else { return String::new() };
+    let source = flex_contract::volume::source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
+    source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default()
+}
+
 impl Writes {
     fn volumes(&self) -> Api<Trimmed<PersistentVolume>> {
         Api::all(self.client.clone())
@@ -85,9 +92,7 @@ impl Writes {
         if observed != *decided_on {
             return Err(WriteError::Conflict(what()));
         }
-        let spec = volume.spec.unwrap_or_default();
-        let source = flex_contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
-        Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
+        Ok(source_of(&volume))
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.
@@ -128,12 +133,17 @@ impl Writes {
         deleted(DiscardReply(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
     }
 
-    /// Writes on a volume that it is bound, as the PV controller knows.
-    pub async fn set_phase_bound(&self, volume: &Volume) -> Result<()> {
-        self.patch_volume_status(volume, json!({ "phase": "Bound" })).await.map(drop)
+    /// Writes on an adopted volume that it is bound, as the PV controller knows, and its adoption mark.
+    pub async fn complete_volume(&self, volume: &Volume) -> Result<()> {
+        let mark = volume.provenance.as_deref().filter(|_| volume.is_adopted()).map(adoption_mark);
+        let mut status = json!({ "phase": "Bound" });
+        if let Some(mark) = mark {
+            status["reason"] = json!(mark);
+        }
+        self.patch_volume_status(volume, status).await.map(drop)
     }
 
-    /// Makes a volume the orchestrator's and the claim's.
+    /// Makes a volume the orchestrator's and the claim's. Only [its mark](Self::write_adoption_mark) makes that count.
     pub async fn adopt(
         &self,
         volume: &Volume,
@@ -157,8 +167,7 @@ impl Writes {
             (Ok(size), true) => Owner::Pool(*size),
             _ => Owner::Claim(&claim.uid),
         };
-        let adopted = self.write_adoption(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
-        self.write_adoption_mark(&adopted).await
+        self.write_adoption(volume, (owner, &id), provenance, nodes, (spec, attributes)).await
     }
 
     /// Assigns a pooled volume to the claim.
@@ -268,7 +277,7 @@ impl Writes {
 
     /// Writes the adoption mark into the status, where no image can write. Never writes the phase: it shows that the PV
     /// controller has seen the volume.
-    async fn write_adoption_mark(&self, volume: &Volume) -> Result<Volume> {
+    pub async fn write_adoption_mark(&self, volume: &Volume) -> Result<Volume> {
         let adoption_mark = adoption_mark(volume.provenance.as_deref().unwrap_or_default());
         self.patch_volume_status(volume, json!({ "reason": adoption_mark })).await
     }
@@ -313,9 +322,18 @@ impl Writes {
         self.write_adoption_mark(&reserved).await
     }
 
-    /// Records the batch of the volume's delete run; `None` for a run of its own.
-    pub async fn note_batch(&self, volume: &Volume, batch: Option<&str>) -> Result<Volume> {
-        self.patch_volume(volume, json!({ "annotations": { names::BATCH: batch } }), json!({})).await
+    /// Records the batch of the volume's delete run. Returns the volume with its source, as of this write.
+    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<(Volume, String)> {
+        let metadata = json!({ "annotations": { names::BATCH: batch } });
+        let body = patch(&volume.uid, &volume.resource_version, metadata, json!({}));
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| source_of(&patched.0));
+        Ok((self.written_volume(volume, patched)?, source))
+    }
+
+    /// Records that the volume's delete run is its own.
+    pub async fn note_no_batch(&self, volume: &Volume) -> Result<Volume> {
+        self.patch_volume(volume, json!({ "annotations": { names::BATCH: null } }), json!({})).await
     }
 
     /// Records the remaining nodes after a delete run on one of the volume's nodes.
@@ -367,11 +385,21 @@ impl Writes {
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
         let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
         let Some(held) = deleted.filter(Volume::has_finalizer) else { return Ok(()) };
-        match self.remove_volume_finalizer(&held).await {
+        match self.remove_own_finalizer(&held).await {
             Err(WriteError::NotFound { .. }) => self.ended(WorkItem::Volume(volume.name.clone())),
             unheld => drop(unheld?),
         }
         Ok(())
+    }
+
+    /// Removes the orchestrator's finalizer from a terminating volume, whatever its version. Kubernetes removes its own
+    /// finalizer at the same moment, so that a write that rests on a version would often be refused.
+    async fn remove_own_finalizer(&self, volume: &Volume) -> Result<Volume> {
+        let body = json!({
+            "metadata": { "uid": volume.uid, "$deleteFromPrimitiveList/finalizers": [names::VOLUME_FINALIZER] },
+        });
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Strategic(body)).await;
+        self.written_volume(volume, patched)
     }
 
     /// Deletes a volume. Returns the object that a finalizer may still keep.

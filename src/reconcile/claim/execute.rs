@@ -54,7 +54,8 @@ impl Execution<'_> {
             Step::AssignPooledVolume { .. } => assign(context, claim, s, self.confirmed).await,
             Step::BackfillStamp { volume } => self.backfill_stamp(&volume).await,
             Step::CompletePoolRequest => self.complete_pool_request().await,
-            Step::Adopt { volume, provenance, nodes } => self.adopt(&volume, &provenance, &nodes).await,
+            Step::Adopt { volume, provenance, nodes, mark } => self.adopt(&volume, &provenance, &nodes, mark).await,
+            Step::MarkAdopted { volume } => self.mark_adopted(&volume).await,
             Step::TransferToOtherClaim { volume, provenance, nodes } => {
                 self.transfer(&volume, &provenance, &nodes).await
             }
@@ -156,14 +157,26 @@ impl Execution<'_> {
         self.refresh().await
     }
 
-    async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String]) -> Outcome {
-        let s = self.observation;
+    async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String], mark: bool) -> Outcome {
+        let (context, s) = (self.context, self.observation);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
         let is_new = s.volumes.unbound_to_nodes.iter().any(|unbound| unbound == name);
         let affinity = volume.affinity.as_deref().filter(|_| is_new);
         let attributes = attributes_of_last_run(&s.runs);
-        let adopted = self.context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
-        self.confirmed.volume = Some(adopted);
+        let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
+        self.confirmed.volume = Some(match mark {
+            true => context.writes.write_adoption_mark(&adopted).await?,
+            false => {
+                context.shared.index().record_unmarked(&adopted);
+                adopted
+            }
+        });
+        Ok(StepOutcome::Again)
+    }
+
+    async fn mark_adopted(self, name: &str) -> Outcome {
+        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
+        self.confirmed.volume = Some(self.context.writes.write_adoption_mark(volume).await?);
         Ok(StepOutcome::Again)
     }
 
@@ -178,8 +191,8 @@ impl Execution<'_> {
         let (context, claim) = (self.context, self.claim);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
         // The PV controller would do it itself, one claim after another.
-        if volume.phase != "Bound" {
-            context.writes.set_phase_bound(volume).await?;
+        if volume.phase != "Bound" || self.observation.volumes.lacks_mark(name) {
+            context.writes.complete_volume(volume).await?;
         }
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
         let bound = context.writes.bind(claim, volume, stamp.as_ref()).await?;

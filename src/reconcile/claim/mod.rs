@@ -110,11 +110,12 @@ impl Reconcile for Claims {
         matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
     }
 
-    /// For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst. The event
-    /// of a claim that got a pooled volume was emitted with the assignment, unless by a process that is gone.
+    /// A claim in a batch gets no event while all goes well and fast: in a burst, events would be a sixth of all writes.
+    /// The event of a claim that got a pooled volume was emitted with the assignment, unless by a process that is gone.
     fn is_superfluous(context: &Context, rule: Rule, event: &NewEvent, newer: &Claim) -> bool {
+        let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
-        !event.warning && (was_assigned || newer.batch().is_some()) && context.events.has_emitted(&newer.uid)
+        !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
     }
 }
 

@@ -63,10 +63,19 @@ pub(super) struct Runs {
 pub(super) struct Volumes {
     /// The volumes with the reasons why they cannot be bound.
     pub all: Vec<(Arc<Volume>, Vec<String>)>,
+    /// Volumes that lack only their adoption mark.
+    pub unmarked: Vec<String>,
     /// Volumes to which the observation has added a node affinity.
     pub unbound_to_nodes: Vec<String>,
     /// A volume that is reserved for the claim by name.
     pub reserved: Option<Arc<Volume>>,
+}
+
+impl Volumes {
+    /// Checks whether a volume lacks only its adoption mark.
+    pub(super) fn lacks_mark(&self, name: &str) -> bool {
+        self.unmarked.iter().any(|unmarked| unmarked == name)
+    }
 }
 
 /// The limits and conditions of an attempt.
@@ -213,10 +222,17 @@ impl Basis<'_> {
         }
         let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
         volumes.retain(|volume| volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let mut unmarked = Vec::new();
+        for volume in &mut volumes {
+            if let Some(marked) = index.marked(volume) {
+                unmarked.push(volume.name.clone());
+                *volume = marked;
+            }
+        }
         let mut unbound_to_nodes = Vec::new();
         let all = self.verified(volumes, runs, &mut unbound_to_nodes);
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
-        Volumes { all, unbound_to_nodes, reserved }
+        Volumes { all, unmarked, unbound_to_nodes, reserved }
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.

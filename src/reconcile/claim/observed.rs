@@ -25,11 +25,15 @@ pub(super) fn observed<T>(
     then: impl FnOnce(&Observed<'_>) -> T,
 ) -> T {
     let jobs: Vec<&Job> = s.runs.jobs.iter().map(Arc::as_ref).collect();
-    let volumes: Vec<_> = {
+    let (volumes, many_wait) = {
         let index = context.shared.index();
-        let known = |volume: &str| index.is_synced(volume);
-        let volumes = s.volumes.all.iter();
-        volumes.map(|(volume, mismatches)| Candidate { volume, mismatches, synced: known(&volume.name) }).collect()
+        let volumes = s.volumes.all.iter().map(|(volume, mismatches)| Candidate {
+            volume,
+            mismatches,
+            synced: index.is_synced(&volume.name),
+            lacks_mark: s.volumes.lacks_mark(&volume.name),
+        });
+        (volumes.collect::<Vec<_>>(), index.many_wait_for_sync())
     };
     then(&Observed {
         claim,
@@ -44,6 +48,7 @@ pub(super) fn observed<T>(
             all: &volumes,
             reserved: s.volumes.reserved.as_ref().map(|volume| volume.name.as_str()),
             binding: context.writes.binding(),
+            many_wait,
         },
         admission: Admission {
             has_revision: s.admission.has_revision,

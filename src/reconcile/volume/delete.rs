@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
+use super::observe::Confirmed;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::object_ref::ObjectRef;
@@ -66,6 +67,7 @@ pub(super) async fn start(
     volume: &Volume,
     recipe: &Recipe,
     run: Run,
+    confirmed: &mut Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let on = run.on(recipe);
     // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
@@ -76,7 +78,7 @@ pub(super) async fn start(
     if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
         && (!may || context.shared.index().excludes(batch, Operation::Delete, recipe, on))
     {
-        left = context.writes.note_batch(volume, None).await?;
+        left = context.writes.note_no_batch(volume).await?;
         alone = &left;
     } else if may && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
@@ -84,11 +86,12 @@ pub(super) async fn start(
             return Ok(StepOutcome::WaitForSlot);
         }
         let due = Due { volume, recipe, node: on, job: &job };
-        if let Some(noted) = context.join_deletion(&due).await? {
+        if let Some((noted, source)) = context.join_deletion(&due).await? {
+            confirmed.source = Some((noted.resource_version.clone(), source));
             return Ok(noted.into());
         }
     }
-    begin(context, alone, recipe, run).await
+    begin(context, alone, recipe, run, confirmed).await
 }
 
 fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
@@ -101,6 +104,7 @@ async fn begin(
     volume: &Volume,
     recipe: &Recipe,
     run: Run,
+    confirmed: &Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, is_home_node, .. } = run;
@@ -110,8 +114,11 @@ async fn begin(
         return Ok(StepOutcome::WaitForSlot);
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
-    // unchanged.
-    let source = context.writes.volume_source(volume).await?;
+    // unchanged, as the answer to the note of its batch does.
+    let source = match confirmed.source_of(volume) {
+        Some(source) => source.clone(),
+        None => context.writes.volume_source(volume).await?,
+    };
     let source = if is_home_node { source } else { String::new() };
     let ts = context.timestamp();
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
@@ -122,7 +129,7 @@ async fn begin(
         let recipe = Arc::new(recipe.clone());
         return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {
             true => Ok(StepOutcome::End(Requeue::JobCreated)),
-            false => context.writes.note_batch(volume, None).await.map(StepOutcome::from),
+            false => context.writes.note_no_batch(volume).await.map(StepOutcome::from),
         };
     }
     let target = RunTarget { scope, volume: Some(volume.name.clone()), ..target };

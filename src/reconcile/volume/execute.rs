@@ -54,7 +54,7 @@ pub(super) async fn execute(
             confirmed.claim = Some(observation.claim);
             let is_home_node = node == observation.home_node;
             let run = Run { attempt, pinned: !on_any_node, is_home_node, node };
-            start(context, volume, recipe, run).await?
+            start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {
             if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {

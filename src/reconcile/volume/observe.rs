@@ -28,10 +28,19 @@ pub(super) struct Confirmed {
     pub claim: Option<ClaimState>,
     /// The states of nodes.
     pub nodes: Vec<(String, NodeState)>,
+    /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
+    pub source: Option<(String, String)>,
     /// Facts about the size.
     pub size: runs::Confirmed,
     /// Facts about the attributes.
     pub attributes: runs::Confirmed,
+}
+
+impl Confirmed {
+    /// Returns the source of the volume, if the API has shown it of this version.
+    pub(super) fn source_of(&self, volume: &Volume) -> Option<&String> {
+        self.source.as_ref().filter(|(version, _)| *version == volume.resource_version).map(|(_, source)| source)
+    }
 }
 
 /// The data from which a decision borrows.

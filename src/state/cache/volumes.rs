@@ -68,6 +68,17 @@ impl Volumes {
         }
     }
 
+    /// Records that a watch has shown the deletion of a claim. No volume has to ask the API for it any more.
+    pub fn note_claim_deleted(&mut self, claim: &Claim) {
+        let names = self.names_of(&claim.uid).cloned().collect::<Vec<_>>();
+        for name in names {
+            let reference = self.get(&name).and_then(|volume| volume.claim_ref.clone());
+            if let Some(reference) = reference.filter(|reference| reference.uid == claim.uid) {
+                self.note_claim_gone(&name, &reference);
+            }
+        }
+    }
+
     /// Checks whether the API has said that the claim is gone.
     pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
         self.gone_claims.get(volume) == Some(claim)

@@ -6,6 +6,7 @@ use super::wake::{Freed, VolumeNews};
 use super::{Change, Index, WorkItem, unscoped, within};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
+use crate::object::ObjectName;
 use crate::state::change::Changed;
 use crate::state::pv_sync::is_probe;
 use crate::state::quota::has_begun;
@@ -27,18 +28,28 @@ impl Index {
                 let changed = self.facts.cache.claims.apply(claim.kept(keys));
                 self.on_claim(&changed)
             }
-            Change::Delete(name) => match self.facts.cache.claims.remove(&name) {
-                Some(changed) => self.on_claim(&changed),
-                None => Vec::new(),
-            },
+            Change::Delete(name) => {
+                if let Some(claim) = claims.get(&name).cloned() {
+                    self.facts.cache.volumes.note_claim_deleted(&claim);
+                }
+                self.remove_claim(&name)
+            }
             Change::Retain(all) => {
                 let known = claims.names().cloned().collect();
-                self.retain(known, &all, Index::change_claim)
+                self.retain(known, &all, Index::remove_claim)
             }
             Change::RetainIn(namespace, all) => {
                 let known = within(claims.names(), &namespace);
-                self.retain(known, &all, Index::change_claim)
+                self.retain(known, &all, Index::remove_claim)
             }
+        }
+    }
+
+    /// Removes a claim from the cache. That a list does not have it is no proof for its volumes: they ask the API.
+    fn remove_claim(&mut self, name: &ObjectName) -> Vec<WorkItem> {
+        match self.facts.cache.claims.remove(name) {
+            Some(changed) => self.on_claim(&changed),
+            None => Vec::new(),
         }
     }
 
@@ -102,7 +113,7 @@ impl Index {
             },
             Change::Retain(all) => {
                 let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes()));
-                self.retain(known, &all, Index::change_volume)
+                self.retain(known, &all, |index, name| index.change_volume(Change::Delete(name.clone())))
             }
             // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
@@ -115,6 +126,7 @@ impl Index {
         let mut freed = Freed::default();
         let version = changed.now.as_ref().map(|volume| volume.resource_version.as_str());
         self.unseen_writes.shows(&item, version);
+        self.unmarked.on_volume(changed);
         let probe_due = self.pv_sync.on_volume(changed);
         freed.quota.extend(self.quota.on_volume(changed, facts));
         if changed.now.is_none() {

@@ -26,7 +26,7 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = unscoped(nodes.names());
-                self.retain(known, &all, Index::change_node)
+                self.retain(known, &all, |index, name| index.change_node(Change::Delete(name.clone())))
             }
             // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
@@ -48,7 +48,7 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = snapshots.snapshots().map(|snapshot| snapshot.name.clone()).collect();
-                self.retain(known, &all, Index::change_snapshot)
+                self.retain(known, &all, |index, name| index.change_snapshot(Change::Delete(name.clone())))
             }
             // All namespaces are watched together.
             Change::RetainIn(..) => Vec::new(),
@@ -74,7 +74,7 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = unscoped(snapshots.contents().map(|content| &content.name));
-                self.retain(known, &all, Index::change_content)
+                self.retain(known, &all, |index, name| index.change_content(Change::Delete(name.clone())))
             }
             // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
@@ -111,11 +111,11 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = grants.names().cloned().collect();
-                self.retain(known, &all, Index::change_grant)
+                self.retain(known, &all, |index, name| index.change_grant(Change::Delete(name.clone())))
             }
             Change::RetainIn(namespace, all) => {
                 let known = within(grants.names(), &namespace);
-                self.retain(known, &all, Index::change_grant)
+                self.retain(known, &all, |index, name| index.change_grant(Change::Delete(name.clone())))
             }
         }
     }
@@ -137,7 +137,7 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = unscoped(classes.names());
-                self.retain(known, &all, Index::change_attributes_class)
+                self.retain(known, &all, |index, name| index.change_attributes_class(Change::Delete(name.clone())))
             }
             // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),

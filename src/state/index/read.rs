@@ -89,6 +89,16 @@ impl Index {
         self.pv_sync.is_synced(volume)
     }
 
+    /// Checks whether so many volumes wait for the PV controller that sync probes are worthwhile, with one more.
+    pub fn many_wait_for_sync(&self) -> bool {
+        self.pv_sync.many_wait()
+    }
+
+    /// Returns the volume with the adoption mark that this process has still to write; `None` if it lacks none.
+    pub fn marked(&self, volume: &Volume) -> Option<Arc<Volume>> {
+        self.unmarked.marked(volume)
+    }
+
     /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
     /// it.
     pub fn is_stale(&self, key: &WorkItem) -> bool {

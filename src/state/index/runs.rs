@@ -29,11 +29,11 @@ impl Index {
             }
             Change::Retain(all) => {
                 let known = runs.job_names().cloned().collect();
-                self.retain(known, &all, Index::change_job)
+                self.retain(known, &all, |index, name| index.change_job(Change::Delete(name.clone())))
             }
             Change::RetainIn(namespace, all) => {
                 let known = within(runs.job_names(), &namespace);
-                self.retain(known, &all, Index::change_job)
+                self.retain(known, &all, |index, name| index.change_job(Change::Delete(name.clone())))
             }
         }
     }
@@ -88,11 +88,11 @@ impl Index {
             },
             Change::Retain(all) => {
                 let known = runs.pod_names().cloned().collect();
-                self.retain(known, &all, Index::change_pod)
+                self.retain(known, &all, |index, name| index.change_pod(Change::Delete(name.clone())))
             }
             Change::RetainIn(namespace, all) => {
                 let known = within(runs.pod_names(), &namespace);
-                self.retain(known, &all, Index::change_pod)
+                self.retain(known, &all, |index, name| index.change_pod(Change::Delete(name.clone())))
             }
         }
     }

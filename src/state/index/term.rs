@@ -11,6 +11,7 @@ impl Index {
         self.pv_sync.give_up();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
+        self.unmarked.clear();
         self.all_items()
     }
 }

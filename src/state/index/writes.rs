@@ -18,6 +18,11 @@ impl Index {
         self.unseen_writes.record(key, resource_version, &self.facts.cache, self.facts.now());
     }
 
+    /// Records that this process has adopted a volume but for the adoption mark.
+    pub fn record_unmarked(&mut self, adopted: &Volume) {
+        self.unmarked.record(adopted);
+    }
+
     /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
     pub fn ended(&mut self, key: WorkItem) {
         self.unseen_writes.record_end(key, &self.facts.cache, self.facts.now());

@@ -109,6 +109,9 @@ pub fn merge(into: &mut Value, from: &Value) {
     }
 }
 
+/// The directive of a strategic merge patch that removes finalizers.
+const REMOVED_FINALIZERS: &str = "$deleteFromPrimitiveList/finalizers";
+
 /// Merges conditions by their type; a condition with `$patch: delete` is removed.
 fn strategic(before: &Value, patch: &Value) -> Value {
     let mut conditions = before.as_array().cloned().unwrap_or_default();
@@ -145,8 +148,14 @@ fn patch(store: &mut Store, request: &Request) -> Answer {
         }
         false => {
             let status = before["status"].clone();
-            merge(&mut after, body);
+            let mut body = (**body).clone();
+            let removed = body["metadata"].as_object_mut().and_then(|metadata| metadata.remove(REMOVED_FINALIZERS));
+            merge(&mut after, &body);
             after["status"] = status;
+            if let Some(finalizers) = after["metadata"]["finalizers"].as_array_mut() {
+                finalizers
+                    .retain(|finalizer| !removed.iter().flat_map(Value::as_array).flatten().any(|it| it == finalizer));
+            }
         }
     }
     let added = store::finalizers(&after).any(|finalizer| !store::has_finalizer(&before, finalizer));

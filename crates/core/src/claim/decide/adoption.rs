@@ -9,7 +9,7 @@ use super::step::Step;
 use super::waits::wait_for_end;
 use crate::config::{Placement, Recipe};
 use crate::model::affinity;
-use crate::model::claim::Claim;
+use crate::model::claim::{Binding, Claim};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::node::without;
@@ -70,7 +70,20 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<D
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
         && volume.volume_id.as_ref() == Some(&o.claim.id());
-    (!complete).then(|| rule.step(Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }))
+    let name = volume.name.clone();
+    if !complete {
+        let mark = !(o.volumes.many_wait && may_mark_later(o));
+        return Some(rule.step(Step::Adopt { volume: name, provenance: Box::new(provenance), nodes, mark }));
+    }
+    let lacks_mark = o.volumes.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark);
+    (lacks_mark && !may_mark_later(o)).then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
+}
+
+/// Checks whether the adoption mark may be written with the volume's phase, when the orchestrator binds the claim. That
+/// saves a write, and nothing needs the mark before: an orchestrator that begins meanwhile adopts the volume again.
+fn may_mark_later(o: &Observed<'_>) -> bool {
+    let claim = o.claim;
+    o.volumes.binding == Binding::Direct && !o.pool.is_request && !claim.is_bound() && !claim.deleting
 }
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted

@@ -211,7 +211,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             record_failure(o, class, Rule::RecipeLost, cause, Failure::Retry, now)
         }
         RunState::Absent => job_missing(o, class, now),
-        RunState::Running => wait_for_run(o, Rule::RunInProgress),
+        RunState::Running => in_progress(o, now),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.confirmed.no_volume => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
         RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Failure::Retry, now),
@@ -220,6 +220,25 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         }
     }
 }
+
+/// Waits for a run. A claim in a batch gets no event while all goes fast, because an event for each of many claims costs
+/// more than it tells. After [`SLOW_BATCH`] its user learns what is in progress.
+fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
+    let wait = wait_for_run(o, Rule::RunInProgress);
+    let began = o.claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let (Some(batch), Some(began), None) = (o.claim.batch(), began, &wait.event) else { return wait };
+    let due = clamp_to_recent(began.as_second(), now).saturating_add(SLOW_BATCH);
+    match now < due {
+        true => wait.requeue_at(due),
+        false => {
+            let message = format!("run {} is in progress in {batch}, together with other claims", o.attempt());
+            Rule::BatchSlow.nothing().with_event(reason::PROVISIONING, message)
+        }
+    }
+}
+
+/// The time after which a claim in a batch gets an event that its run is in progress, in seconds.
+pub(super) const SLOW_BATCH: i64 = 10;
 
 /// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
 fn no_volume(o: &Observed<'_>) -> Cause {

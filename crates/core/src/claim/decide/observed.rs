@@ -129,6 +129,8 @@ pub struct Volumes<'a> {
     pub reserved: Option<&'a str>,
     /// The party that binds the claim.
     pub binding: Binding,
+    /// Many volumes wait until the PV controller has seen them.
+    pub many_wait: bool,
 }
 
 /// A volume that names the claim.
@@ -140,6 +142,8 @@ pub struct Candidate<'a> {
     pub mismatches: &'a [String],
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
     pub synced: bool,
+    /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.
+    pub lacks_mark: bool,
 }
 
 impl Candidate<'_> {

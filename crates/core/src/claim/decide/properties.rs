@@ -147,7 +147,8 @@ impl World {
                 claim.finalizers.push(names::clone_finalizer(UID));
             }
             Step::UnprotectSource { copies } => self.source_users.retain(|copy| !copies.contains(&copy.uid)),
-            Step::Adopt { volume: name, provenance, nodes } => {
+            Step::Adopt { volume: name, provenance, nodes, mark } => {
+                self.lacks_mark = !mark;
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
                 if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.has_finalizer()
@@ -164,6 +165,7 @@ impl World {
                 volume.instance = Some("default".into());
                 volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
             }
+            Step::MarkAdopted { .. } => self.lacks_mark = false,
             Step::TransferToOtherClaim { volume: name, provenance, .. } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
@@ -178,6 +180,7 @@ impl World {
                 volume.provenance = Some(text);
             }
             Step::Bind { volume } => {
+                self.lacks_mark = false;
                 unhold(&mut self.claim);
                 self.claim.volume_name = Some(volume);
                 self.claim.bind_completed = true;
@@ -284,7 +287,8 @@ fn check(world: &World, decision: &Decision) {
                 assert!(kept && original.ours, "what it copies may vanish under it");
             }
         }
-        Step::Adopt { volume, provenance, nodes } => {
+        Step::Adopt { volume, provenance, nodes, mark } => {
+            assert!(*mark || world.binding == Binding::Direct && !claim.is_bound() && !claim.deleting);
             assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
             let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
             assert!(noted, "a node is forgotten");
@@ -298,6 +302,10 @@ fn check(world: &World, decision: &Decision) {
             let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != "Delete";
             assert!(holdable, "the API takes no finalizer any more");
             assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+        }
+        Step::MarkAdopted { volume } => {
+            let (volume, _) = world.volume(volume);
+            assert!(world.lacks_mark && volume.is_adopted() && claim.has_finalizer());
         }
         Step::TransferToOtherClaim { volume, .. } => {
             let (volume, _) = world.volume(volume);
@@ -387,6 +395,9 @@ fn check(world: &World, decision: &Decision) {
             let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != "Delete")
                 && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
             assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
+            let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
+            let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());
+            assert!(!unmarked || claim.abandoned || kept || world.has_transferred(), "nobody could delete it later");
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum Rule {
     BoundVolumeNotSeen,
     /// The claim is held, and the PV controller has bound it before the volume was adopted. Adopts the volume.
     AdoptBoundVolume,
+    /// The volume is adopted but for its mark, and the claim is bound or terminating. Writes the mark.
+    MarkAdoptedVolume,
     /// The claim is held and bound to a volume that is adopted. Removes the finalizer, and emits an event.
     ReleaseBoundClaim,
     /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
@@ -212,6 +214,8 @@ pub enum Rule {
     JobRefused,
     /// The run is in progress. Waits for its end.
     RunInProgress,
+    /// The run of a batch has been in progress for 10 s. Waits for its end, and emits an event.
+    BatchSlow,
     /// The run cannot progress, and the config has changed since it began. Records that the attempt failed.
     RunOutdated,
     /// The run cannot progress. Emits an event, and waits.

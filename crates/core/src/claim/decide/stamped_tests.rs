@@ -1,6 +1,7 @@
 //! Tests of the rules for claims that are stamped, or are stamped next.
 
 use super::*;
+use crate::claim::decide::attempt::SLOW_BATCH;
 
 #[test]
 fn a_new_claim_is_stamped() {
@@ -82,6 +83,56 @@ fn an_adopted_volume_is_bound() {
     assert_eq!(decision.event.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
     let held = Volume { deleting: true, ..known_volume() };
     assert_eq!(with_volume(stamped(1), held, &[]).step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) });
+}
+
+#[test]
+fn the_mark_waits_for_the_phase_where_many_volumes_wait() {
+    let marks = |world: &World, rule| matches!(world.step(rule), Step::Adopt { mark: true, .. });
+    let mut world = with_volume(stamped(1), volume(), &[]);
+    assert!(marks(&world, Rule::AdoptVolume), "alone it would only come later");
+    world.many_wait = true;
+    assert!(!marks(&world, Rule::AdoptVolume));
+    world.binding = Binding::Controller;
+    assert!(marks(&world, Rule::AdoptVolume), "the orchestrator writes no phase");
+    world.binding = Binding::Direct;
+    world.claim.volume_name = Some(names::pv_name(UID));
+    world.claim.bind_completed = true;
+    assert!(marks(&world, Rule::AdoptBoundVolume), "the PV controller has bound it");
+}
+
+#[test]
+fn a_volume_without_its_mark_is_bound_or_marked() {
+    let mut world = World { lacks_mark: true, ..with_volume(stamped(1), adopted_volume(), &[]) };
+    world.rests(Rule::WaitForBinding);
+    world.synced = true;
+    assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) }, "with the mark");
+    let mark = Step::MarkAdopted { volume: names::pv_name(UID) };
+    let mut leaving = world.clone();
+    leaving.claim.deleting = true;
+    assert_eq!(leaving.step(Rule::MarkAdoptedVolume), mark, "the claim is deleted");
+    world.claim.volume_name = Some(names::pv_name(UID));
+    world.claim.bind_completed = true;
+    assert_eq!(world.step(Rule::MarkAdoptedVolume), mark, "the PV controller was faster");
+    world.lacks_mark = false;
+    assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
+    let mut world = World { run: RunState::Running, ..stamped(1) };
+    let began = jiff::Timestamp::from_second(NOW).expect("a time");
+    let stamp = world.claim.stamp.as_mut().expect("it is stamped");
+    stamp.ts = began.to_string();
+    world.rests(Rule::RunInProgress);
+    world.claim.stamp.as_mut().expect("it is stamped").batch = Some("provision-batch-1".into());
+    let fast = world.decide_by(Rule::RunInProgress, NOW + SLOW_BATCH - 1);
+    assert_eq!((fast.event, fast.requeue_at), (None, Some(NOW + SLOW_BATCH)));
+    let slow = world.decide_by(Rule::BatchSlow, NOW + SLOW_BATCH);
+    let event = slow.event.expect("the user learns of the run");
+    assert_eq!((event.reason, event.warning, slow.requeue_at), (reason::PROVISIONING, false, None));
+    assert!(event.message.contains("provision-batch-1"), "{}", event.message);
+    let documented = Rule::BatchSlow.documentation();
+    assert!(documented.contains(&format!("{SLOW_BATCH} s")), "{documented}");
 }
 
 #[test]

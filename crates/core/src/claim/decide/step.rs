@@ -51,6 +51,13 @@ pub enum Step {
         /// The nodes where the volume's storage is, or may have been left. Its own node comes last. Empty where nodes
         /// do not matter.
         nodes: Vec<String>,
+        /// The adoption mark follows at once. Otherwise one write has the mark and the phase, when the claim is bound.
+        mark: bool,
+    },
+    /// Writes the adoption mark that was to be written with the volume's phase.
+    MarkAdopted {
+        /// The name of the volume.
+        volume: String,
     },
     /// Adopts a volume that another claim has taken, for that claim.
     TransferToOtherClaim {

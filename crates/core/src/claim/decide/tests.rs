@@ -78,6 +78,10 @@ struct World {
     removed: Option<RemovedJob>,
     missed_batch: bool,
     synced: bool,
+    /// Many volumes wait for the PV controller.
+    many_wait: bool,
+    /// The adopted volumes have no mark yet.
+    lacks_mark: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
 }
@@ -127,7 +131,12 @@ impl World {
         let volumes: Vec<_> = self
             .volumes
             .iter()
-            .map(|(volume, mismatches)| Candidate { volume, mismatches, synced: self.synced })
+            .map(|(volume, mismatches)| Candidate {
+                volume,
+                mismatches,
+                synced: self.synced,
+                lacks_mark: self.lacks_mark && volume.is_adopted(),
+            })
             .collect();
         then(&Observed {
             claim: &self.claim,
@@ -147,7 +156,12 @@ impl World {
                 job: self.delete_job.as_ref(),
                 recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
             },
-            volumes: Volumes { all: &volumes, reserved: self.reserved_volume, binding: self.binding },
+            volumes: Volumes {
+                all: &volumes,
+                reserved: self.reserved_volume,
+                binding: self.binding,
+                many_wait: self.many_wait,
+            },
             admission: Admission {
                 has_revision: self.has_revision,
                 has_slot: self.has_slot,
@@ -245,6 +259,8 @@ fn new() -> World {
         removed: None,
         missed_batch: false,
         synced: false,
+        many_wait: false,
+        lacks_mark: false,
         is_pool_request: false,
         pooled_volume: None,
     }

@@ -188,7 +188,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         ways,
         removed,
         prop::bool::weighted(0.1),
-        prop::bool::weighted(0.2),
+        (prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.3)),
         prop::option::weighted(0.1, Just("pvc-ready")),
     );
     let volumes = (
@@ -224,7 +224,9 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 binding: flags.4,
                 removed: flags.5,
                 missed_batch: flags.6,
-                synced: flags.7,
+                synced: flags.7.0,
+                many_wait: flags.7.1,
+                lacks_mark: flags.7.2,
                 pooled_volume: flags.8,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },

@@ -1,0 +1,80 @@
+//! Volumes that this process has adopted but for the adoption mark, which it writes with the phase.
+//!
+//! The ledger can be lost without harm: a process that does not know of the adoption adopts the volume again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::volume::{Volume, adoption_mark};
+use crate::state::change::Changed;
+
+/// The marks that are still to be written, by the names of the volumes.
+#[derive(Debug, Default)]
+pub struct Unmarked(HashMap<String, String>);
+
+impl Unmarked {
+    /// Records a volume as this process has just adopted it.
+    pub fn record(&mut self, adopted: &Volume) {
+        if let Some(provenance) = &adopted.provenance {
+            self.0.insert(adopted.name.clone(), adoption_mark(provenance));
+        }
+    }
+
+    /// Applies a change of a volume: forgets one that is gone or has a mark.
+    pub fn on_volume(&mut self, changed: &Changed<Volume>) {
+        if changed.now.as_ref().is_none_or(|now| now.adoption_mark.is_some()) {
+            self.0.remove(&changed.last().name);
+        }
+    }
+
+    /// Returns the volume with the mark that it lacks; `None` if it lacks none. A volume whose provenance somebody has
+    /// changed since is not adopted.
+    pub fn marked(&self, volume: &Volume) -> Option<Arc<Volume>> {
+        let mark = self.0.get(&volume.name)?;
+        let is_same = volume.provenance.as_deref().is_some_and(|provenance| adoption_mark(provenance) == *mark);
+        let adoption_mark = Some(mark.clone());
+        let lacks_it = is_same && volume.adoption_mark.is_none();
+        lacks_it.then(|| Arc::new(Volume { adoption_mark, foreign_metadata: None, ..volume.clone() }))
+    }
+
+    /// Forgets all volumes, because another term begins.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(provenance: &str) -> Volume {
+        let volume = Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default());
+        Volume { name: "pv".into(), provenance: Some(provenance.into()), ..volume }
+    }
+
+    #[test]
+    fn only_the_volume_as_it_was_adopted_counts_as_marked() {
+        let mut unmarked = Unmarked::default();
+        assert!(unmarked.marked(&volume("{}")).is_none(), "nobody has adopted it");
+        unmarked.record(&volume("{}"));
+        let marked = unmarked.marked(&volume("{}")).expect("it lacks only the mark");
+        assert!(marked.is_adopted());
+        assert!(unmarked.marked(&volume("{ }")).is_none(), "somebody has changed its provenance");
+        assert!(unmarked.marked(&Volume { name: "other".into(), ..volume("{}") }).is_none());
+        assert!(unmarked.marked(&marked).is_none(), "it has its mark");
+    }
+
+    #[test]
+    fn a_volume_is_forgotten_with_its_mark_or_its_end() {
+        let changed = |now: Volume| Changed { before: None, now: Some(Arc::new(now)) };
+        let mut unmarked = Unmarked::default();
+        unmarked.record(&volume("{}"));
+        unmarked.on_volume(&changed(Volume { phase: "Available".into(), ..volume("{}") }));
+        let marked = unmarked.marked(&volume("{}")).expect("another change leaves it");
+        unmarked.on_volume(&changed((*marked).clone()));
+        assert!(unmarked.marked(&volume("{}")).is_none(), "a mark was written");
+        unmarked.record(&volume("{}"));
+        unmarked.on_volume(&Changed::gone(Arc::new(volume("{}"))));
+        assert!(unmarked.marked(&volume("{}")).is_none(), "another volume may have the name");
+    }
+}
