@@ -30,6 +30,7 @@ pub mod parameter;
 pub mod quantity;
 pub mod reason;
 pub mod request;
+mod request_env;
 mod request_error;
 pub mod storage;
 pub mod text;

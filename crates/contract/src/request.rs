@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::operation;
 pub use crate::operation::Operation;
 use crate::parameter;
+use crate::request_env::RunEnv;
 pub use crate::request_error::RequestError;
-use crate::variable::{self, Variable};
+use crate::variable;
 
 /// The claim that a run is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,98 +148,63 @@ pub fn is_reserved(env: &str) -> bool {
 impl RunRequest {
     /// Returns all properties: the contract's own, then the parameters.
     pub fn properties(&self) -> Vec<Property> {
-        let Self {
-            operation,
-            claim_uuid,
-            provision_ts,
-            attempt,
-            pv_name,
-            claim,
-            storage_class,
-            size_bytes,
-            old_size_bytes,
-            clone_of,
-            snapshot,
-            attributes_class,
-            attributes,
-            old_attributes_class,
-            old_attributes,
-            access_modes,
-            volume_mode,
-            mount_options,
-            reclaim_policy,
-            fs_type,
-            username,
-            user_groups,
-            service_account,
-            kube_api,
-            node_name,
-            topology,
-            class_topologies,
-            provisioner,
-            instance,
-            volume_source,
-            claim_metadata,
-            parameters,
-            pod_namespace: _,
-        } = self;
         let pairs = |map: &BTreeMap<String, String>| {
             if map.is_empty() { String::new() } else { serde_json::json!(map).to_string() }
         };
-        let original = clone_of.clone().unwrap_or_default();
-        let of_snapshot = snapshot.clone().unwrap_or_default();
+        let size = |size: Option<u64>| size.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let source = self.clone_of.clone().unwrap_or_default();
+        let snapshot = self.snapshot.clone().unwrap_or_default();
         let own = [
-            (variable::OPERATION, operation.to_string()),
-            (variable::CLAIM_UUID, claim_uuid.clone()),
-            (variable::PROVISION_TS, provision_ts.clone()),
-            (variable::ATTEMPT, attempt.to_string()),
-            (variable::PV_NAME, pv_name.clone()),
-            (variable::PVC_NAME, claim.name.clone()),
-            (variable::PVC_NAMESPACE, claim.namespace.clone()),
-            (variable::PVC_UID, claim.uid.clone()),
-            (variable::STORAGE_CLASS, storage_class.clone()),
-            (variable::SIZE, crate::quantity::quantity(*size_bytes).0),
-            (variable::SIZE_BYTES, size_bytes.to_string()),
-            (variable::OLD_SIZE_BYTES, old_size_bytes.map(|size| size.to_string()).unwrap_or_default()),
-            (variable::CLONE_OF, original.id),
-            (variable::CLONE_OF_PV_NAME, original.pv_name),
-            (variable::CLONE_OF_SOURCE, original.source),
-            (
-                variable::CLONE_OF_SIZE_BYTES,
-                clone_of.as_ref().map(|original| original.size_bytes.to_string()).unwrap_or_default(),
-            ),
-            (variable::CLONE_OF_NODE, original.node),
-            (variable::SNAPSHOT_ID, of_snapshot.id),
-            (variable::SNAPSHOT_OF, of_snapshot.of),
-            (variable::SNAPSHOT_SIZE_BYTES, of_snapshot.size_bytes.map(|size| size.to_string()).unwrap_or_default()),
-            (variable::SNAPSHOT_NODE, of_snapshot.node),
-            (variable::SNAPSHOT_NAMESPACE, of_snapshot.namespace),
-            (variable::SNAPSHOT_NAME, of_snapshot.name),
-            (variable::ATTRIBUTES_CLASS, attributes_class.clone()),
-            (variable::ATTRIBUTES, pairs(attributes)),
-            (variable::OLD_ATTRIBUTES_CLASS, old_attributes_class.clone()),
-            (variable::OLD_ATTRIBUTES, pairs(old_attributes)),
-            (variable::ACCESS_MODES, access_modes.join(",")),
-            (variable::VOLUME_MODE, volume_mode.clone()),
-            (variable::MOUNT_OPTIONS, mount_options.join(",")),
-            (variable::RECLAIM_POLICY, reclaim_policy.clone()),
-            (variable::FS_TYPE, fs_type.clone()),
-            (variable::USERNAME, username.clone()),
-            (variable::USER_GROUPS, user_groups.join(",")),
-            (variable::SERVICE_ACCOUNT, service_account.clone()),
-            (variable::KUBE_API, kube_api.clone()),
-            (variable::NODE_NAME, node_name.clone()),
-            (variable::TOPOLOGY, pairs(topology)),
-            (variable::CLASS_TOPOLOGIES, class_topologies.clone()),
-            (variable::PROVISIONER, provisioner.clone()),
-            (variable::INSTANCE, instance.clone()),
-            (variable::VOLUME_SOURCE, volume_source.clone()),
-            (variable::CLAIM_METADATA, pairs(claim_metadata)),
-            (variable::PARAMETER_NAMES, parameters.keys().cloned().collect::<Vec<_>>().join(",")),
+            (variable::OPERATION, self.operation.to_string()),
+            (variable::CLAIM_UUID, self.claim_uuid.clone()),
+            (variable::PROVISION_TS, self.provision_ts.clone()),
+            (variable::ATTEMPT, self.attempt.to_string()),
+            (variable::PV_NAME, self.pv_name.clone()),
+            (variable::PVC_NAME, self.claim.name.clone()),
+            (variable::PVC_NAMESPACE, self.claim.namespace.clone()),
+            (variable::PVC_UID, self.claim.uid.clone()),
+            (variable::STORAGE_CLASS, self.storage_class.clone()),
+            (variable::SIZE, crate::quantity::quantity(self.size_bytes).0),
+            (variable::SIZE_BYTES, self.size_bytes.to_string()),
+            (variable::OLD_SIZE_BYTES, size(self.old_size_bytes)),
+            (variable::CLONE_OF, source.id),
+            (variable::CLONE_OF_PV_NAME, source.pv_name),
+            (variable::CLONE_OF_SOURCE, source.source),
+            (variable::CLONE_OF_SIZE_BYTES, size(self.clone_of.as_ref().map(|source| source.size_bytes))),
+            (variable::CLONE_OF_NODE, source.node),
+            (variable::SNAPSHOT_ID, snapshot.id),
+            (variable::SNAPSHOT_OF, snapshot.of),
+            (variable::SNAPSHOT_SIZE_BYTES, size(snapshot.size_bytes)),
+            (variable::SNAPSHOT_NODE, snapshot.node),
+            (variable::SNAPSHOT_NAMESPACE, snapshot.namespace),
+            (variable::SNAPSHOT_NAME, snapshot.name),
+            (variable::ATTRIBUTES_CLASS, self.attributes_class.clone()),
+            (variable::ATTRIBUTES, pairs(&self.attributes)),
+            (variable::OLD_ATTRIBUTES_CLASS, self.old_attributes_class.clone()),
+            (variable::OLD_ATTRIBUTES, pairs(&self.old_attributes)),
+            (variable::ACCESS_MODES, self.access_modes.join(",")),
+            (variable::VOLUME_MODE, self.volume_mode.clone()),
+            (variable::MOUNT_OPTIONS, self.mount_options.join(",")),
+            (variable::RECLAIM_POLICY, self.reclaim_policy.clone()),
+            (variable::FS_TYPE, self.fs_type.clone()),
+            (variable::USERNAME, self.username.clone()),
+            (variable::USER_GROUPS, self.user_groups.join(",")),
+            (variable::SERVICE_ACCOUNT, self.service_account.clone()),
+            (variable::KUBE_API, self.kube_api.clone()),
+            (variable::NODE_NAME, self.node_name.clone()),
+            (variable::TOPOLOGY, pairs(&self.topology)),
+            (variable::CLASS_TOPOLOGIES, self.class_topologies.clone()),
+            (variable::PROVISIONER, self.provisioner.clone()),
+            (variable::INSTANCE, self.instance.clone()),
+            (variable::VOLUME_SOURCE, self.volume_source.clone()),
+            (variable::CLAIM_METADATA, pairs(&self.claim_metadata)),
+            (variable::PARAMETER_NAMES, self.parameters.keys().cloned().collect::<Vec<_>>().join(",")),
         ];
         let own = own.into_iter().map(|(variable, value)| Property { name: variable.file(), value });
-        let parameters =
-            parameters.iter().map(|(name, value)| Property { name: parameter::file_name(name), value: value.clone() });
+        let parameters = self
+            .parameters
+            .iter()
+            .map(|(name, value)| Property { name: parameter::file_name(name), value: value.clone() });
         own.chain(parameters).collect()
     }
 
@@ -247,116 +213,106 @@ impl RunRequest {
     /// # Errors
     /// If the environment is not that of a run for one volume, snapshot or list.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, RequestError> {
-        let optional = |variable: &Variable| env(variable.name).unwrap_or_default();
-        let list = |variable: &Variable| -> Vec<String> {
-            optional(variable).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
-        };
-        if optional(variable::OPERATION) == operation::BATCH {
-            return Err(RequestError::Batch);
-        }
-        let operation: Operation = optional(variable::OPERATION).parse().unwrap_or(Operation::Provision);
-        // When a snapshot is deleted, its volume may be gone.
-        let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
-        let of_volume =
-            [variable::CLAIM_UUID, variable::PV_NAME, variable::SIZE_BYTES].into_iter().filter(|_| needs_volume);
-        let of_snapshot = [variable::SNAPSHOT_ID].into_iter().filter(|_| operation.is_of_snapshot());
-        let missing: Vec<&str> = [variable::OPERATION, variable::STORAGE_CLASS]
-            .into_iter()
-            .chain(of_volume)
-            .chain(of_snapshot)
-            .filter(|variable| optional(variable).is_empty())
-            .map(|variable| variable.name)
-            .collect();
-        if !missing.is_empty() {
-            return Err(RequestError::Missing(missing.join(", ")));
-        }
-        let number = |variable: &Variable, value: String| -> Result<u64, RequestError> {
-            let invalid = |value| RequestError::Invalid { variable: variable.name, value, expected: "a whole number" };
-            value.parse().map_err(|_| invalid(value))
-        };
-        let pairs = |variable: &Variable| -> Result<BTreeMap<String, String>, RequestError> {
-            let value = optional(variable);
-            if value.is_empty() {
-                return Ok(BTreeMap::new());
-            }
-            serde_json::from_str(&value).map_err(|_| RequestError::Invalid {
-                variable: variable.name,
-                value,
-                expected: "a JSON object of strings",
-            })
-        };
-        let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
+        let env = RunEnv(env);
+        check_complete(&env)?;
         Ok(RunRequest {
-            operation: optional(variable::OPERATION).parse()?,
-            claim_uuid: optional(variable::CLAIM_UUID),
-            provision_ts: optional(variable::PROVISION_TS),
-            attempt: u32::try_from(number(variable::ATTEMPT, or(optional(variable::ATTEMPT), "1"))?)
-                .unwrap_or(u32::MAX),
-            pv_name: optional(variable::PV_NAME),
+            operation: env.text(variable::OPERATION).parse()?,
+            claim_uuid: env.text(variable::CLAIM_UUID),
+            provision_ts: env.text(variable::PROVISION_TS),
+            attempt: u32::try_from(env.number(variable::ATTEMPT)?.unwrap_or(1)).unwrap_or(u32::MAX),
+            pv_name: env.text(variable::PV_NAME),
             claim: ClaimRef {
-                namespace: optional(variable::PVC_NAMESPACE),
-                name: optional(variable::PVC_NAME),
-                uid: optional(variable::PVC_UID),
+                namespace: env.text(variable::PVC_NAMESPACE),
+                name: env.text(variable::PVC_NAME),
+                uid: env.text(variable::PVC_UID),
             },
-            storage_class: optional(variable::STORAGE_CLASS),
-            size_bytes: number(variable::SIZE_BYTES, or(optional(variable::SIZE_BYTES), "0"))?,
-            old_size_bytes: match optional(variable::OLD_SIZE_BYTES) {
-                size if size.is_empty() => None,
-                size => Some(number(variable::OLD_SIZE_BYTES, size)?),
-            },
-            clone_of: match optional(variable::CLONE_OF) {
-                id if id.is_empty() => None,
-                id => Some(CloneSource {
-                    id,
-                    pv_name: optional(variable::CLONE_OF_PV_NAME),
-                    source: optional(variable::CLONE_OF_SOURCE),
-                    size_bytes: number(
-                        variable::CLONE_OF_SIZE_BYTES,
-                        or(optional(variable::CLONE_OF_SIZE_BYTES), "0"),
-                    )?,
-                    node: optional(variable::CLONE_OF_NODE),
-                }),
-            },
-            snapshot: match optional(variable::SNAPSHOT_ID) {
-                id if id.is_empty() => None,
-                id => Some(Snapshot {
-                    id,
-                    of: optional(variable::SNAPSHOT_OF),
-                    size_bytes: match optional(variable::SNAPSHOT_SIZE_BYTES) {
-                        size if size.is_empty() => None,
-                        size => Some(number(variable::SNAPSHOT_SIZE_BYTES, size)?),
-                    },
-                    node: optional(variable::SNAPSHOT_NODE),
-                    namespace: optional(variable::SNAPSHOT_NAMESPACE),
-                    name: optional(variable::SNAPSHOT_NAME),
-                }),
-            },
-            attributes_class: optional(variable::ATTRIBUTES_CLASS),
-            attributes: pairs(variable::ATTRIBUTES)?,
-            old_attributes_class: optional(variable::OLD_ATTRIBUTES_CLASS),
-            old_attributes: pairs(variable::OLD_ATTRIBUTES)?,
-            access_modes: list(variable::ACCESS_MODES),
-            volume_mode: or(optional(variable::VOLUME_MODE), "Filesystem"),
-            mount_options: list(variable::MOUNT_OPTIONS),
-            reclaim_policy: or(optional(variable::RECLAIM_POLICY), "Delete"),
-            fs_type: optional(variable::FS_TYPE),
-            username: optional(variable::USERNAME),
-            user_groups: list(variable::USER_GROUPS),
-            service_account: optional(variable::SERVICE_ACCOUNT),
-            kube_api: optional(variable::KUBE_API),
-            node_name: optional(variable::NODE_NAME),
-            topology: pairs(variable::TOPOLOGY)?,
-            class_topologies: optional(variable::CLASS_TOPOLOGIES),
-            provisioner: or(optional(variable::PROVISIONER), crate::names::DEFAULT_PROVISIONER),
-            instance: or(optional(variable::INSTANCE), crate::names::DEFAULT_INSTANCE),
-            volume_source: optional(variable::VOLUME_SOURCE),
-            claim_metadata: pairs(variable::CLAIM_METADATA)?,
-            pod_namespace: or(optional(variable::POD_NAMESPACE), crate::names::FIELD_MANAGER),
-            parameters: list(variable::PARAMETER_NAMES)
+            storage_class: env.text(variable::STORAGE_CLASS),
+            size_bytes: env.number(variable::SIZE_BYTES)?.unwrap_or(0),
+            old_size_bytes: env.number(variable::OLD_SIZE_BYTES)?,
+            clone_of: CloneSource::from_env(&env)?,
+            snapshot: Snapshot::from_env(&env)?,
+            attributes_class: env.text(variable::ATTRIBUTES_CLASS),
+            attributes: env.pairs(variable::ATTRIBUTES)?,
+            old_attributes_class: env.text(variable::OLD_ATTRIBUTES_CLASS),
+            old_attributes: env.pairs(variable::OLD_ATTRIBUTES)?,
+            access_modes: env.list(variable::ACCESS_MODES),
+            volume_mode: env.text_or(variable::VOLUME_MODE, "Filesystem"),
+            mount_options: env.list(variable::MOUNT_OPTIONS),
+            reclaim_policy: env.text_or(variable::RECLAIM_POLICY, "Delete"),
+            fs_type: env.text(variable::FS_TYPE),
+            username: env.text(variable::USERNAME),
+            user_groups: env.list(variable::USER_GROUPS),
+            service_account: env.text(variable::SERVICE_ACCOUNT),
+            kube_api: env.text(variable::KUBE_API),
+            node_name: env.text(variable::NODE_NAME),
+            topology: env.pairs(variable::TOPOLOGY)?,
+            class_topologies: env.text(variable::CLASS_TOPOLOGIES),
+            provisioner: env.text_or(variable::PROVISIONER, crate::names::DEFAULT_PROVISIONER),
+            instance: env.text_or(variable::INSTANCE, crate::names::DEFAULT_INSTANCE),
+            volume_source: env.text(variable::VOLUME_SOURCE),
+            claim_metadata: env.pairs(variable::CLAIM_METADATA)?,
+            pod_namespace: env.text_or(variable::POD_NAMESPACE, crate::names::FIELD_MANAGER),
+            parameters: env
+                .list(variable::PARAMETER_NAMES)
                 .into_iter()
-                .map(|name| (name.clone(), env(&parameter::env_name(&name)).unwrap_or_default()))
+                .map(|name| (name.clone(), (env.0)(&parameter::env_name(&name)).unwrap_or_default()))
                 .collect(),
         })
+    }
+}
+
+/// Checks that the run is not a batch, and that the environment has all variables that its operation needs.
+fn check_complete<F: Fn(&str) -> Option<String>>(env: &RunEnv<F>) -> Result<(), RequestError> {
+    if env.text(variable::OPERATION) == operation::BATCH {
+        return Err(RequestError::Batch);
+    }
+    let operation: Operation = env.text(variable::OPERATION).parse().unwrap_or(Operation::Provision);
+    // When a snapshot is deleted, its volume may be gone.
+    let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
+    let of_volume =
+        [variable::CLAIM_UUID, variable::PV_NAME, variable::SIZE_BYTES].into_iter().filter(|_| needs_volume);
+    let of_snapshot = [variable::SNAPSHOT_ID].into_iter().filter(|_| operation.is_of_snapshot());
+    let needed = [variable::OPERATION, variable::STORAGE_CLASS].into_iter().chain(of_volume).chain(of_snapshot);
+    let missing: Vec<&str> =
+        needed.filter(|variable| env.text(variable).is_empty()).map(|variable| variable.name).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(RequestError::Missing(missing.join(", "))),
+    }
+}
+
+impl CloneSource {
+    /// Reads the volume to copy; `None` where the run copies none.
+    fn from_env<F: Fn(&str) -> Option<String>>(env: &RunEnv<F>) -> Result<Option<Self>, RequestError> {
+        let id = env.text(variable::CLONE_OF);
+        if id.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(CloneSource {
+            id,
+            pv_name: env.text(variable::CLONE_OF_PV_NAME),
+            source: env.text(variable::CLONE_OF_SOURCE),
+            size_bytes: env.number(variable::CLONE_OF_SIZE_BYTES)?.unwrap_or(0),
+            node: env.text(variable::CLONE_OF_NODE),
+        }))
+    }
+}
+
+impl Snapshot {
+    /// Reads the snapshot; `None` where the run has none.
+    fn from_env<F: Fn(&str) -> Option<String>>(env: &RunEnv<F>) -> Result<Option<Self>, RequestError> {
+        let id = env.text(variable::SNAPSHOT_ID);
+        if id.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Snapshot {
+            id,
+            of: env.text(variable::SNAPSHOT_OF),
+            size_bytes: env.number(variable::SNAPSHOT_SIZE_BYTES)?,
+            node: env.text(variable::SNAPSHOT_NODE),
+            namespace: env.text(variable::SNAPSHOT_NAMESPACE),
+            name: env.text(variable::SNAPSHOT_NAME),
+        }))
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn request() -> RunRequest {
         class_topologies: r#"[{"zone":["a"]}]"#.into(),
         provisioner: crate::names::DEFAULT_PROVISIONER.into(),
         instance: "default".into(),
-        volume_source: String::new(),
+        volume_source: r#"{"nfs":{"path":"/b","server":"s"}}"#.into(),
         claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
         parameters: [("example.com/Pool".to_owned(), "gold".to_owned()), ("iops".to_owned(), "900".to_owned())].into(),
         pod_namespace: crate::names::FIELD_MANAGER.into(),

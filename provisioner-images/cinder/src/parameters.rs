@@ -68,82 +68,117 @@ impl Parameters {
     /// # Errors
     /// All problems at once.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
-        let mut problems = Vec::new();
-        let text = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let list = |name: &str| -> Vec<String> {
-            let value = text(name).unwrap_or_default();
-            value.split([',', ' ', '\n']).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        let mut reader = Reader { env, problems: Vec::new() };
+        let r = &mut reader;
+        let zone_from_topology = r.flag("zone-from-topology", "ZONE_FROM_TOPOLOGY", false);
+        let instance = r.text_or("INSTANCE", flex_contract::names::DEFAULT_INSTANCE);
+        let parameters = Self {
+            volume_type: r.text("TYPE"),
+            zone_from_topology,
+            multipath: r.flag("multipath", "MULTIPATH", true),
+            // The old provisioner accepted any value.
+            smartclone: r.text("SMARTCLONE").is_some_and(|value| !["false", "no"].contains(&value.as_str())),
+            hints: r.hints(),
+            metadata: r.metadata(),
+            rbd_form: r.rbd_form(),
+            initiator: r.initiator(&instance),
+            zone: r.zone(zone_from_topology),
+            connector_host: r.text_or("CONNECTOR_HOST", &format!("flex-provisioner-{instance}")),
+            connector_ip: r.text_or("CONNECTOR_IP", "127.0.0.1"),
+            wwpns: r.list("WWPNS"),
+            wwnns: r.list("WWNNS"),
+            secret_namespace: r.text_or("SECRET_NAMESPACE", SECRETS),
+            ceph_driver: r.text_or("CEPH_DRIVER", "rbd.csi.ceph.com"),
+            ceph_cluster: r.text("CEPH_CLUSTER"),
+            ceph_features: r.text_or("CEPH_FEATURES", "layering"),
+            ceph_secret: r.text("CEPH_SECRET"),
+            clone_namespaces: r.list("CLONE_NAMESPACES"),
         };
-        let mut flag = |parameter: &str, variable: &str, default: bool| match text(variable).as_deref() {
+        match reader.problems.as_slice() {
+            [] => Ok(parameters),
+            problems => Err(Failure::config(problems.join("\n"))),
+        }
+    }
+}
+
+/// A reader of variables. It records a problem and continues.
+struct Reader<F> {
+    env: F,
+    problems: Vec<String>,
+}
+
+impl<F: Fn(&str) -> Option<String>> Reader<F> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.env)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn text_or(&self, name: &str, default: &str) -> String {
+        self.text(name).unwrap_or_else(|| default.to_owned())
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        let value = self.text(name).unwrap_or_default();
+        value.split([',', ' ', '\n']).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn flag(&mut self, parameter: &str, variable: &str, default: bool) -> bool {
+        match self.text(variable).as_deref() {
             None => default,
             Some("true" | "yes") => true,
             Some("false" | "no") => false,
             Some(other) => {
-                problems.push(format!("{parameter} is `{other}`: it must be \"true\" or \"false\""));
+                self.problems.push(format!("{parameter} is `{other}`: it must be \"true\" or \"false\""));
                 default
             }
-        };
-        let zone_from_topology = flag("zone-from-topology", "ZONE_FROM_TOPOLOGY", false);
-        let multipath = flag("multipath", "MULTIPATH", true);
-        // The old provisioner accepted any value.
-        let smartclone = text("SMARTCLONE").is_some_and(|value| !["false", "no"].contains(&value.as_str()));
-        let hints = text("HINTS").and_then(|text| match serde_json::from_str(&text) {
+        }
+    }
+
+    fn hints(&mut self) -> Option<Value> {
+        let text = self.text("HINTS")?;
+        match serde_json::from_str(&text) {
             Ok(hints @ Value::Object(_)) => Some(hints),
             _ => {
-                problems
+                self.problems
                     .push(format!("hints is `{text}`: it must be a JSON object, such as {{\"same_host\": [\"ID\"]}}"));
                 None
             }
-        });
-        let metadata = match text("METADATA").as_deref().map(serde_json::from_str::<BTreeMap<String, String>>) {
-            None => BTreeMap::new(),
-            Some(Ok(pairs)) => pairs,
-            Some(Err(_)) => {
-                problems.push("metadata must be a JSON object of texts, such as {\"team\": \"storage\"}".to_owned());
-                BTreeMap::new()
-            }
-        };
-        let rbd_form = match text("RBD_FORM").as_deref() {
+        }
+    }
+
+    fn metadata(&mut self) -> BTreeMap<String, String> {
+        let Some(text) = self.text("METADATA") else { return BTreeMap::new() };
+        serde_json::from_str(&text).unwrap_or_else(|_| {
+            self.problems.push("metadata must be a JSON object of texts, such as {\"team\": \"storage\"}".to_owned());
+            BTreeMap::new()
+        })
+    }
+
+    fn rbd_form(&mut self) -> RbdForm {
+        match self.text("RBD_FORM").as_deref() {
             None | Some("csi") => RbdForm::Csi,
             Some("in-tree") => RbdForm::InTree,
             Some(other) => {
-                problems.push(format!("rbd-form is `{other}`: it must be csi or in-tree"));
+                self.problems.push(format!("rbd-form is `{other}`: it must be csi or in-tree"));
                 RbdForm::Csi
             }
-        };
-        let instance = text("INSTANCE").unwrap_or_else(|| flex_contract::names::DEFAULT_INSTANCE.to_owned());
-        let initiator = text("INITIATOR_NAME").unwrap_or_else(|| format!("iqn.2026-11.io.flex-provisioner:{instance}"));
+        }
+    }
+
+    fn initiator(&mut self, instance: &str) -> String {
+        let initiator = self.text_or("INITIATOR_NAME", &format!("iqn.2026-11.io.flex-provisioner:{instance}"));
         if !["iqn.", "eui.", "naa."].iter().any(|begin| initiator.starts_with(begin)) {
-            problems.push(format!("initiator-name is `{initiator}`: it must begin with iqn., eui. or naa."));
+            self.problems.push(format!("initiator-name is `{initiator}`: it must begin with iqn., eui. or naa."));
         }
-        let zone = text("AVAILABILITY_ZONE").or_else(|| text("AVAILABILITY"));
-        if zone.is_some() && zone_from_topology {
-            problems.push("availability-zone and zone-from-topology exclude each other: drop one of them".to_owned());
+        initiator
+    }
+
+    fn zone(&mut self, from_topology: bool) -> Option<String> {
+        let zone = self.text("AVAILABILITY_ZONE").or_else(|| self.text("AVAILABILITY"));
+        if zone.is_some() && from_topology {
+            let why = "availability-zone and zone-from-topology exclude each other: drop one of them";
+            self.problems.push(why.to_owned());
         }
-        if !problems.is_empty() {
-            return Err(Failure::config(problems.join("\n")));
-        }
-        Ok(Self {
-            volume_type: text("TYPE"),
-            zone,
-            zone_from_topology,
-            hints,
-            metadata,
-            initiator,
-            connector_host: text("CONNECTOR_HOST").unwrap_or_else(|| format!("flex-provisioner-{instance}")),
-            connector_ip: text("CONNECTOR_IP").unwrap_or_else(|| "127.0.0.1".into()),
-            wwpns: list("WWPNS"),
-            wwnns: list("WWNNS"),
-            multipath,
-            secret_namespace: text("SECRET_NAMESPACE").unwrap_or_else(|| SECRETS.into()),
-            rbd_form,
-            ceph_driver: text("CEPH_DRIVER").unwrap_or_else(|| "rbd.csi.ceph.com".into()),
-            ceph_cluster: text("CEPH_CLUSTER"),
-            ceph_features: text("CEPH_FEATURES").unwrap_or_else(|| "layering".into()),
-            ceph_secret: text("CEPH_SECRET"),
-            smartclone,
-            clone_namespaces: list("CLONE_NAMESPACES"),
-        })
+        zone
     }
 }
 

@@ -61,105 +61,147 @@ impl Parameters {
     /// # Errors
     /// All problems at once.
     pub fn of(all: &BTreeMap<String, String>) -> Result<Self, Failure> {
-        let mut problems = Vec::new();
-        let own = |name: &str| all.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
-        let mut flag = |name: &str, default: bool| match own(name) {
+        let mut reader = Reader { all, problems: Vec::new() };
+        let r = &mut reader;
+        let parameters = Parameters {
+            extra_metadata: r.flag("csi-extra-create-metadata", false),
+            strict_topology: r.flag("csi-strict-topology", false),
+            immediate_topology: r.flag("csi-immediate-topology", true),
+            topology_optional: r.flag("csi-topology-optional", false),
+            publish_read_only: r.flag("csi-controller-publish-readonly", false),
+            connect: r.time("csi-connect-timeout", 60),
+            call: r.time("csi-timeout", 15),
+            worker_threads: r.worker_threads(),
+            endpoint: r.endpoint(),
+            tls: r.text("csi-tls").map(str::to_owned),
+            tls_name: r.text("csi-tls-server-name").map(str::to_owned),
+            driver: r.text("csi-driver").map(str::to_owned),
+            name_prefix: r.name_prefix(),
+            limit: r.limit(),
+            fs_type: r.fs_type(),
+            all: all.clone(),
+            driver_parameters: r.driver_parameters(),
+        };
+        r.check_names();
+        match reader.problems.as_slice() {
+            [] => Ok(parameters),
+            problems => Err(Failure::config(problems.join("; "))),
+        }
+    }
+}
+
+/// A reader of parameters. It records a problem and continues.
+struct Reader<'a> {
+    all: &'a BTreeMap<String, String>,
+    problems: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.all.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    fn flag(&mut self, name: &str, default: bool) -> bool {
+        match self.text(name) {
             None => default,
             Some("true") => true,
             Some("false") => false,
             Some(other) => {
-                problems.push(format!("{name} is `{other}`: write \"true\" or \"false\""));
+                self.problems.push(format!("{name} is `{other}`: write \"true\" or \"false\""));
                 default
             }
-        };
-        let (extra_metadata, strict_topology) =
-            (flag("csi-extra-create-metadata", false), flag("csi-strict-topology", false));
-        let (immediate_topology, topology_optional) =
-            (flag("csi-immediate-topology", true), flag("csi-topology-optional", false));
-        let publish_read_only = flag("csi-controller-publish-readonly", false);
-        let mut time = |name: &str, default: u64| match own(name).map(|text| (text, seconds(text))) {
+        }
+    }
+
+    /// Reads a time. The default is in seconds.
+    fn time(&mut self, name: &str, default: u64) -> Duration {
+        match self.text(name).map(|text| (text, seconds(text))) {
             None => Duration::from_secs(default),
             Some((_, Some(time))) => time,
             Some((text, None)) => {
-                problems.push(format!("{name} is `{text}`: write a time such as 15s or 2m, up to 1h"));
+                self.problems.push(format!("{name} is `{text}`: write a time such as 15s or 2m, up to 1h"));
                 Duration::from_secs(default)
             }
-        };
-        let (connect, call) = (time("csi-connect-timeout", 60), time("csi-timeout", 15));
-        let worker_threads = match own("csi-worker-threads").map(|text| (text, text.parse())) {
+        }
+    }
+
+    fn worker_threads(&mut self) -> usize {
+        match self.text("csi-worker-threads").map(|text| (text, text.parse())) {
             None => WORKER_THREADS,
             Some((_, Ok(number @ 1..=MAX_MEMBERS))) => number,
             Some((text, _)) => {
-                problems.push(format!("csi-worker-threads is `{text}`: write a whole number from 1 to {MAX_MEMBERS}"));
+                self.problems
+                    .push(format!("csi-worker-threads is `{text}`: write a whole number from 1 to {MAX_MEMBERS}"));
                 WORKER_THREADS
             }
-        };
-        let endpoint = match endpoint::parse(own("csi-endpoint").unwrap_or_default()) {
+        }
+    }
+
+    /// Reads the address of the driver. An address of a host needs certificates.
+    fn endpoint(&mut self) -> Endpoint {
+        let endpoint = match endpoint::parse(self.text("csi-endpoint").unwrap_or_default()) {
             Ok(endpoint) => endpoint,
             Err(problem) => {
-                problems.push(problem);
+                self.problems.push(problem);
                 Endpoint::Socket(Default::default())
             }
         };
-        let tls = own("csi-tls").map(str::to_owned);
-        if matches!(endpoint, Endpoint::Tcp(..)) && tls.is_none() {
-            problems.push(
+        if matches!(endpoint, Endpoint::Tcp(..)) && self.text("csi-tls").is_none() {
+            self.problems.push(
                 "csi-tls is missing: over TCP a driver is spoken to with TLS alone; name the directory of a Secret with ca.crt, \
                  tls.crt and tls.key, such as /etc/flex-secrets/csi-tls"
                     .into(),
             );
         }
-        let name_prefix = own("csi-volume-name-prefix").map(str::to_owned);
+        endpoint
+    }
+
+    fn name_prefix(&mut self) -> Option<String> {
+        let prefix = self.text("csi-volume-name-prefix")?;
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if let Some(prefix) = name_prefix.as_deref().filter(|prefix| prefix.len() > 60 || !prefix.chars().all(legal)) {
-            problems
+        if prefix.len() > 60 || !prefix.chars().all(legal) {
+            self.problems
                 .push(format!("csi-volume-name-prefix is `{prefix}`: lower case letters, digits and `-`, up to 60"));
         }
-        let limit = own("csi-limit").and_then(|text| match flex_contract::quantity::bytes(text) {
+        Some(prefix.to_owned())
+    }
+
+    fn limit(&mut self) -> Option<u64> {
+        match flex_contract::quantity::bytes(self.text("csi-limit")?) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                problems.push(format!("csi-limit: {error}"));
+                self.problems.push(format!("csi-limit: {error}"));
                 None
             }
-        });
-        let fs_types: Vec<_> = all.iter().filter(|(name, _)| is_fs_type(name)).collect();
-        if fs_types.len() > 1 {
-            let names: Vec<_> = fs_types.iter().map(|(name, _)| name.as_str()).collect();
-            problems.push(format!("{} all name the file system: keep one", names.join(", ")));
         }
-        let fs_type = fs_types.first().map(|(_, value)| value.trim().to_owned()).filter(|value| !value.is_empty());
-        for name in all.keys() {
+    }
+
+    fn fs_type(&mut self) -> Option<String> {
+        let given: Vec<_> = self.all.iter().filter(|(name, _)| is_fs_type(name)).collect();
+        if given.len() > 1 {
+            let names: Vec<_> = given.iter().map(|(name, _)| name.as_str()).collect();
+            self.problems.push(format!("{} all name the file system: keep one", names.join(", ")));
+        }
+        given.first().map(|(_, value)| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn driver_parameters(&self) -> BTreeMap<String, String> {
+        let for_driver = |name: &str| !name.starts_with(OWN) && !name.starts_with(PREFIX) && !secrets::names_one(name);
+        let all = self.all.iter().filter(|(name, _)| for_driver(name));
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// Reports parameters that are neither this image's nor the driver's.
+    fn check_names(&mut self) {
+        for name in self.all.keys() {
             if name.starts_with(OWN) && !KNOWN.contains(&name.as_str()) {
-                problems.push(format!("{name} is no parameter of this image; those are {}", KNOWN.join(", ")));
+                self.problems.push(format!("{name} is no parameter of this image; those are {}", KNOWN.join(", ")));
             }
             if name.starts_with(PREFIX) && name != FS_TYPE && !secrets::names_one(name) {
-                problems.push(format!("{name} is not known, and all that begins with {PREFIX} is for provisioners"));
+                self.problems
+                    .push(format!("{name} is not known, and all that begins with {PREFIX} is for provisioners"));
             }
         }
-        if !problems.is_empty() {
-            return Err(Failure::config(problems.join("; ")));
-        }
-        let for_driver = |name: &str| !name.starts_with(OWN) && !name.starts_with(PREFIX) && !secrets::names_one(name);
-        let driver_parameters = all.iter().filter(|(name, _)| for_driver(name));
-        Ok(Parameters {
-            endpoint,
-            connect,
-            call,
-            worker_threads,
-            tls,
-            tls_name: own("csi-tls-server-name").map(str::to_owned),
-            driver: own("csi-driver").map(str::to_owned),
-            extra_metadata,
-            strict_topology,
-            immediate_topology,
-            topology_optional,
-            publish_read_only,
-            name_prefix,
-            limit,
-            fs_type,
-            all: all.clone(),
-            driver_parameters: driver_parameters.map(|(name, value)| (name.clone(), value.clone())).collect(),
-        })
     }
 }
 

@@ -35,31 +35,7 @@ pub fn mismatches(
     if volume.name != wanted_name {
         refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
     }
-    let class = claim.class.as_deref().unwrap_or_default();
-    if volume.class != class {
-        refuse(format!("its class is `{}`, the claim's is `{class}`", volume.class));
-    }
-    match (&volume.size, &asked_when_bound(claim)) {
-        (Ok(volume), Ok(claim)) if volume < claim => refuse(format!(
-            "its size is {}, the claim asks for {}",
-            quantity::quantity(*volume).0,
-            quantity::quantity(*claim).0
-        )),
-        (Err(error), _) => refuse(error.clone()),
-        _ => {}
-    }
-    let lacking: Vec<_> = claim.access_modes.iter().filter(|mode| !volume.access_modes.contains(mode)).collect();
-    match lacking.as_slice() {
-        [] => {}
-        [mode] => refuse(format!("it lacks the access mode {mode}")),
-        modes => refuse(format!(
-            "it lacks the access modes {}",
-            modes.iter().map(|m| m.as_str()).collect::<Vec<_>>().join(", ")
-        )),
-    }
-    if volume.volume_mode != claim.volume_mode {
-        refuse(format!("its volume mode is {}, the claim's is {}", volume.volume_mode, claim.volume_mode));
-    }
+    verify_request(volume, claim).into_iter().for_each(&mut refuse);
     if let Some(reference) = &volume.claim_ref
         && !reference.uid.is_empty()
         && reference.uid != claim.uid
@@ -90,6 +66,38 @@ pub fn mismatches(
         ));
     }
     mismatches.iter().map(|misfit| line(misfit, limits::MISMATCH)).collect()
+}
+
+/// Returns what the claim requests, and the volume does not have.
+fn verify_request(volume: &Volume, claim: &Claim) -> Vec<String> {
+    let mut mismatches = Vec::new();
+    let mut refuse = |misfit: String| mismatches.push(misfit);
+    let class = claim.class.as_deref().unwrap_or_default();
+    if volume.class != class {
+        refuse(format!("its class is `{}`, the claim's is `{class}`", volume.class));
+    }
+    match (&volume.size, &asked_when_bound(claim)) {
+        (Ok(volume), Ok(claim)) if volume < claim => refuse(format!(
+            "its size is {}, the claim asks for {}",
+            quantity::quantity(*volume).0,
+            quantity::quantity(*claim).0
+        )),
+        (Err(error), _) => refuse(error.clone()),
+        _ => {}
+    }
+    let lacking: Vec<_> = claim.access_modes.iter().filter(|mode| !volume.access_modes.contains(mode)).collect();
+    match lacking.as_slice() {
+        [] => {}
+        [mode] => refuse(format!("it lacks the access mode {mode}")),
+        modes => refuse(format!(
+            "it lacks the access modes {}",
+            modes.iter().map(|m| m.as_str()).collect::<Vec<_>>().join(", ")
+        )),
+    }
+    if volume.volume_mode != claim.volume_mode {
+        refuse(format!("its volume mode is {}, the claim's is {}", volume.volume_mode, claim.volume_mode));
+    }
+    mismatches
 }
 
 /// The surplus that a volume may have over the requested size by default, in bytes. Backends round up, by an amount

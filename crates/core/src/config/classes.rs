@@ -94,100 +94,26 @@ pub fn classes<'a>(
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
-    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
-    let mut by_age: Vec<&Config> = configs.values().copied().collect();
-    by_age.sort_by_key(|config| (&config.created, &config.uid));
-    let (general, second) = external_provisioner::replacing_configs(&by_age);
-    second.into_iter().for_each(|(config, problem)| refuse(&mut table, config, problem));
-    for config in by_age.into_iter().filter(|config| config.class.is_some()) {
-        let class = config.class.as_deref().unwrap_or_default();
-        match labelled.get(class) {
-            None => {
-                labelled.insert(class, config);
-            }
-            Some(older) => refuse(
-                &mut table,
-                config,
-                Problem::new(
-                    "",
-                    format!(
-                        "the older ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
-                        older.name
-                    ),
-                ),
-            ),
-        }
-    }
-
-    // These are the classes of drivers whose external provisioners are or may be running.
-    let mut leftovers: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
+    let inputs = Inputs { identity, configs: &configs, revisions, external_provisioners };
+    let Claimants { mut labelled, general } = claimants(&mut table, &configs);
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
-    for object in foreign {
-        let labelled = labelled.remove(object.name.as_str());
-        let named = labelled.filter(|config| config.replaces() == Some(object.provisioner.as_str()));
-        if let (Some(config), None) = (labelled, named) {
-            let why = format!(
-                "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
-                object.name, object.provisioner, identity.provisioner
-            );
-            refuse(&mut table, config, Problem::new("", why));
-        }
-        match named.or_else(|| general.get(object.provisioner.as_str()).copied()) {
-            Some(config) if *external_provisioners.of(&object.provisioner) == ExternalProvisioner::Gone => {
-                let class = class_with_object(&mut table, config, object, revisions);
-                table.ours.insert(object.name.clone(), class);
-                continue;
-            }
-            Some(config) => leftovers.entry((&config.name, &object.provisioner)).or_default().push(&object.name),
-            None => {}
-        }
-        table.foreign.insert(object.name.clone());
-    }
+    let leftovers: Vec<_> = foreign
+        .into_iter()
+        .filter_map(|object| {
+            foreign_class(&mut table, &inputs, object, labelled.remove(object.name.as_str()), &general)
+        })
+        .collect();
     for object in own {
-        let config = match object.parameters.get(CONFIG_PARAMETER) {
-            Some(text) => config_of_parameter(identity, &configs, text),
-            None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, object)),
-        };
-        labelled.remove(object.name.as_str());
-        let class = match config {
-            Ok(config) => class_with_object(&mut table, config, object, revisions),
-            Err(why) => Class {
-                name: object.name.clone(),
-                has_object: true,
-                uid: object.uid.clone(),
-                binding: object.binding,
-                recipe: Err(why),
-                last_good: false,
-                allowed: object.allowed.clone(),
-                provisioner: object.provisioner.clone(),
-            },
-        };
+        let class = own_class(&mut table, &inputs, object, labelled.remove(object.name.as_str()));
         table.ours.insert(object.name.clone(), class);
     }
-
     for (name, config) in labelled {
         // The code above has removed labels that name a class whose `provisioner-config` names another config.
         let class = label_only_class(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
     }
-    for ((config, driver), classes) in leftovers {
-        if let Some(why) = external_provisioners.of(driver).blocking_reason(driver, &classes) {
-            table.left_to_external_provisioner.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
-            warn(&mut table, configs[config], keys::REPLACES_PROVISIONER.name, why);
-        }
-    }
-    for config in configs.values() {
-        let Some(driver) = config.replaces() else { continue };
-        if let Some(lease) = external_provisioners.elsewhere(driver) {
-            warn(
-                &mut table,
-                config,
-                keys::REPLACES_PROVISIONER_NAMESPACE.name,
-                external_provisioner::does_not_count(driver, lease),
-            );
-        }
-    }
+    warn_of_external_provisioners(&mut table, &inputs, leftovers);
     for (config, problem) in std::mem::take(&mut table.pairs) {
         refuse(&mut table, configs[&config], problem);
     }
@@ -197,6 +123,123 @@ pub fn classes<'a>(
         verdict.problems.dedup();
     }
     table
+}
+
+/// The objects that the decision about each class needs.
+struct Inputs<'a, 'c> {
+    identity: &'a Identity,
+    configs: &'a BTreeMap<&'c ObjectName, &'c Config>,
+    revisions: &'a BTreeMap<String, Revision>,
+    external_provisioners: &'a ExternalProvisioners,
+}
+
+/// The configs that ask for classes.
+struct Claimants<'c> {
+    /// Those with a label, by the class that the label names.
+    labelled: BTreeMap<&'c str, &'c Config>,
+    /// Those that replace the external provisioner of a driver, by the driver.
+    general: BTreeMap<&'c str, &'c Config>,
+}
+
+/// Finds the config for each label and each driver. If several ask for the same, the oldest gets it, and the others are
+/// refused.
+fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Config>) -> Claimants<'c> {
+    let mut by_age: Vec<&'c Config> = configs.values().copied().collect();
+    by_age.sort_by_key(|config| (&config.created, &config.uid));
+    let (general, second) = external_provisioner::replacing_configs(&by_age);
+    second.into_iter().for_each(|(config, problem)| refuse(table, config, problem));
+    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
+    for config in by_age {
+        let Some(class) = config.class.as_deref() else { continue };
+        let Some(older) = labelled.get(class) else {
+            labelled.insert(class, config);
+            continue;
+        };
+        let why = format!(
+            "the older ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
+            older.name
+        );
+        refuse(table, config, Problem::new("", why));
+    }
+    Claimants { labelled, general }
+}
+
+/// A class of a driver whose external provisioner is or may be running, with the config that would serve the class.
+struct Leftover<'c> {
+    config: &'c ObjectName,
+    driver: &'c String,
+    class: &'c String,
+}
+
+/// Decides about a StorageClass of another provisioner. A config that replaces this provisioner serves it.
+fn foreign_class<'c>(
+    table: &mut Classes,
+    inputs: &Inputs<'_, 'c>,
+    object: &'c ClassObject,
+    labelled: Option<&'c Config>,
+    general: &BTreeMap<&'c str, &'c Config>,
+) -> Option<Leftover<'c>> {
+    let named = labelled.filter(|config| config.replaces() == Some(object.provisioner.as_str()));
+    if let (Some(config), None) = (labelled, named) {
+        let why = format!(
+            "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
+            object.name, object.provisioner, inputs.identity.provisioner
+        );
+        refuse(table, config, Problem::new("", why));
+    }
+    let config = named.or_else(|| general.get(object.provisioner.as_str()).copied());
+    if let Some(config) = config
+        && *inputs.external_provisioners.of(&object.provisioner) == ExternalProvisioner::Gone
+    {
+        let class = class_with_object(table, config, object, inputs.revisions);
+        table.ours.insert(object.name.clone(), class);
+        return None;
+    }
+    table.foreign.insert(object.name.clone());
+    config.map(|config| Leftover { config: &config.name, driver: &object.provisioner, class: &object.name })
+}
+
+/// Decides about a StorageClass of this provisioner: its parameter names the config, or the config's label names it.
+fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject, labelled: Option<&Config>) -> Class {
+    let config = match object.parameters.get(CONFIG_PARAMETER) {
+        Some(text) => config_of_parameter(inputs.identity, inputs.configs, text),
+        None => labelled.ok_or_else(|| no_config(inputs.identity, object)),
+    };
+    match config {
+        Ok(config) => class_with_object(table, config, object, inputs.revisions),
+        Err(why) => Class {
+            name: object.name.clone(),
+            has_object: true,
+            uid: object.uid.clone(),
+            binding: object.binding,
+            recipe: Err(why),
+            last_good: false,
+            allowed: object.allowed.clone(),
+            provisioner: object.provisioner.clone(),
+        },
+    }
+}
+
+/// Warns where an external provisioner keeps classes from a config, or where one runs in a namespace that does not
+/// count.
+fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, leftovers: Vec<Leftover<'_>>) {
+    let mut by_driver: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
+    for Leftover { config, driver, class } in leftovers {
+        by_driver.entry((config, driver)).or_default().push(class);
+    }
+    for ((config, driver), classes) in by_driver {
+        if let Some(why) = inputs.external_provisioners.of(driver).blocking_reason(driver, &classes) {
+            table.left_to_external_provisioner.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
+            warn(table, inputs.configs[config], keys::REPLACES_PROVISIONER.name, why);
+        }
+    }
+    for config in inputs.configs.values() {
+        let Some(driver) = config.replaces() else { continue };
+        if let Some(lease) = inputs.external_provisioners.elsewhere(driver) {
+            let why = external_provisioner::does_not_count(driver, lease);
+            warn(table, config, keys::REPLACES_PROVISIONER_NAMESPACE.name, why);
+        }
+    }
 }
 
 /// Checks a ConfigMap by itself.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use flex_contract::request::Operation;
 use flex_contract::{names, quantity};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::data_source::DataSource;
 use super::metadata::{self, ClaimMetadata};
@@ -219,28 +220,16 @@ impl Claim {
 impl From<&PersistentVolumeClaim> for Claim {
     fn from(claim: &PersistentVolumeClaim) -> Self {
         let metadata = &claim.metadata;
-        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
+        let annotation = |key: &str| annotation(metadata, key);
         let spec = claim.spec.clone().unwrap_or_default();
         let list = |text: Option<String>| text.as_deref().map(names::list).unwrap_or_default();
-        let requested = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
-        let size = match requested {
-            Some(requested) => quantity::bytes(&requested.0).map_err(|error| error.to_string()),
-            None => Err("the claim asks for no size (spec.resources.requests.storage)".into()),
-        };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-        // An attempt that has begun keeps its data source, whatever the user writes on the claim afterwards.
-        let begun = annotation(names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
-        let data_source = match !named && !begun && super::manifest::is_source_dropped(claim) {
-            true => Some(DataSource::Dropped),
-            false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
-        };
+        let (size, data_source) = (requested_size(&spec), data_source(claim, &spec));
         // A claim with so much text is not served, so that no image gets its words.
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
         let texts = if phase == "Bound" || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
         let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
-        let name = |text: String| cut(&text, limits::NAME).into_owned();
         let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -253,18 +242,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             deleting: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
-            stamp: annotation(names::CLAIM_UUID).map(|uuid| Stamp {
-                uuid: name(uuid),
-                ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
-                attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
-                config: annotation(names::CONFIG)
-                    .map(|config| cut(&config, 2 * limits::NAME).into_owned())
-                    .unwrap_or_default(),
-                volume_generation: volume_generation(metadata.annotations.as_ref()),
-                batch: annotation(names::BATCH)
-                    .filter(|name| member::operation(name) == Some(Operation::Provision))
-                    .map(name),
-            }),
+            stamp: Stamp::of(metadata),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes: nodes(annotation(names::NODES).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
@@ -297,5 +275,53 @@ impl From<&PersistentVolumeClaim> for Claim {
             foreign_metadata_bytes,
         };
         if heavy { claim.without_metadata() } else { claim }
+    }
+}
+
+fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
+    metadata.annotations.as_ref().and_then(|annotations| annotations.get(key).cloned())
+}
+
+/// Bounds a name that anybody may have written.
+fn name(text: String) -> String {
+    cut(&text, limits::NAME).into_owned()
+}
+
+impl Stamp {
+    /// Reads the stamp of a claim, whoever wrote it.
+    fn of(metadata: &ObjectMeta) -> Option<Self> {
+        let annotation = |key: &str| annotation(metadata, key);
+        Some(Stamp {
+            uuid: name(annotation(names::CLAIM_UUID)?),
+            ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
+            attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
+            config: annotation(names::CONFIG)
+                .map(|config| cut(&config, 2 * limits::NAME).into_owned())
+                .unwrap_or_default(),
+            volume_generation: volume_generation(metadata.annotations.as_ref()),
+            batch: annotation(names::BATCH)
+                .filter(|name| member::operation(name) == Some(Operation::Provision))
+                .map(name),
+        })
+    }
+}
+
+/// Reads the size that a claim requests, in bytes.
+fn requested_size(spec: &PersistentVolumeClaimSpec) -> Result<u64, String> {
+    match spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage")) {
+        Some(requested) => quantity::bytes(&requested.0).map_err(|error| error.to_string()),
+        None => Err("the claim asks for no size (spec.resources.requests.storage)".into()),
+    }
+}
+
+/// Reads the data source of a claim. An attempt that has begun keeps its data source, whatever the user writes on the
+/// claim afterwards.
+fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec) -> Option<DataSource> {
+    let metadata = &claim.metadata;
+    let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
+    let begun = annotation(metadata, names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
+    match !named && !begun && super::manifest::is_source_dropped(claim) {
+        true => Some(DataSource::Dropped),
+        false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),
     }
 }

@@ -21,39 +21,9 @@ pub fn made(
     pod_node: Option<&str>,
     read: impl FnOnce(&str) -> Result<String, Failure>,
 ) -> Result<Made, Failure> {
-    let Create {
-        nfs,
-        host_path,
-        local,
-        iscsi,
-        csi,
-        from,
-        size,
-        fs_type,
-        read_only,
-        on_this_node,
-        affinity,
-        annotation,
-        copied,
-        dry_run: _,
-        timeout: _,
-    } = create;
-    is_asked_for(request, copied)?;
+    is_asked_for(request, create.copied)?;
     let mut problems = Vec::new();
-    let typed = [
-        nfs.as_deref().map(source::nfs),
-        host_path.as_deref().map(source::host_path),
-        local.as_deref().map(source::local),
-        iscsi.as_deref().map(source::iscsi),
-        csi.as_deref().map(source::csi),
-    ];
-    let volume = match (typed.into_iter().flatten().next(), from) {
-        (Some(spec), _) => spec
-            .map(|spec| PersistentVolume { spec: Some(spec), ..PersistentVolume::default() })
-            .map_err(Failure::usage)?,
-        (None, Some(file)) => source::yaml(&read(&file)?).map_err(Failure::usage)?,
-        (None, None) => return Err(Failure::usage("no volume source was given")),
-    };
+    let volume = given_source(&create, read)?;
     let mut spec = volume.spec.unwrap_or_default();
     let Some(kind) = source_kind(&spec) else {
         return Err(Failure::usage(format!(
@@ -61,14 +31,14 @@ pub fn made(
             SOURCE_KINDS.join(", ")
         )));
     };
-    problems.extend(set_fs_type(&mut spec, kind, fs_type, &request.fs_type).err());
-    problems.extend(set_read_only(&mut spec, kind, read_only).err());
+    problems.extend(set_fs_type(&mut spec, kind, create.fs_type, &request.fs_type).err());
+    problems.extend(set_read_only(&mut spec, kind, create.read_only).err());
 
     let mut annotations = volume.metadata.annotations.unwrap_or_default();
-    annotations.extend(pairs("--annotation", &annotation, &mut problems));
-    let mut reachable_from = pairs("--affinity", &affinity, &mut problems);
+    annotations.extend(pairs("--annotation", &create.annotation, &mut problems));
+    let mut reachable_from = pairs("--affinity", &create.affinity, &mut problems);
     let stands_on_a_node = matches!(kind, "local" | "hostPath") && spec.node_affinity.is_none();
-    if on_this_node.unwrap_or(stands_on_a_node) {
+    if create.on_this_node.unwrap_or(stands_on_a_node) {
         match affinity::this_node(request, pod_node) {
             Ok(node) => reachable_from.extend(node),
             Err(failure) => problems.push(failure.message),
@@ -78,24 +48,49 @@ pub fn made(
         problems.push("the file of --from has a nodeAffinity, and the command line another: drop one of them".into());
     }
     let in_file = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).map(|size| size.0.clone());
-    let size_bytes = match size.or(in_file).map(|size| quantity::bytes(&size)) {
-        None => None,
-        Some(Ok(bytes)) if bytes < request.size_bytes => {
-            let (real, asked) = (quantity::quantity(bytes).0, quantity::quantity(request.size_bytes).0);
-            problems.push(format!("the volume has {real}, less than the {asked} that the claim asks for"));
+    let size_bytes = create.size.or(in_file).and_then(|size| match size_of(&size, request) {
+        Ok(bytes) => Some(bytes),
+        Err(problem) => {
+            problems.push(problem);
             None
         }
-        Some(Ok(bytes)) => Some(bytes),
-        Some(Err(error)) => {
-            problems.push(format!("--size: {error}"));
-            None
-        }
-    };
+    });
     if problems.is_empty() {
         Ok(Made { source: spec, size_bytes, reachable_from, annotations })
     } else {
         Err(Failure::usage(problems.join("\n")))
     }
+}
+
+/// Returns the volume source that was typed, or the volume in the file of `--from`.
+fn given_source(
+    create: &Create,
+    read: impl FnOnce(&str) -> Result<String, Failure>,
+) -> Result<PersistentVolume, Failure> {
+    let typed = [
+        create.nfs.as_deref().map(source::nfs),
+        create.host_path.as_deref().map(source::host_path),
+        create.local.as_deref().map(source::local),
+        create.iscsi.as_deref().map(source::iscsi),
+        create.csi.as_deref().map(source::csi),
+    ];
+    match (typed.into_iter().flatten().next(), &create.from) {
+        (Some(spec), _) => spec
+            .map(|spec| PersistentVolume { spec: Some(spec), ..PersistentVolume::default() })
+            .map_err(Failure::usage),
+        (None, Some(file)) => source::yaml(&read(file)?).map_err(Failure::usage),
+        (None, None) => Err(Failure::usage("no volume source was given")),
+    }
+}
+
+/// Reads the size of the volume, in bytes. It is at least the size that the claim requests.
+fn size_of(size: &str, request: &RunRequest) -> Result<u64, String> {
+    let bytes = quantity::bytes(size).map_err(|error| format!("--size: {error}"))?;
+    if bytes < request.size_bytes {
+        let (real, asked) = (quantity::quantity(bytes).0, quantity::quantity(request.size_bytes).0);
+        return Err(format!("the volume has {real}, less than the {asked} that the claim asks for"));
+    }
+    Ok(bytes)
 }
 
 /// Checks whether the run asks for a new volume with this content. An image in Rust that makes no copies calls this
