@@ -462,3 +462,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
         }),
     }
 }
+
+#[cfg(test)]
+#[path = "batches_tests.rs"]
+mod tests;

@@ -146,6 +146,8 @@ impl Expectations {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const LATER: Duration = EXPECTATION_TIMEOUT;
@@ -179,5 +181,48 @@ mod tests {
         assert!(!expectations.contains("own"));
         assert_eq!(expectations.remove("in-batch").as_deref(), Some("c"));
         assert_eq!(expectations.remove("in-batch"), None);
+    }
+
+    proptest! {
+        /// A slot is taken once and given back once, under its own name or in a batch.
+        #[test]
+        fn each_slot_is_given_back_once(operations in prop::collection::vec((0..4_u8, 0..2_usize, 0..5_u8), 0..50)) {
+            let (mut expectations, mut model) = (Expectations::default(), BTreeMap::<String, Option<usize>>::new());
+            for (run, batch, operation) in operations {
+                let (own, batch_name) = (format!("run-{run}"), format!("batch-{batch}"));
+                let (member, moved) = (WorkItem::Volume(own.clone()), format!("{own}-in-{batch_name}"));
+                match operation {
+                    0 => {
+                        let expected = Expectation { class: "c".into(), created: true, ..Expectation::default() };
+                        expectations.add(&own, expected);
+                        model.insert(own, None);
+                    }
+                    1 => {
+                        let had = model.remove(&own).is_some();
+                        prop_assert_eq!(expectations.remove(&own).is_some(), had);
+                    }
+                    2 if model.contains_key(&own) => {
+                        expectations.move_to_batch(&own, &batch_name, (&moved, member));
+                        model.remove(&own);
+                        model.insert(moved, Some(batch));
+                    }
+                    3 => {
+                        let members = model.values().filter(|of| **of == Some(batch)).count();
+                        model.retain(|_, of| *of != Some(batch));
+                        prop_assert_eq!(expectations.dissolve(&batch_name).len(), members);
+                    }
+                    4 => {
+                        expectations.begin_creation(&batch_name, model.keys().cloned(), Duration::ZERO);
+                        expectations.end_creation(&batch_name, Duration::ZERO);
+                    }
+                    _ => {}
+                }
+                let jobs = expectations.of_class("c", Duration::ZERO).map(|(job, _)| job);
+                prop_assert!(jobs.eq(model.keys()));
+                prop_assert!(model.keys().all(|job| expectations.is_expected(job, Duration::ZERO)));
+            }
+            expectations.drop_expired(LATER);
+            prop_assert_eq!(expectations.of_class("c", Duration::ZERO).count(), 0);
+        }
     }
 }

@@ -186,3 +186,35 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// An item waits once, in its last class and flow, until it leaves.
+    #[test]
+    fn each_item_waits_once_until_it_leaves(
+        operations in prop::collection::vec((0..8_u8, 0..2_usize, 0..3_u8, 0..4_u8), 0..60),
+    ) {
+        let (mut queue, mut waiting) = (FairQueue::default(), BTreeMap::<WorkItem, (&str, Flow)>::new());
+        for (item, class, namespace, operation) in operations {
+            let (key, class, flow) = (claim(&format!("x/{item}")), ["c", "d"][class], flow(&namespace.to_string()));
+            match operation {
+                0 => {
+                    let left = queue.dequeue(&key).map(|(class, _)| class);
+                    prop_assert_eq!(left.as_deref(), waiting.remove(&key).map(|(class, _)| class));
+                }
+                1 => queue.record_dispatch(class, &flow),
+                _ => {
+                    queue.enqueue(&key, class, flow.clone(), NOW);
+                    waiting.insert(key, (class, flow));
+                }
+            }
+            for class in ["c", "d"] {
+                let mut turns: Vec<_> = queue.dispatch(class, &FreeSlots::for_all(), NOW).collect();
+                turns.sort();
+                let of_class: Vec<_> = waiting.iter().filter(|(_, (of, _))| *of == class).collect();
+                prop_assert_eq!(&turns, &of_class.iter().map(|(key, _)| *key).collect::<Vec<_>>());
+                prop_assert_eq!(queue.has_claims(class, NOW), !turns.is_empty());
+                prop_assert!(of_class.iter().all(|(key, (class, flow))| queue.flow_of(key, class) == Some(flow)));
+            }
+        }
+    }
+}

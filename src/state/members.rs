@@ -95,3 +95,7 @@ impl Members {
         self.detached.is_empty()
     }
 }
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

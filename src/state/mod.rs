@@ -19,6 +19,8 @@ mod removed_jobs;
 mod revisions;
 mod slot_request;
 mod slots;
+#[cfg(test)]
+mod testing;
 mod unmarked;
 mod unseen_writes;
 mod unstarted;

@@ -417,3 +417,7 @@ fn satisfies(volume: &Volume, claim: &Claim, cache: &Cache) -> bool {
     };
     modes && reached && volume.volume_mode == claim.volume_mode && claim.attributes_class.is_none()
 }
+
+#[cfg(test)]
+#[path = "pools_tests.rs"]
+mod tests;

@@ -151,6 +151,8 @@ impl PvSync {
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::model::volume::Reference;
     use crate::object::ObjectName;
@@ -183,5 +185,92 @@ mod tests {
         assert!(sync.is_synced("pv-1") && !sync.observe(Duration::ZERO).many);
         sync.on_volume(&Changed::gone(Arc::new(empty("pv-1"))));
         assert!(!sync.is_synced("pv-1"));
+    }
+
+    #[test]
+    fn a_change_of_a_waiting_volume_is_counted_once() {
+        let mut sync = PvSync::default();
+        let (first, added) = (added("pv-1"), added("pv-2"));
+        let volume = first.now.clone().unwrap();
+        sync.on_volume(&first);
+        sync.on_volume(&added);
+        sync.begin("probe", Duration::ZERO);
+        sync.on_probe(&Volume { phase: "Available".into(), ..empty("probe") });
+        let same = || Changed { before: Some(volume.clone()), now: Some(volume.clone()) };
+        assert!(!sync.on_volume(&same()), "the volume keeps its first probe");
+        sync.begin("probe-2", Duration::ZERO);
+        let answer = Volume { phase: "Available".into(), ..empty("probe-2") };
+        assert_eq!(sync.on_probe(&answer), ["pv-1", "pv-2"]);
+        assert_eq!(sync.on_probe(&answer), [""; 0], "a probe answers once");
+        let bound = Volume { phase: "Bound".into(), ..(*volume).clone() };
+        sync.on_volume(&Changed { before: Some(volume.clone()), now: Some(Arc::new(bound)) });
+        assert!(!sync.is_synced("pv-1") && sync.is_synced("pv-2"), "the phase says it");
+    }
+
+    #[test]
+    fn a_probe_does_not_cover_a_volume_that_was_created_again() {
+        let mut sync = PvSync::default();
+        let answer = |probe: &str| Volume { phase: "Available".into(), ..empty(probe) };
+        for probe in ["probe-1", "probe-2"] {
+            sync.on_volume(&added("pv-1"));
+            sync.begin(probe, Duration::ZERO);
+            sync.on_volume(&Changed::gone(added("pv-1").now.unwrap()));
+            sync.on_volume(&added("pv-1"));
+            assert_eq!(sync.on_probe(&answer(probe)), [""; 0], "the volume is younger than {probe}");
+        }
+        for (probe, is_synced) in [("probe-3", false), ("probe-4", true)] {
+            sync.begin(probe, Duration::ZERO);
+            sync.on_probe(&answer(probe));
+            assert_eq!(sync.is_synced("pv-1"), is_synced, "{probe}");
+        }
+    }
+
+    proptest! {
+        /// A volume is synced exactly if it has existed during two probes from their creation to their answer.
+        #[test]
+        fn a_volume_is_synced_after_two_whole_probes(operations in prop::collection::vec((0..2_usize, 0..5_u8), 0..80)) {
+            let mut sync = PvSync::default();
+            // The number of whole probes of each volume, and whether the current probe covers the volume.
+            let mut volumes = [None::<(u8, bool)>; 2];
+            let (mut current, mut probes) = (None::<String>, 0);
+            for (number, operation) in operations {
+                let change = added(&format!("pv-{number}"));
+                match operation {
+                    0 => {
+                        let before = volumes[number].and(change.now.clone());
+                        sync.on_volume(&Changed { before, ..change });
+                        volumes[number].get_or_insert((0, false));
+                    }
+                    1 => {
+                        sync.on_volume(&Changed::gone(change.now.unwrap()));
+                        volumes[number] = None;
+                    }
+                    2 => {
+                        probes += 1;
+                        let probe = format!("probe-{probes}");
+                        sync.begin(&probe, Duration::ZERO);
+                        current = Some(probe);
+                        volumes.iter_mut().flatten().for_each(|volume| volume.1 = true);
+                    }
+                    3 => {
+                        if let Some(probe) = current.take() {
+                            sync.on_probe(&Volume { phase: "Available".into(), ..empty(&probe) });
+                            volumes.iter_mut().flatten().for_each(|volume| volume.0 += u8::from(volume.1));
+                        }
+                    }
+                    _ => {
+                        sync.give_up();
+                        current = None;
+                    }
+                }
+                for (number, volume) in volumes.iter_mut().enumerate() {
+                    if let Some(volume) = volume.as_mut().filter(|_| current.is_none()) {
+                        volume.1 = false;
+                    }
+                    let expected = volume.is_some_and(|(whole, _)| whole >= 2);
+                    prop_assert_eq!(sync.is_synced(&format!("pv-{number}")), expected, "volume {}", number);
+                }
+            }
+        }
     }
 }

@@ -399,3 +399,7 @@ fn is_growth(job: &Job) -> bool {
 fn has_failed(job: &Job) -> bool {
     job.is_over && !job.complete
 }
+
+#[cfg(test)]
+#[path = "quota_tests.rs"]
+mod tests;

@@ -114,7 +114,10 @@ impl QuotaWaiters {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::state::testing::{CLASS, claim, facts, serve, volume};
 
     #[test]
     fn items_wait_in_the_order_of_their_arrival() {
@@ -127,5 +130,77 @@ mod tests {
         assert_eq!(waiters.remove(&b).as_deref(), Some("c"));
         assert_eq!(waiters.remove(&b), None);
         assert!(waiters.of("c").eq([&a]));
+    }
+
+    #[test]
+    fn only_as_many_items_are_admitted_as_have_quota() {
+        let (_, mut facts) = facts();
+        serve(&mut facts, &[("max-volumes", "2")]);
+        let (mut waiters, mut quota) = (QuotaWaiters::default(), QuotaLedger::default());
+        let claims = ["a", "b", "c"].map(|name| claim("t", name, false));
+        let [a, b, c] = claims.clone().map(|claim| WorkItem::Claim(claim.name));
+        for claim in &claims {
+            facts.cache.claims.apply(claim.clone());
+            waiters.add(WorkItem::Claim(claim.name.clone()), CLASS);
+        }
+        let pv = WorkItem::Volume("pv".into());
+        waiters.add(pv.clone(), CLASS);
+        let admitted = |waiters: &QuotaWaiters, quota: &QuotaLedger| waiters.admitted(CLASS, quota, &facts);
+        assert_eq!(admitted(&waiters, &quota), [a.clone(), b.clone(), pv.clone()], "a volume decides for itself");
+        quota.charge(&claims[2], CLASS, &facts);
+        assert_eq!(admitted(&waiters, &quota), [a.clone(), c, pv.clone()], "a reservation does not block its claim");
+        waiters.remove(&a);
+        quota.charge(&claims[0], CLASS, &facts);
+        assert_eq!(admitted(&waiters, &quota).first(), Some(&WorkItem::Claim(claims[2].name.clone())));
+        assert!(!admitted(&waiters, &quota).contains(&b), "the quota is used up");
+        quota.refund(&claims[0].uid, &facts);
+        assert!(admitted(&waiters, &quota).contains(&b));
+    }
+
+    #[test]
+    fn claims_that_pooled_volumes_block_are_counted() {
+        let (_, mut facts) = facts();
+        let recipe = serve(&mut facts, &[("max-volumes", "2")]);
+        let (mut waiters, mut quota) = (QuotaWaiters::default(), QuotaLedger::default());
+        let pooled = ["x", "y"].map(|name| {
+            let made = Volume { claim_ref: None, claim_uuid: None, ..volume(&claim("t", name, false), "1Gi") };
+            let changed = facts.cache.volumes.apply(made);
+            quota.on_volume(&changed, &facts);
+            changed.last().clone()
+        });
+        for name in ["a", "b", "c"] {
+            facts.cache.claims.apply(claim("t", name, false));
+            waiters.add(WorkItem::Claim(claim("t", name, false).name), CLASS);
+        }
+        let blocked = |by: &[Arc<Volume>]| waiters.blocked_by_pool(&recipe, by.iter(), &quota, &facts);
+        assert_eq!((blocked(&[]), blocked(&pooled[..1]), blocked(&pooled)), (0, 1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn an_item_waits_once_in_its_first_class(operations in prop::collection::vec((0..5_u8, 0..2_usize, any::<bool>()), 0..40)) {
+            let (mut waiters, mut model) = (QuotaWaiters::default(), Vec::<(WorkItem, &str)>::new());
+            for (item, class, adds) in operations {
+                let (key, class) = (WorkItem::Volume(item.to_string()), ["c", "d"][class]);
+                let at = model.iter().position(|(waiting, _)| *waiting == key);
+                match (adds, at) {
+                    (true, at) => {
+                        waiters.add(key.clone(), class);
+                        if at.is_none() {
+                            model.push((key, class));
+                        }
+                    }
+                    (false, at) => {
+                        let left = at.map(|at| model.remove(at).1);
+                        let class = waiters.remove(&key);
+                        prop_assert_eq!(class.as_deref(), left);
+                    }
+                }
+                for class in ["c", "d"] {
+                    let expected = model.iter().filter(|(_, of)| *of == class).map(|(key, _)| key);
+                    prop_assert!(waiters.of(class).eq(expected));
+                }
+            }
+        }
     }
 }

@@ -167,3 +167,7 @@ fn visible_runs<'a>(class: &str, facts: &'a Facts) -> impl Iterator<Item = &'a J
 fn needs_slot(job: &Job) -> bool {
     [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.run_labels.operation)
 }
+
+#[cfg(test)]
+#[path = "slots_tests.rs"]
+mod tests;

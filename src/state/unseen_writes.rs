@@ -87,3 +87,7 @@ impl UnseenWrites {
         self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+#[path = "unseen_writes_tests.rs"]
+mod tests;

@@ -5,8 +5,12 @@ mod alone;
 #[path = "flex_pv/api.rs"]
 #[allow(dead_code)]
 mod api;
+#[path = "hostpath/copies.rs"]
+mod copies;
 #[path = "hostpath/devices.rs"]
 mod devices;
+#[path = "hostpath/space.rs"]
+mod space;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -273,155 +277,6 @@ fn a_batch_makes_and_removes_a_directory_for_each_claim() {
 }
 
 #[test]
-fn a_volume_is_expanded_where_there_is_space() {
-    let node = Node::new();
-    fs::create_dir(node.base().join(ID)).unwrap();
-    let expand = |size: &str, old: &str| node.run("expand", "", &[("SIZE_BYTES", size), ("OLD_SIZE_BYTES", old)]);
-    assert_eq!(expand("2097152", "1048576").code, 0);
-    // The size that it already has needs no space.
-    assert_eq!(expand("9000000000000000000", "8999999999999999999").code, 0);
-    let full = expand("9000000000000000000", "1048576");
-    assert_eq!(full.code, 69, "{full:?}");
-    assert!(full.termination_message.contains("less than the 8999999999998951424 asked for"), "{full:?}");
-    assert_eq!(node.names(), [ID]);
-}
-
-#[test]
-fn a_snapshot_is_a_copy_that_outlives_its_volume() {
-    const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
-    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
-    let stored = format!(".snapshot-{SNAPSHOT}");
-    let volume = node.base().join(ID);
-    fs::create_dir(&volume).unwrap();
-    fs::write(volume.join("a file"), "content").unwrap();
-    // The leftover of a run that died.
-    fs::create_dir(node.base().join(format!(".copying-{SNAPSHOT}"))).unwrap();
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(volume.clone()));
-    let of = [("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
-    for _ in 0..2 {
-        let ended = node.run("snapshot", "", &of);
-        assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(node.names(), [stored.as_str(), ID]);
-        // Later writes are not in the snapshot, also when the run is repeated.
-        fs::write(volume.join("a file"), "later").unwrap();
-    }
-    fs::remove_dir_all(&volume).unwrap();
-    let ended = node.run("provision", &api.kubeconfig(), &of[..1]);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    assert_eq!(fs::read_to_string(volume.join("a file")).unwrap(), "content");
-    for _ in 0..2 {
-        let ended = node.run("delete-snapshot", "", &[("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", "")]);
-        assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(node.names(), [ID]);
-    }
-    // The run makes no empty volume instead, and nothing with an invalid name.
-    fs::remove_dir_all(&volume).unwrap();
-    let ended = node.run("provision", "", &of[..1]);
-    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
-    for operation in ["snapshot", "delete-snapshot", "provision"] {
-        let ended = node.run(operation, "", &[("SNAPSHOT_ID", "../x")]);
-        assert!(
-            ended.code == 65 && ended.termination_message.contains("not the UUID of a snapshot"),
-            "{operation}: {ended:?}"
-        );
-    }
-    assert_eq!(node.names(), [""; 0]);
-}
-
-#[test]
-fn a_clone_equals_its_source_and_does_not_change_it() {
-    let node = Node::new();
-    let api = Api::start(vec![Reply::Echo, Reply::Echo]);
-    let source_dir = node.base().join(SOURCE_ID);
-    fs::create_dir_all(source_dir.join("deep/er")).unwrap();
-    fs::write(source_dir.join("deep/er/a file"), "content").unwrap();
-    fs::write(source_dir.join("run"), "#!/bin/sh").unwrap();
-    fs::set_permissions(source_dir.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
-    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o2770)).unwrap();
-    chown(source_dir.join("run"), Some(1234), Some(5678)).unwrap();
-    symlink("../outside", source_dir.join("link")).unwrap();
-    // The leftover of a copy that died.
-    fs::create_dir_all(node.base().join(format!(".copying-{ID}/half"))).unwrap();
-
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
-    let of = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
-    let ended = node.run("provision", &api.kubeconfig(), &of);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    let copy = node.base().join(ID);
-    assert_eq!(api.posted()["spec"]["local"]["path"], path_text(copy.clone()));
-    assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "content");
-    let run = fs::metadata(copy.join("run")).unwrap();
-    assert_eq!((run.permissions().mode() & 0o7777, run.uid(), run.gid()), (0o750, 1234, 5678));
-    assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o2770);
-    assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("../outside"));
-    assert!(!copy.join("half").exists());
-    assert_eq!(node.names(), [ID, SOURCE_ID]);
-
-    // Each volume has its own data from then on, also if the run is repeated without the source.
-    fs::write(copy.join("deep/er/a file"), "mine").unwrap();
-    assert_eq!(fs::read_to_string(source_dir.join("deep/er/a file")).unwrap(), "content");
-    fs::remove_dir_all(&source_dir).unwrap();
-    assert_eq!(node.run("provision", &api.kubeconfig(), &of).code, 0);
-    assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "mine");
-}
-
-/// The class had `storage-mounts` when the clone or the snapshot was begun, and has none any more.
-#[test]
-fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
-    let node = Node::new();
-    let api = Api::start(vec![Reply::Echo]);
-    let source_dir = node.base().join(SOURCE_ID);
-    fs::create_dir_all(&source_dir).unwrap();
-    fs::write(source_dir.join("file"), "whole").unwrap();
-    let stored = format!(".snapshot-{SNAPSHOT}");
-    for half in [ID, &stored] {
-        fs::create_dir_all(node.base().join(half)).unwrap();
-        fs::write(node.base().join(half).join(".flex-partial"), "").unwrap();
-        fs::write(node.base().join(half).join("rubbish"), "").unwrap();
-    }
-    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(source_dir.clone()));
-    let ended =
-        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    let snapshot = [("CLAIM_UUID", SOURCE_ID), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
-    let ended = node.run("snapshot", "", &snapshot);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    for whole in [ID, &stored] {
-        let names: Vec<_> =
-            fs::read_dir(node.base().join(whole)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["file"], "{whole}");
-    }
-    // A directory that the kubelet made for another kind of run is no source.
-    fs::remove_dir_all(node.base().join(ID)).unwrap();
-    fs::remove_file(source_dir.join("file")).unwrap();
-    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o1700)).unwrap();
-    let ended = node.run("provision", "", &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
-    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
-}
-
-#[test]
-fn an_impossible_clone_makes_no_volume() {
-    let node = Node::new();
-    let at = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
-    let here = at(&path_text(node.base().join(SOURCE_ID)));
-    let link = SOURCE_ID.replace("000f", "000e");
-    symlink("/etc", node.base().join(&link)).unwrap();
-    let linked = at(&path_text(node.base().join(&link)));
-    for (of, source, code, says) in [
-        (SOURCE_ID, here.as_str(), 75, "the source of the copy, is not on node node-1"),
-        (SOURCE_ID, &at("/elsewhere/x"), 65, "made with another base-path"),
-        (SOURCE_ID, "", 65, "made with another base-path"),
-        (&link, &linked, 75, "is not on node node-1"),
-        ("../etc", &at("/etc"), 65, "not the UUID of a volume"),
-    ] {
-        let ended = node.run("provision", "", &[("CLONE_OF", of), ("CLONE_OF_SOURCE", source)]);
-        assert_eq!(ended.code, code, "{of} {source}: {ended:?}");
-        assert!(ended.termination_message.contains(says), "{of} {source}: {ended:?}");
-        assert_eq!(node.names(), [link.as_str()], "{of} {source}");
-    }
-}
-
-#[test]
 fn a_list_has_only_entries_with_the_name_of_a_volume() {
     let node = Node::new();
     let list = |extra: &[(&str, &str)]| {
@@ -453,83 +308,6 @@ fn a_list_has_only_entries_with_the_name_of_a_volume() {
     // Without the node's directory in the pod there is no list, not even an empty one.
     let (code, text) = list(&[("BASE_PATH", "/nonexistent")]);
     assert_eq!((code, flex_contract::listing::read(&text).is_err()), (Some(78), true));
-}
-
-#[test]
-fn a_volume_is_made_in_the_directory_with_the_most_space_and_is_found_again() {
-    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
-    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let paths = [path_text(node.base()), path_text(memory.path().to_owned())];
-    let (both, turned) = (paths.join(" "), [paths[1].as_str(), paths[0].as_str()].join(" "));
-    let room = |at: &str| {
-        let ended = node.run("capacity", "", &[("BASE_PATH", at)]);
-        flex_contract::capacity::Answer::read(&ended.termination_message)
-            .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
-    };
-    let (first, second, all) = (room(&paths[0]), room(&paths[1]), room(&both));
-    // Other processes write there, too.
-    let about = |is: u64, should: u64| is.abs_diff(should) < should / 4;
-    assert!(about(all.bytes, first.bytes + second.bytes), "{all:?} of {first:?} and {second:?}");
-    assert!(all.largest.is_some_and(|largest| about(largest, first.bytes.max(second.bytes))), "{all:?}");
-    let twice = [paths[0].as_str(), &paths[0]].join(" ");
-    assert!(about(room(&twice).bytes, first.bytes), "one file system counts once");
-
-    for order in [&both, &turned] {
-        let ended = node.run("provision", &api.kubeconfig(), &[("BASE_PATH", order)]);
-        assert_eq!(ended.code, 0, "{ended:?}");
-    }
-    let (roomy, other) = if first.bytes > second.bytes { (&paths[0], &paths[1]) } else { (&paths[1], &paths[0]) };
-    let has = |at: &str, name: &str| Path::new(at).join(name).is_dir();
-    assert!(has(roomy, ID) && !has(other, ID), "in {roomy}, where there is more space");
-    let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576"), ("BASE_PATH", &both)];
-    assert_eq!(node.run("expand", "", &grows).code, 0);
-    let listed = node.command("list", "", &[("BASE_PATH", &turned)]).output().unwrap();
-    let listed = flex_contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
-    assert_eq!(listed.iter().map(|entry| entry.place.as_str()).collect::<Vec<_>>(), [format!("{roomy}/{ID}")]);
-    // The same for leftovers of a died run in the directory without the volume.
-    let half = format!(".copying-{ID}");
-    fs::create_dir(Path::new(other).join(&half)).unwrap();
-    assert_eq!(node.run("delete", "", &[("BASE_PATH", &both)]).code, 0);
-    assert!(!has(roomy, ID) && !has(other, &half));
-}
-
-#[test]
-fn a_node_can_have_directories_of_its_own() {
-    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
-    let own = format!("node-2 /elsewhere\nnode-1   {}\n", path_text(node.base()));
-    let ended = node.run("provision", &api.kubeconfig(), &[("BASE_PATH", "/nonexistent"), ("NODE_PATHS", &own)]);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    assert_eq!(node.names(), [ID]);
-    let others = [("NODE_PATHS", "node-2 /elsewhere")];
-    assert_eq!(node.run("delete", "", &others).code, 0, "a node that is not named has those of base-path");
-    assert_eq!(node.names(), [""; 0]);
-    let none = [("NODE_PATHS", "node-1")];
-    let ended = node.run("provision", "", &none);
-    assert!(ended.code == 69 && ended.termination_message.contains("names no directory for node node-1"), "{ended:?}");
-    let ended = node.run("capacity", "", &none);
-    assert_eq!(
-        flex_contract::capacity::Answer::read(&ended.termination_message).map(|answer| answer.bytes),
-        Ok(0),
-        "{ended:?}"
-    );
-}
-
-#[test]
-fn its_capacity_is_the_free_space_of_the_file_system() {
-    let node = Node::new();
-    let ended = {
-        let mut command = node.command("capacity", "", &[]);
-        node.end(command.env_remove("CLAIM_UUID"))
-    };
-    let answer = flex_contract::capacity::Answer::read(&ended.termination_message)
-        .unwrap_or_else(|error| panic!("{error}: {ended:?}"));
-    let df = Command::new("df").args(["-B1", "--output=avail"]).arg(node.base()).output().unwrap();
-    let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
-    // Other processes write on this file system, too.
-    assert!(answer.bytes > free / 2 && answer.bytes / 2 < free, "{} by the image, {free} by df", answer.bytes);
-    assert_eq!((ended.code, answer.largest), (0, None));
-    let ended = node.run("capacity", "", &[("BASE_PATH", "/nonexistent")]);
-    assert_eq!(ended.code, 78, "{ended:?}");
 }
 
 #[test]

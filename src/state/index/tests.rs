@@ -6,49 +6,17 @@ mod pv_sync;
 mod quota;
 mod slots;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use flex_contract::names;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use super::*;
-use crate::clock::Time;
 use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Config, Revision};
+use crate::config::classes::{ClassLookup, Revision};
 use crate::config::record::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
 use crate::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
-
-const CLASS: &str = "c";
-
-/// A clock that a test sets.
-#[derive(Clone, Debug, Default)]
-struct ManualClock(Arc<Mutex<Duration>>);
-
-impl ManualClock {
-    fn pass(&self, time: Duration) {
-        *self.0.lock().unwrap() += time;
-    }
-}
-
-impl Time for ManualClock {
-    fn wall(&self) -> jiff::Timestamp {
-        jiff::Timestamp::UNIX_EPOCH
-    }
-
-    fn passed(&self) -> Duration {
-        *self.0.lock().unwrap()
-    }
-
-    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-        futures::future::pending().boxed()
-    }
-}
+use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 
 /// Returns a recipe with one slot.
 fn recipe(class: &str) -> Recipe {
@@ -63,14 +31,7 @@ fn index() -> Index {
 
 fn timed() -> (ManualClock, Index) {
     let hands = ManualClock::default();
-    let identity = Identity {
-        provisioner: "p".into(),
-        plugin: "p".into(),
-        instance: "i".into(),
-        namespace: "own".into(),
-        config_namespaces: vec!["own".into()],
-    };
-    let index = Index::new(identity, Clock::new(hands.clone()));
+    let index = Index::new(identity(), Clock::new(hands.clone()));
     (hands, index)
 }
 
@@ -248,32 +209,6 @@ fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     assert!(!index.has_revision("hash"));
 }
 
-/// Returns a claim of 1 GiB, stamped or not.
-fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
-    let uid = format!("uid-{namespace}-{name}");
-    let stamp = serde_json::json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
-    let claim = serde_json::json!({
-        "metadata": { "name": name, "namespace": namespace, "uid": uid, "annotations": if stamped { stamp } else { serde_json::json!({}) } },
-        "spec": { "storageClassName": CLASS, "resources": { "requests": { "storage": "1Gi" } } },
-    });
-    Claim::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim).unwrap())
-}
-
-/// Returns the volume of a claim.
-fn shared_volume(claim: &Claim, size: &str) -> Volume {
-    let volume = serde_json::json!({
-        "metadata": {
-            "name": names::pv_name(&claim.uid), "labels": { names::LABEL_INSTANCE: "i" },
-            "annotations": { names::CLAIM_UUID: claim.uid, names::PROVISIONED_BY: "p" },
-        },
-        "spec": {
-            "storageClassName": CLASS, "capacity": { "storage": size },
-            "claimRef": { "namespace": claim.name.namespace, "name": claim.name.name, "uid": claim.uid },
-        },
-    });
-    Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
-}
-
 #[test]
 fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     let mut index = index();
@@ -294,14 +229,6 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     index.change_volume(Change::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &reserved);
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
-}
-
-/// Returns a config of [`CLASS`] with additional keys.
-fn config(keys: &[(&str, &str)]) -> Config {
-    let mut data: BTreeMap<String, String> =
-        [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    data.extend(keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    Config { name: ObjectName::new("own", CLASS), class: Some(CLASS.into()), data, ..Config::default() }
 }
 
 #[test]

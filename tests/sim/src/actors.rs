@@ -1,7 +1,9 @@
 //! Users and admins: the first objects of the cluster, and the actions of these people.
 
 mod backup;
+mod configs;
 mod growth;
+mod repairs;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 use crate::api::FOREGROUND;
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
+use crate::store::{Kind, Store, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
 use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
@@ -265,40 +267,6 @@ impl Actors {
         }
     }
 
-    /// Creates the namespace of the vendor with its configs, once it is gone.
-    fn open(&self, store: &mut Store) {
-        let name = ObjectName::new("", VENDOR);
-        if self.classes.contains(&"vendor") && store.get(Kind::Namespace, &name).is_none() {
-            line(|| format!("admin: creates namespace {VENDOR}"));
-            store.create(Kind::Namespace, json!({ "metadata": { "name": VENDOR, "finalizers": ["kubernetes"] } }));
-            (0..self.configs.len()).for_each(|at| self.fix_config(store, at));
-        }
-    }
-
-    fn close(store: &mut Store) {
-        line(|| format!("admin: deletes namespace {VENDOR}"));
-        count("namespaces deleted");
-        store.delete(Kind::Namespace, &ObjectName::new("", VENDOR));
-    }
-
-    /// Deletes a class, and creates another of its name with another config.
-    fn swap(&self, store: &mut Store, rng: &mut Rng) {
-        let name = *rng.pick(&self.classes);
-        if name == "pure" {
-            return;
-        }
-        let at = ObjectName::new("", name);
-        let swapped = store.get(Kind::Class, &at).is_some_and(|class| class["parameters"].is_object());
-        line(|| format!("admin: replaces class {name}"));
-        count("classes replaced");
-        store.remove(Kind::Class, &at);
-        let mut new = class(name);
-        if !swapped {
-            new["parameters"] = json!({ flex_provisioner::config::classes::CONFIG_PARAMETER: format!("{}/{}", namespace(name), second(name)) });
-        }
-        store.create(Kind::Class, new);
-    }
-
     /// Adds or removes the finalizer of another controller on an object.
     fn mark(store: &mut Store, world: &mut World, rng: &mut Rng) {
         let mut all: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
@@ -412,127 +380,5 @@ impl Actors {
             store.update(kind, name, |job| crate::api::add_finalizer(job, FOREGROUND));
         }
         store.delete(kind, name);
-    }
-
-    fn touch_config(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile) {
-        let at = rng.below(self.configs.len());
-        let name = crate::store::name_of(&self.configs[at]);
-        count("configs changed");
-        match rng.below(4) {
-            0 => {
-                let version = format!("registry.example/images/maker:{}", 1 + rng.below(3));
-                line(|| format!("admin: config {name} gets image {version}"));
-                self.configs[at]["data"]["image"] = json!(version);
-                self.fix_config(store, at);
-            }
-            1 if profile.typos => {
-                line(|| format!("admin: config {name} names a missing image"));
-                store.update(Kind::Config, &name, |config| {
-                    config["data"]["image"] = json!("registry.example/images/maker:typo");
-                });
-            }
-            1 => {
-                line(|| format!("admin: breaks config {name}"));
-                store.update(Kind::Config, &name, |config| config["data"]["timeout"] = json!("soon"));
-            }
-            2 => {
-                line(|| format!("admin: deletes config {name}"));
-                store.remove(Kind::Config, &name);
-            }
-            _ => self.fix_config(store, at),
-        }
-    }
-
-    /// Restores the correct form of a config.
-    fn fix_config(&self, store: &mut Store, at: usize) {
-        let right = &self.configs[at];
-        let name = crate::store::name_of(right);
-        if store.is_closed(&name.namespace) {
-            return;
-        }
-        if store.update(Kind::Config, &name, |config| config["data"] = right["data"].clone()).is_none() {
-            line(|| format!("admin: creates config {name}"));
-            store.create(Kind::Config, right.clone());
-        }
-    }
-
-    /// Fixes everything that only a person can fix.
-    pub fn repair_all(&mut self, store: &mut Store, world: &mut World, profile: &Profile) {
-        for mark in world.marked.clone() {
-            Actors::unmark(store, world, &mark);
-        }
-        (0..self.configs.len()).for_each(|at| self.fix_config(store, at));
-        let gone: Vec<&str> =
-            NODES.iter().copied().filter(|name| store.get(Kind::Node, &ObjectName::new("", *name)).is_none()).collect();
-        for (at, name) in gone.iter().enumerate() {
-            match profile.lost_nodes && at + 1 < NODES.len() {
-                true => {
-                    world.lost.insert((*name).to_owned());
-                }
-                false => {
-                    store.create(Kind::Node, node(name));
-                }
-            }
-        }
-        self.vouch(store, world);
-        self.delete_all(store, world);
-    }
-
-    /// Deletes refused volumes, and abandons objects that wait for nodes that do not come back.
-    pub fn delete_all(&self, store: &mut Store, world: &World) {
-        self.open(store);
-        self.delete_all_snapshots(store, world);
-        let mut waiting: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
-        waiting.retain(|(_, (_, claim))| is_deleting(claim));
-        waiting.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
-        for (kind, (name, object)) in waiting {
-            // The affinity of a volume without adoption names its node.
-            let noted = Some(annotation(&object, names::NODES)).filter(|nodes| !nodes.is_empty());
-            let made = || world.made.get(uid(&object)).map_or("", |(_, node)| node);
-            let nodes: Vec<&str> = noted.unwrap_or_else(made).split(',').filter(|node| !node.is_empty()).collect();
-            let stays = kind == Kind::Volume && text(&object, "/status/phase") == "Bound";
-            let hopeless = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
-            if hopeless
-                && !stays
-                && self.waits_for_nodes(store, &object)
-                && annotation(&object, names::ABANDON).is_empty()
-            {
-                line(|| format!("admin: abandons {kind:?} {name}"));
-                count("objects on lost nodes abandoned");
-                store.update(kind, &name, |object| {
-                    object["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
-                });
-            }
-        }
-        for (name, volume) in Actors::volumes(store) {
-            if !annotation(&volume, names::QUARANTINE).is_empty() && !is_deleting(&volume) {
-                line(|| format!("admin: deletes volume {}, which was refused", name.name));
-                store.delete(Kind::Volume, &name);
-            }
-        }
-    }
-
-    /// Returns whether the object's class waits for deleted nodes.
-    fn waits_for_nodes(&self, store: &Store, object: &Value) -> bool {
-        let class = text(object, "/spec/storageClassName");
-        store
-            .get(Kind::Config, &ObjectName::new(SYSTEM, class))
-            .is_some_and(|config| config["data"]["node-gone"] == "hold")
-    }
-
-    /// Deletes all claims, and switches all pools off.
-    pub fn delete_everything(&mut self, store: &mut Store, rng: &mut Rng) {
-        for at in 0..self.configs.len() {
-            if self.configs[at]["data"].as_object_mut().is_some_and(|data| data.remove("pool").is_some()) {
-                self.fix_config(store, at);
-            }
-        }
-        if self.classes.contains(&"vendor") && rng.permille(500) {
-            Actors::close(store);
-        }
-        for (name, _) in Actors::claims(store) {
-            store.delete(Kind::Claim, &name);
-        }
-        Actors::delete_every_snapshot(store);
     }
 }

@@ -86,7 +86,7 @@ proptest! {
     /// every class has an object; and after all runs have answered, the objects hold the true capacity and no step is
     /// left.
     #[test]
-    fn it_always_comes_to_rest_with_all_known(events in events()) {
+    fn capacity_runs_end_with_all_capacities_known(events in events()) {
         let mut world = World::new(&[], &["n0", "n1"]);
         for event in &events {
             world.happens(event);

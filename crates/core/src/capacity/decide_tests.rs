@@ -203,7 +203,7 @@ fn the_scheduler_checks_capacity_once_all_is_known() {
 }
 
 #[test]
-fn a_capacity_run_follows_only_a_change_and_only_there() {
+fn a_change_leads_to_a_capacity_run_in_its_segment_only() {
     let mut world = World::new(&[asked("c")], &["a", "b"]);
     world.settle();
     world.end_all(&capacity(5));

@@ -130,7 +130,7 @@ impl World {
 }
 
 #[test]
-fn a_snapshot_goes_after_its_content() {
+fn a_snapshot_is_deleted_after_its_content() {
     of_claim().bound().deleting().rests(Rule::KeptByOthers);
     let world = of_claim().held().deleting();
     assert_eq!(world.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
@@ -149,7 +149,7 @@ fn a_snapshot_goes_after_its_content() {
 }
 
 #[test]
-fn what_is_of_others_is_left_to_them() {
+fn snapshots_of_others_are_left_alone() {
     for world in [of_claim(), of_claim().held()] {
         world.clone().with(|w| w.class = SnapshotClassLookup::NotOurs).rests(Rule::NotOurs);
         world.with(|w| w.source = Ok(Some(volume(true)))).rests(Rule::CsiVolume);
@@ -162,7 +162,7 @@ fn what_is_of_others_is_left_to_them() {
 }
 
 #[test]
-fn a_content_is_made_where_it_can_be() {
+fn a_content_is_created_unless_something_prevents_it() {
     assert_eq!(of_claim().step(Rule::ProtectSnapshot), Step::AddFinalizer);
     assert_eq!(of_claim().held().step(Rule::CreateContent), Step::CreateContent { policy: "Delete".into() });
     let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
@@ -204,7 +204,7 @@ fn a_content_that_exists_is_bound() {
 }
 
 #[test]
-fn the_status_is_the_content_s() {
+fn the_status_follows_the_content() {
     let world = of_claim().bound().held().with(|w| {
         w.snapshot.status.error = Some("cannot find CSI PersistentVolumeSource".into());
         let content = w.content.as_mut().unwrap();
@@ -233,7 +233,7 @@ fn upstream(content: &Content, before: &Status) -> Status {
 
 proptest! {
     #[test]
-    fn the_snapshot_controller_and_we_come_to_rest_at_the_same_status(
+    fn the_snapshot_controller_and_the_orchestrator_agree_on_the_status(
         (ready, before_ready) in any::<(bool, Option<bool>)>(),
         (size, before_size) in (prop::option::of(0u64..3), prop::option::of(0u64..3)),
         (made_at, before_at) in (prop::option::of(0i64..3), prop::option::of(0i64..3)),

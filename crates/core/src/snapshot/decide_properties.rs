@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn a_run_begins_only_with_its_trace_and_when_no_other_can_be_under_way(world in worlds(), later in 0i64..4000) {
+    fn a_run_begins_only_after_its_record_and_never_beside_another_run(world in worlds(), later in 0i64..4000) {
         let content = &world.content;
         let running = |attempt: Option<u32>| world.jobs.iter().any(|job| !job.is_over && attempt.is_none_or(|a| a == job.run_labels.attempt));
         match world.decide(NOW + later).step {
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_stored_is_let_go_only_when_it_is_gone_or_to_stay(world in worlds()) {
+    fn a_content_is_released_only_after_its_deletion_or_if_it_is_retained(world in worlds()) {
         let content = &world.content;
         if world.decide(NOW).step == Step::RemoveFinalizer && !content.abandoned {
             let begun = content.provenance.is_some() || content.handle.is_some();
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_not_written_again(world in worlds()) {
+    fn no_step_is_repeated_after_its_write(world in worlds()) {
         let decision = world.decide(NOW);
         let change = |change: &dyn Fn(&mut World)| world.clone().with(|w| change(w));
         let next = match decision.step.clone() {

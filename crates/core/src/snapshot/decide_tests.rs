@@ -217,7 +217,7 @@ impl World {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn contents_of_others_are_left_alone() {
     new().with(|w| w.ours = false).waits(Rule::NotOurs);
     // A claim that was restored from the content does not keep it any longer.
     let filled = || {
@@ -237,7 +237,7 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn a_content_that_goes_waits_for_those_who_need_it() {
+fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
     let abandoned = deleting(ready()).with(|w| w.content.abandoned = true);
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
     let missing = deleting(ready()).with(|w| w.snapshot = SnapshotState::Missing);
@@ -269,7 +269,7 @@ fn a_run_ends_before_its_snapshot_is_deleted() {
 }
 
 #[test]
-fn what_stays_and_what_nobody_can_delete() {
+fn a_deletion_follows_the_policy_and_needs_the_provenance() {
     let unbegun = deleting(begun()).with(|w| w.content.provenance = None);
     assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
     let retained = |world: World| deleting(world).with(|w| w.content.policy = "Retain".into());
@@ -282,7 +282,7 @@ fn what_stays_and_what_nobody_can_delete() {
 }
 
 #[test]
-fn a_snapshot_is_deleted_where_it_is() {
+fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     let world = |state, node_gone| {
         deleting(ready())
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
@@ -317,7 +317,7 @@ fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
 }
 
 #[test]
-fn a_snapshot_that_exists_and_one_that_is_ready() {
+fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
     let existing = new().with(|w| w.content.handle = Some("h".into()));
     assert_eq!(existing.step(Rule::ProtectContent), Step::AddFinalizer);
     assert_eq!(
@@ -339,7 +339,7 @@ fn a_snapshot_that_exists_and_one_that_is_ready() {
 }
 
 #[test]
-fn nothing_begins_for_a_snapshot_that_goes() {
+fn no_run_begins_for_a_terminating_snapshot() {
     let missing = new().with(|w| w.snapshot = SnapshotState::Missing);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
     let gone = new().with(|w| w.snapshot = SnapshotState::Gone);
@@ -354,7 +354,7 @@ fn nothing_begins_for_a_snapshot_that_goes() {
 }
 
 #[test]
-fn what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_name() {
+fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
     let old = Provenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
     for kept in [false, true] {
         let world = begun().with(|w| {
@@ -367,7 +367,7 @@ fn what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_name() {
 }
 
 #[test]
-fn what_can_not_begin_is_said_once_in_the_status() {
+fn the_status_says_once_why_no_run_begins() {
     type Spoilt = fn(&mut World);
     let cases: [(Spoilt, &str); 3] = [
         (|w| w.source = Err("claim team/a is not bound".into()), "is not bound"),
@@ -405,7 +405,7 @@ fn the_next_attempt_follows_by_backoff() {
 }
 
 #[test]
-fn a_run_waits_for_a_place_of_its_class() {
+fn a_run_waits_for_a_slot_of_its_class() {
     let full = new().with(|w| w.has_slot = false);
     let decision = full.decide(NOW);
     assert_eq!(decision, Rule::NoFreeSlot.step(Step::WaitForSlot).requeue_at(NOW + 30));
@@ -419,7 +419,7 @@ fn a_run_waits_for_a_place_of_its_class() {
 }
 
 #[test]
-fn a_run_begins_when_its_source_is_kept() {
+fn a_run_begins_when_its_source_is_protected() {
     assert_eq!(begun().step(Rule::ProtectSource), Step::ProtectSource);
     assert_eq!(begun().with(|w| w.is_protected = true).step(Rule::ConfirmContent), Step::Refresh);
     let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));

@@ -3,13 +3,13 @@
 use super::*;
 
 #[test]
-fn without_an_id_nothing_is_deleted() {
+fn a_volume_without_an_id_is_not_deleted() {
     let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
     world(disowned, ClaimState::Gone).waits(Rule::UnusableVolumeId, "it has no volume id");
 }
 
 #[test]
-fn an_id_that_no_run_can_have_is_told() {
+fn an_impossible_volume_id_is_reported() {
     for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
         let odd = Volume { name: names::pv_name(id), volume_id: Some(id.into()), ..volume("Delete") };
         world(odd, ClaimState::Gone).waits(Rule::UnusableVolumeId, "not one that a run can have");
@@ -17,7 +17,7 @@ fn an_id_that_no_run_can_have_is_told() {
 }
 
 #[test]
-fn what_is_not_known_is_not_deleted() {
+fn a_volume_without_readable_provenance_is_not_deleted() {
     let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
     lost.waits(
         Rule::ProvenanceUnreadable,
@@ -39,7 +39,7 @@ fn a_misnamed_volume_does_not_delete_the_right_one() {
 }
 
 #[test]
-fn a_pod_that_may_run_is_waited_for() {
+fn a_delete_run_waits_for_a_pod_that_may_run() {
     let world = World { has_running_pods: true, run: RunState::Succeeded, ..released() };
     assert_eq!(world.decide(NOW), Rule::ProvisionPodRunning.nothing().requeue_at(NOW + 5));
 }
@@ -57,7 +57,7 @@ fn the_storage_is_deleted() {
 }
 
 #[test]
-fn what_is_removed_is_not_removed_again() {
+fn a_terminating_volume_is_not_deleted_again() {
     let removed = |deleting, volume: Volume| {
         let done = Volume { deleting, ..volume };
         World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
@@ -92,7 +92,7 @@ fn a_failed_run_is_repeated_after_a_pause() {
 }
 
 #[test]
-fn what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
+fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let alive = wandered(ClaimState::Alive);
     assert_eq!(alive.step(Rule::DeleteRunDue), begin(1, "a"));
     let done = World { run: RunState::Succeeded, ..alive.clone() };
@@ -122,14 +122,14 @@ fn what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
 }
 
 #[test]
-fn what_vanishes_meanwhile_is_held_first() {
+fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
     assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
     let terminating = Volume { deleting: true, ..unheld("Delete") };
     assert_eq!(world(terminating, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
 #[test]
-fn a_node_that_is_gone() {
+fn a_policy_decides_about_storage_on_a_deleted_node() {
     let released = wandered(ClaimState::Gone);
     assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };

@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_never_done(world in worlds()) {
+    fn no_decision_breaks_an_invariant(world in worlds()) {
         let decision = world.decide(NOW);
         let volume = &world.volume;
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);

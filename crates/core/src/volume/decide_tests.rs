@@ -160,13 +160,13 @@ fn failed(at: i64, pods_ended: bool) -> RunState {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn volumes_of_others_are_left_alone() {
     World { ours: false, ..released() }.rests(Rule::NotOurs);
     world(volume("Delete"), ClaimState::None).rests(Rule::NoClaim);
 }
 
 #[test]
-fn what_is_deleted_without_a_claim_is_told_and_can_be_let_go_of() {
+fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
     let deleted = |policy| Volume { deleting: true, ..volume(policy) };
     world(deleted("Delete"), ClaimState::None).waits(Rule::LostClaimRefHeld, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
@@ -176,7 +176,7 @@ fn what_is_deleted_without_a_claim_is_told_and_can_be_let_go_of() {
 }
 
 #[test]
-fn a_volume_that_is_to_stay_is_not_held() {
+fn a_retained_volume_loses_its_finalizer() {
     for policy in ["Retain", "Recycle"] {
         assert_eq!(world(volume(policy), ClaimState::Alive).step(Rule::BoundAndRetained), Step::RemoveFinalizer);
         world(unheld(policy), ClaimState::Alive).rests(Rule::InUse);
@@ -184,14 +184,14 @@ fn a_volume_that_is_to_stay_is_not_held() {
 }
 
 #[test]
-fn a_volume_that_is_going_stays_as_long_as_its_claim() {
+fn a_terminating_volume_stays_as_long_as_its_claim() {
     let terminating = Volume { deleting: true, ..volume("Retain") };
     world(terminating.clone(), ClaimState::Alive).rests(Rule::InUse);
     assert_eq!(world(terminating, ClaimState::Gone).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
 }
 
 #[test]
-fn a_volume_that_is_to_be_deleted_gets_the_finalizer() {
+fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
     let unheld = unheld("Delete");
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(Rule::ProtectBoundVolume), Step::AddFinalizer);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
@@ -211,7 +211,7 @@ fn restored(policy: &str, reserved: Option<&str>) -> Volume {
 }
 
 #[test]
-fn what_was_restored_is_never_deleted_before_somebody_vouches_for_it() {
+fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
     for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::Elsewhere] {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
@@ -226,7 +226,7 @@ fn what_was_restored_is_never_deleted_before_somebody_vouches_for_it() {
 }
 
 #[test]
-fn what_was_restored_is_reserved_for_the_claim_that_it_had() {
+fn a_restored_volume_is_reserved_for_its_former_claim() {
     let free = restored("Delete", None);
     assert_eq!(world(free.clone(), ClaimState::Missing).step(Rule::ReserveRestored), Step::Reserve);
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
@@ -236,7 +236,7 @@ fn what_was_restored_is_reserved_for_the_claim_that_it_had() {
 }
 
 #[test]
-fn what_was_restored_gets_the_uid_of_its_claim() {
+fn a_restored_volume_gets_the_uid_of_its_claim() {
     for claim in [ClaimState::None, ClaimState::Alive, ClaimState::Missing] {
         let bound = World { claim_was_bound: true, ..world(restored("Delete", Some("data")), claim) };
         assert_eq!(bound.decide(NOW), Rule::ReserveForBoundClaim.step(Step::Reserve));
@@ -247,7 +247,7 @@ fn what_was_restored_gets_the_uid_of_its_claim() {
 }
 
 #[test]
-fn what_was_restored_is_not_expanded() {
+fn a_restored_volume_is_not_expanded() {
     let claim = serde_json::json!({
         "metadata": { "namespace": "team", "name": "data", "annotations": { names::BIND_COMPLETED: "yes" } },
         "spec": { "volumeName": names::pv_name(ID), "resources": { "requests": { "storage": "2Gi" } } },
@@ -262,7 +262,7 @@ fn what_was_restored_is_not_expanded() {
 }
 
 #[test]
-fn what_was_restored_can_be_let_go_of() {
+fn a_restored_volume_can_be_retained_or_abandoned() {
     let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
     assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredDeleted), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
@@ -270,14 +270,14 @@ fn what_was_restored_can_be_let_go_of() {
 }
 
 #[test]
-fn half_adopted_it_is_its_claims() {
+fn a_half_adopted_volume_belongs_to_its_claim() {
     let half = Volume { adoption_mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
     world(half.clone(), ClaimState::Alive).rests(Rule::InUse);
     assert_eq!(world(half, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
 }
 
 #[test]
-fn what_no_run_made_is_not_deleted() {
+fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::Gone).waits(Rule::MakerUnknown, "no run is known to have made it");
     let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::Gone) };
@@ -289,14 +289,14 @@ fn what_no_run_made_is_not_deleted() {
 }
 
 #[test]
-fn a_claim_that_lives_decides() {
+fn a_volume_in_use_is_left_to_its_claim() {
     for volume in [volume("Delete"), Volume { deleting: true, abandoned: true, ..volume("Delete") }] {
         World { run: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests(Rule::InUse);
     }
 }
 
 #[test]
-fn what_is_kept_ready_is_cleared_up_after_and_no_more() {
+fn only_leftovers_of_a_pooled_volume_are_deleted() {
     for volume in [volume("Delete"), Volume { deleting: true, ..volume("Delete") }, volume("Retain")] {
         World { run: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
     }
@@ -307,14 +307,14 @@ fn what_is_kept_ready_is_cleared_up_after_and_no_more() {
 }
 
 #[test]
-fn that_a_claim_is_gone_is_asked() {
+fn a_quorum_read_confirms_that_the_claim_is_gone() {
     for volume in [volume("Delete"), volume("Retain"), unheld("Delete")] {
         assert_eq!(world(volume, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
     }
 }
 
 #[test]
-fn no_run_for_the_size_is_beside_a_deletion() {
+fn an_expand_run_is_stopped_before_a_deletion() {
     for (policy, claim) in
         [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::Elsewhere)]
     {
@@ -334,7 +334,7 @@ fn no_run_for_the_size_is_beside_a_deletion() {
 }
 
 #[test]
-fn what_is_retained_stays() {
+fn a_retained_volume_stays_after_its_release() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
@@ -343,7 +343,7 @@ fn what_is_retained_stays() {
 }
 
 #[test]
-fn an_admin_lets_go() {
+fn an_abandoned_volume_is_deleted_without_a_run() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
     let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::Gone) };
     let decision = world.decide(NOW);

@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_never_done(world in worlds()) {
+    fn no_decision_breaks_an_invariant(world in worlds()) {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
         let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));

@@ -161,7 +161,7 @@ fn growing(size: u64) -> StatusUpdate {
 }
 
 #[test]
-fn only_what_is_bound_grows() {
+fn only_an_adopted_volume_that_is_bound_is_expanded() {
     let wanting = world(3);
     let claim = |change: fn(&mut Claim)| {
         let mut world = wanting.clone();
@@ -177,7 +177,7 @@ fn only_what_is_bound_grows() {
 }
 
 #[test]
-fn a_run_that_cannot_go_on_is_given_up_for_another() {
+fn a_stuck_run_ends_when_another_size_is_requested() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
     for requested in [1, 2, 4] {
         assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(Rule::StuckRunObsolete), removed, "{requested}");
@@ -187,7 +187,7 @@ fn a_run_that_cannot_go_on_is_given_up_for_another() {
 }
 
 #[test]
-fn a_run_that_cannot_go_on_is_told() {
+fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = StatusUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(Rule::RunStuck), Step::Report(report.clone()));
@@ -196,7 +196,7 @@ fn a_run_that_cannot_go_on_is_told() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_waited_for_whatever_the_wish() {
+fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
         assert_eq!(world.step(Rule::RunInProgress), Step::Report(growing(3)), "{requested}");
@@ -238,7 +238,7 @@ fn a_failure_is_recorded_once() {
 }
 
 #[test]
-fn jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
+fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let removed = |job: &Job| Step::RemoveJob { job: job.name.clone() };
     let mut world = world(3).with(&[(job(1, 3), RunState::Succeeded)]);
     world.volume.size = Ok(3 * GI);
@@ -255,7 +255,7 @@ fn jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
 }
 
 #[test]
-fn the_end_is_told() {
+fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
     assert_eq!(world.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
@@ -269,7 +269,7 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn what_the_kubelet_does_is_left_to_it() {
+fn the_kubelet_finishes_the_resize_of_a_file_system() {
     for source in ["csi: {driver: d, volumeHandle: h}", "local: {path: /dev/x, fsType: ext4}"] {
         let mut world = world(3).after(&growing(3));
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
@@ -301,13 +301,13 @@ fn a_failure_is_forgotten_after_its_jobs() {
 }
 
 #[test]
-fn what_has_its_size_rests() {
+fn a_volume_with_its_requested_size_needs_no_step() {
     world(1).rests();
     World { recipe: Err("lost".into()), ..world(1) }.rests();
 }
 
 #[test]
-fn what_cannot_grow_is_told() {
+fn an_impossible_expansion_is_reported() {
     let cannot = recipe(&[("capabilities", "")]);
     for (rule, recipe, says) in [
         (
@@ -328,14 +328,14 @@ fn what_cannot_grow_is_told() {
 }
 
 #[test]
-fn a_claim_that_is_going_gets_no_run() {
+fn no_run_begins_for_a_terminating_claim() {
     let mut world = world(3);
     world.claim.as_mut().unwrap().deleting = true;
     world.waits(Rule::ClaimTerminating);
 }
 
 #[test]
-fn a_failed_run_is_repeated_at_its_pace() {
+fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
     for (kind, pause) in [(Failure::Retry, 2), (Failure::NoCapacity, 2), (Failure::Never, 30 * 60)] {
         world.volume.expansion = note(7, 3, kind);
@@ -353,7 +353,7 @@ fn a_failed_run_is_repeated_at_its_pace() {
 }
 
 #[test]
-fn another_wish_or_recipe_does_not_wait() {
+fn another_request_or_recipe_does_not_wait() {
     let mut failed = world(3);
     failed.volume.expansion = note(7, 3, Failure::Never);
     for requested in [2, 4] {
@@ -369,13 +369,13 @@ fn another_wish_or_recipe_does_not_wait() {
 }
 
 #[test]
-fn a_pod_that_may_run_is_waited_for() {
+fn a_run_waits_for_a_pod_that_may_run() {
     let world = World { has_running_pods: true, ..world(3) };
     assert_eq!(world.decide(NOW), Rule::PodRunning.nothing().requeue_at(NOW + 5));
 }
 
 #[test]
-fn a_run_leaves_its_trace_before_it_begins() {
+fn a_run_is_reported_before_it_begins() {
     assert_eq!(world(3).step(Rule::AttemptReported), Step::Report(growing(3)));
     assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
@@ -385,7 +385,7 @@ fn a_run_leaves_its_trace_before_it_begins() {
 }
 
 #[test]
-fn the_program_is_the_class_s_and_the_place_the_volume_s() {
+fn a_run_uses_the_image_of_the_class_and_the_parameters_of_the_volume() {
     let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let config = ObjectName::new("admin", "c");
     let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
@@ -402,7 +402,7 @@ fn the_program_is_the_class_s_and_the_place_the_volume_s() {
 }
 
 #[test]
-fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before() {
+fn the_storage_mounts_of_a_class_apply_to_older_volumes() {
     let template = |at: &str| {
         format!(
             "spec: {{containers: [{{name: provisioner, volumeMounts: [{{name: a, mountPath: {at}}}]}}], volumes: [{{name: a, hostPath: {{path: {at}}}}}]}}"
@@ -430,7 +430,7 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
 }
 
 #[test]
-fn what_only_we_could_have_written_is_read() {
+fn only_records_that_the_orchestrator_can_have_written_are_read() {
     let note = *note(3, 3, Failure::Retry).unwrap();
     assert_eq!(FailedExpansion::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(FailedExpansion::read(&json!(FailedExpansion { attempt: u32::MAX, ..note }).to_string()), None);

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_never_done(world in worlds()) {
+    fn no_decision_breaks_an_invariant(world in worlds()) {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (has, wanted) = (volume.attributes(), requested_class(claim));
         let settled = has_request(volume, claim) && !has_unknown_attributes(volume);

@@ -198,7 +198,7 @@ fn world(has: &str, requested: &str) -> World {
 }
 
 #[test]
-fn what_is_not_bound_to_its_claim_is_left() {
+fn only_an_adopted_volume_that_is_bound_is_modified() {
     World { claim: None, ..world("", "gold") }.rests();
     let mut terminating = world("", "gold");
     terminating.volume.deleting = true;
@@ -212,7 +212,7 @@ fn what_is_not_bound_to_its_claim_is_left() {
 }
 
 #[test]
-fn a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
+fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     let stuck = |has: &str, requested: &str, to: &str| {
         world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
     };
@@ -228,7 +228,7 @@ fn a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
 }
 
 #[test]
-fn a_run_goes_on_whatever_the_wish() {
+fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
         let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
         assert_eq!(running.step(Rule::RunInProgress), Step::Report(modifying("gold")));
@@ -243,7 +243,7 @@ fn a_run_goes_on_whatever_the_wish() {
 }
 
 #[test]
-fn what_a_run_has_done_stands_on_the_volume() {
+fn a_volume_records_the_result_of_a_run() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
     assert_eq!(
         done("", 1).step(Rule::RunSucceeded),
@@ -253,7 +253,7 @@ fn what_a_run_has_done_stands_on_the_volume() {
 }
 
 #[test]
-fn a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_may_have_changed() {
+fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_known() {
     let after = |kind, settled| {
         world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
     };
@@ -280,7 +280,7 @@ fn a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_may_have
 }
 
 #[test]
-fn a_job_is_removed_when_nothing_is_to_be_learnt_of_it() {
+fn the_job_of_a_withdrawn_request_is_removed() {
     let known = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let jobs = [(over(3, "gold"), failed(Failure::Retry, true))];
     assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::Report(_)), "it is kept for a look at it");
@@ -289,7 +289,7 @@ fn a_job_is_removed_when_nothing_is_to_be_learnt_of_it() {
 }
 
 #[test]
-fn what_is_reached_is_told_once_and_the_failure_forgotten() {
+fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
     assert_eq!((decision.rule, decision.step), (Rule::RequestReached, Step::Report(finished("gold"))));
@@ -304,7 +304,7 @@ fn what_is_reached_is_told_once_and_the_failure_forgotten() {
 }
 
 #[test]
-fn a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
+fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
         assert_eq!(back.step(Rule::AttemptReported), Step::Report(modifying("silver")));
@@ -327,7 +327,7 @@ fn a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
 }
 
 #[test]
-fn what_cannot_be_had_is_pending_and_told() {
+fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
     let pending = StatusUpdate::Pending { class: "gold".into() };
     assert_eq!(missing.step(Rule::RequestNotAvailable), Step::Report(pending.clone()));
@@ -342,14 +342,14 @@ fn what_cannot_be_had_is_pending_and_told() {
 }
 
 #[test]
-fn nothing_begins_for_a_claim_that_is_going() {
+fn no_run_begins_for_a_terminating_claim() {
     let mut world = world("", "gold");
     world.claim.as_mut().unwrap().deleting = true;
     world.waits(Rule::ClaimTerminating);
 }
 
 #[test]
-fn the_next_try_waits_unless_wish_or_recipe_change() {
+fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let error = Some("array on fire".to_owned());
     let report = StatusUpdate::Modifying { class: "gold".into(), error };
@@ -370,7 +370,7 @@ fn the_next_try_waits_unless_wish_or_recipe_change() {
 }
 
 #[test]
-fn one_run_at_a_time() {
+fn a_run_waits_for_the_pods_of_other_runs() {
     let pod = World { has_running_pods: true, ..world("", "gold") };
     let other = World { has_other_running_pods: true, ..world("", "gold") };
     for world in [pod, other] {
@@ -379,7 +379,7 @@ fn one_run_at_a_time() {
 }
 
 #[test]
-fn a_run_leaves_its_traces_before_it_begins() {
+fn a_run_is_reported_and_recorded_before_it_begins() {
     let world = world("", "gold");
     assert_eq!(world.step(Rule::AttemptReported), Step::Report(modifying("gold")));
     let reported = world.after(&modifying("gold"));
@@ -393,7 +393,7 @@ fn a_run_leaves_its_traces_before_it_begins() {
 }
 
 #[test]
-fn what_goes_on_is_stopped_when_the_claim_is_gone() {
+fn a_run_is_stopped_when_the_claim_is_gone() {
     let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
         let runs = [Run { job, state: RunState::Running }];
@@ -412,7 +412,7 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
 }
 
 #[test]
-fn what_only_we_could_have_written_is_read() {
+fn only_records_that_the_orchestrator_can_have_written_are_read() {
     let note = note(3, "gold", Failure::Retry);
     assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);

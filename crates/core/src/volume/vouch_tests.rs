@@ -77,14 +77,14 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
 }
 
 #[test]
-fn a_record_that_says_what_the_class_says_is_confirmed_whatever_the_parameters_were() {
+fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters() {
     let volume = restored(&record(&[]), |_| {});
     assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
     assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
 }
 
 #[test]
-fn a_record_that_differs_in_what_is_run_or_trusted_needs_a_word() {
+fn a_record_with_another_image_or_secret_needs_an_admin() {
     let volume = restored(&record(&[("secret-env", "password-of-others")]), |_| {});
     let why = said(&volume, Some(&[]), &[]).unwrap().unwrap();
     assert!(why.contains("secret-env"), "{why}");

@@ -42,7 +42,7 @@ fn keep(world: &mut World) {
 }
 
 #[test]
-fn a_claim_that_others_fill_is_left_to_them() {
+fn a_claim_with_a_populator_is_left_to_it() {
     let mut world = new();
     world.claim.data_source = Some(DataSource::Populated("Hello.example.com h".into()));
     let decision = world.decide_by(Rule::LeftToPopulator, NOW);
@@ -54,7 +54,7 @@ fn a_claim_that_others_fill_is_left_to_them() {
 }
 
 #[test]
-fn what_can_not_be_copied_waits_and_says_why() {
+fn a_clone_waits_and_says_what_its_source_lacks() {
     assert!(matches!(copy(new(), "").step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));
     type Spoilt = fn(&mut Original);
     let cases: [(Spoilt, &str); 11] = [
@@ -107,7 +107,7 @@ fn what_can_not_be_copied_waits_and_says_why() {
 }
 
 #[test]
-fn the_original_is_kept_before_it_is_read() {
+fn the_source_is_protected_before_the_run_begins() {
     let mut world = copy(stamped(1), "");
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
@@ -117,7 +117,7 @@ fn the_original_is_kept_before_it_is_read() {
 }
 
 #[test]
-fn a_copy_of_what_one_node_has_is_made_there() {
+fn a_clone_is_made_on_the_node_of_its_source() {
     let world = delayed(copy(new(), "home"), Some("a"));
     assert_eq!(
         world.step(Rule::FirstAttemptDue),
@@ -145,7 +145,7 @@ fn a_copy_of_what_one_node_has_is_made_there() {
 }
 
 #[test]
-fn a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
+fn a_clone_waits_for_the_deleted_node_of_its_source() {
     for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
         for begun in [delayed(begun.clone(), Some("a")), begun] {
             let mut world = copy(begun, "home");
@@ -163,7 +163,7 @@ fn a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
 }
 
 #[test]
-fn where_a_copy_has_no_room_no_other_node_has() {
+fn a_clone_without_room_stays_on_the_node_of_its_source() {
     let mut world = delayed(copy(failed_with(Failure::NoCapacity), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
     assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2));
@@ -174,7 +174,7 @@ fn where_a_copy_has_no_room_no_other_node_has() {
 }
 
 #[test]
-fn an_original_is_kept_as_long_as_needed() {
+fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
     let copying = |uid: &str, in_progress: bool| SourceUser {
         uid: uid.into(),
         in_progress: in_progress.then(|| ObjectName::new("team", format!("copy-{uid}"))),

@@ -13,7 +13,7 @@ fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
 }
 
 #[test]
-fn a_container_beside_the_image_does_not_keep_a_failed_run() {
+fn a_sidecar_does_not_keep_a_failed_run() {
     let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
     let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Failure::Retry) };
     assert_eq!(
@@ -27,7 +27,7 @@ fn a_container_beside_the_image_does_not_keep_a_failed_run() {
 }
 
 #[test]
-fn a_process_of_the_attempt_is_stopped() {
+fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     let world = failed_with(Failure::Retry);
     let late = NOW + 1_000_000;
     let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
@@ -61,7 +61,7 @@ fn a_process_of_the_attempt_is_stopped() {
 }
 
 #[test]
-fn no_room_on_the_node() {
+fn a_claim_is_rescheduled_if_its_node_has_no_room() {
     let mut world = delayed(failed_with(Failure::NoCapacity), Some("a"));
     let decision = world.decide_by(Rule::NoRoomOnNode, NOW);
     let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };
@@ -89,7 +89,7 @@ fn no_room_on_the_node() {
 }
 
 #[test]
-fn no_room_where_the_node_is_chosen_here() {
+fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     let choice = |next: Option<&str>, is_new| NodeChoice { next: next.map(str::to_owned), is_new, last: true };
     let stamp = |nodes: &[&str]| {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
@@ -114,7 +114,7 @@ fn no_room_where_the_node_is_chosen_here() {
 }
 
 #[test]
-fn the_next_attempt() {
+fn the_next_attempt_begins_after_its_delay() {
     let mut world = failed_with(Failure::Retry);
     world.claim.nodes = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
@@ -151,7 +151,7 @@ fn the_next_attempt() {
 }
 
 #[test]
-fn the_pause_doubles() {
+fn the_delay_between_attempts_doubles() {
     let recipe = recipe_with(&[("backoff", "5s..1m"), ("retries", "6")]);
     let pauses: Vec<_> = (1..9).map(|attempt| delay(&recipe, attempt)).collect();
     assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 1800, 1800]);
@@ -170,7 +170,7 @@ fn the_pause_doubles() {
 }
 
 #[test]
-fn what_keeps_a_run_is_told_and_an_image_is_given_up() {
+fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
     let stuck = |reason: &str, since| World {
         run: RunState::Stuck { cause: Cause::new(reason, "words"), since },
         jobs: vec![job(1)],
@@ -194,7 +194,7 @@ fn what_keeps_a_run_is_told_and_an_image_is_given_up() {
 }
 
 #[test]
-fn a_failed_run_is_remembered_and_told() {
+fn a_failed_run_is_recorded_and_reported() {
     let told = |kind, world: World| {
         let world = World { run: failed_run(kind, NOW - 5), jobs: vec![job(1)], ..world };
         let recorded = records(Rule::RunFailed, &world);
@@ -221,7 +221,7 @@ fn a_node_s_clock_is_not_trusted() {
 }
 
 #[test]
-fn no_node_is_tried_beyond_those_that_can_be_noted() {
+fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     let mut world = delayed(failed_with(Failure::Retry), Some("another"));
     world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
     world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn going_and_nothing_is_owed() {
+fn a_terminating_claim_without_attempts_needs_no_cleanup() {
     let mut world = new();
     world.claim.deleting = true;
     world.rests(Rule::Settled);
@@ -12,7 +12,7 @@ fn going_and_nothing_is_owed() {
 }
 
 #[test]
-fn an_admin_lets_go() {
+fn an_abandoned_claim_loses_its_finalizer() {
     let mut world = deleting();
     world.claim.abandoned = true;
     world.has_running_pods = true;
@@ -29,13 +29,13 @@ fn jobs_are_removed_first() {
 }
 
 #[test]
-fn a_job_that_is_being_removed_is_waited_for() {
+fn a_claim_waits_for_its_terminating_job() {
     World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..deleting() }
         .rests(Rule::ProvisionJobTerminating);
 }
 
 #[test]
-fn a_pod_that_may_run_is_waited_for() {
+fn a_claim_waits_for_a_pod_that_may_run() {
     let ready = World { no_volume: true, ..deleting() };
     World { has_running_pods: true, ..ready.clone() }.rests(Rule::WaitForPods);
     World { run: RunState::Running, ..ready }.rests(Rule::WaitForPods);
@@ -54,13 +54,13 @@ fn a_volume_that_another_claim_has_is_not_deleted() {
 }
 
 #[test]
-fn a_volume_that_goes_by_itself_is_waited_for() {
+fn a_claim_waits_for_its_terminating_volume() {
     with_volume(deleting(), vanishing_volume(), &[])
         .waits(Rule::VolumeTerminating, "is being deleted; the claim waits until it is gone");
 }
 
 #[test]
-fn a_bound_volume_does_not_go_before_its_claim() {
+fn a_bound_volume_does_not_end_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
     let mut world = with_volume(deleting(), protected.clone(), &[]);
     assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"), "its storage goes first");
@@ -75,19 +75,19 @@ fn a_bound_volume_does_not_go_before_its_claim() {
 }
 
 #[test]
-fn a_volume_that_came_is_adopted_to_be_deleted() {
+fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
     adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), volume(), &["too small"]));
     adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uuid: None, ..volume() }, &[]));
     adopts(Rule::AdoptLeftVolume, &bound(with_volume(stamped(1), volume(), &[]), "static"));
 }
 
 #[test]
-fn the_volume_takes_over() {
+fn an_adopted_volume_takes_over_the_cleanup() {
     assert_eq!(with_volume(deleting(), adopted_volume(), &[]).step(Rule::ReleaseAdoptedVolume), Step::RemoveFinalizer);
 }
 
 #[test]
-fn that_no_volume_exists_is_asked() {
+fn a_quorum_read_confirms_that_no_volume_exists() {
     assert_eq!(deleting().step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     let misnamed = Volume { name: "misnamed".into(), ..volume() };
     assert_eq!(
@@ -98,7 +98,7 @@ fn that_no_volume_exists_is_asked() {
 }
 
 #[test]
-fn that_nothing_has_run_is_noted_before_the_proof_is_gone() {
+fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
     let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..deleting() };
     let noted = records(Rule::RecordNeverStarted, &world);
     assert_eq!((noted.operation, noted.attempt, noted.unstarted_attempts), (Operation::Provision, 1, 1));
@@ -118,7 +118,7 @@ fn that_nothing_has_run_is_noted_before_the_proof_is_gone() {
 }
 
 #[test]
-fn what_never_ran_has_left_nothing() {
+fn attempts_that_never_started_need_no_delete_run() {
     let mut world = World { no_volume: true, ..deleting() };
     let idle = |unstarted_attempts| {
         Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) })
@@ -143,7 +143,7 @@ fn what_never_ran_has_left_nothing() {
 }
 
 #[test]
-fn a_job_that_can_never_exist_has_left_nothing() {
+fn an_attempt_without_a_possible_job_needs_no_delete_run() {
     let started = |attempt, kind| {
         let world = stamped(attempt);
         let cause = Cause::new("JobRefused", "malformed");
@@ -162,7 +162,7 @@ fn a_job_that_can_never_exist_has_left_nothing() {
 }
 
 #[test]
-fn a_config_that_was_mended_is_gone_by_at_once() {
+fn a_changed_config_gets_a_delete_run_at_once() {
     let mut world = World { no_volume: true, ..deleting() };
     let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Failure::Retry) };
     world.claim.last_failure = Some(before);
@@ -176,7 +176,7 @@ fn a_config_that_was_mended_is_gone_by_at_once() {
 }
 
 #[test]
-fn a_delete_run_per_node() {
+fn each_node_gets_a_delete_run() {
     let mut world = World { no_volume: true, ..deleting() };
     world.claim.nodes = vec!["a".into(), "b".into()];
     assert_eq!(world.step(Rule::DeleteDue), begin(1, "a"));
@@ -212,7 +212,7 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
 }
 
 #[test]
-fn without_a_recipe_it_is_told() {
+fn a_cleanup_without_recipe_is_reported() {
     World { no_volume: true, stamped_recipe: None, foreign: true, ..deleting() }.waits(
         Rule::CleanupNeedsRecipe,
         "annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand",
@@ -220,7 +220,7 @@ fn without_a_recipe_it_is_told() {
 }
 
 #[test]
-fn a_node_that_is_gone() {
+fn a_policy_decides_about_storage_on_a_deleted_node() {
     let mut left = deleting();
     (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
     assert_eq!(left.step(Rule::DeleteDue), begin(1, "a"));

@@ -66,7 +66,7 @@ fn a_node_that_does_not_take_the_pod_is_given_up() {
 }
 
 #[test]
-fn a_pod_on_a_dead_node_is_told() {
+fn a_pod_on_a_dead_node_is_reported() {
     let lost =
         |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
     let running = World { run: RunState::Running, has_running_pods: true, ..selected(stamped(1)) };
@@ -79,7 +79,7 @@ fn a_pod_on_a_dead_node_is_told() {
 }
 
 #[test]
-fn where_attempts_left_something_goes_on_with_the_volume() {
+fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
     let adopted_nodes = |nodes: &[&str], affinity: bool| {
         let mut world = selected(stamped(2));
         world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
@@ -101,7 +101,7 @@ fn where_attempts_left_something_goes_on_with_the_volume() {
 }
 
 #[test]
-fn a_volume_says_on_which_node_it_is() {
+fn the_affinity_of_a_volume_names_its_node() {
     let made_on = |noted: &[&str]| {
         let mut world = stamped(2);
         world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();

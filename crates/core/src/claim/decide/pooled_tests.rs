@@ -16,7 +16,7 @@ fn request(mut world: World) -> World {
 }
 
 #[test]
-fn a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
+fn a_pooled_volume_is_assigned_without_slot_or_quota() {
     let mut world = World {
         pooled_volume: Some("pvc-ready"),
         quota_error: Some("full"),
@@ -37,7 +37,7 @@ fn a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
 }
 
 #[test]
-fn what_was_given_is_bound_when_the_pv_controller_knows_it() {
+fn an_assigned_volume_is_bound_after_the_pv_controller_has_seen_it() {
     let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
     let mut world = with_volume(new(), given.clone(), &["name"]);
     world.pooled_volume = Some("pvc-another");
@@ -52,7 +52,7 @@ fn what_was_given_is_bound_when_the_pv_controller_knows_it() {
 }
 
 #[test]
-fn who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
+fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
     let taken = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
     bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests(Rule::Settled);
     let given = Volume { pool_size: Some(1), ..taken };
@@ -67,7 +67,7 @@ fn who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
 }
 
 #[test]
-fn what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
+fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
     let mut world = request(with_volume(stamped(1), volume(), &[]));
     world.run = RunState::Running;
     adopts(Rule::AdoptPooledVolume, &world);
@@ -85,7 +85,7 @@ fn what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
 }
 
 #[test]
-fn a_request_whose_volume_was_given_away_is_done() {
+fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
     for uuid in [Some("another"), None] {
         let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
         let claim_uuid = uuid.map(str::to_owned);
@@ -98,7 +98,7 @@ fn a_request_whose_volume_was_given_away_is_done() {
 }
 
 #[test]
-fn a_request_that_goes_half_way_is_taken_back_as_any_claim() {
+fn a_terminating_pool_request_is_cleaned_up_like_a_claim() {
     let mut world = request(deleting());
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });

@@ -406,13 +406,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_never_done(world in worlds()) {
+    fn no_decision_breaks_an_invariant(world in worlds()) {
         check(&world, &world.decide(NOW));
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.
     #[test]
-    fn a_pass_ends(world in worlds()) {
+    fn every_reconcile_ends(world in worlds()) {
         let mut world = world;
         let mut steps = Vec::new();
         loop {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn bound_to_a_volume_that_is_not_adopted() {
+fn a_bound_volume_without_a_complete_adoption_is_adopted() {
     let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
     assert_eq!(adopts(Rule::AdoptBoundVolume, &world).record, recipe_with(&[]).record);
     for incomplete in [
@@ -31,7 +31,7 @@ fn a_forged_provenance_is_replaced() {
 }
 
 #[test]
-fn without_a_recipe_it_is_told_and_an_admin_may_let_go() {
+fn a_bound_volume_without_recipe_is_reported_and_can_be_abandoned() {
     let mut world = bound(with_volume(deleting(), volume(), &[]), &names::pv_name(UID));
     (world.stamped_recipe, world.foreign) = (None, true);
     world.waits(
@@ -43,13 +43,13 @@ fn without_a_recipe_it_is_told_and_an_admin_may_let_go() {
 }
 
 #[test]
-fn what_another_claim_has_is_not_taken_from_it() {
+fn a_volume_that_another_claim_has_is_left_to_it() {
     let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
     world.waits(Rule::VolumeTakenByOther, "was made for this claim, but claim b/thief has taken it");
 }
 
 #[test]
-fn a_volume_that_was_bound_before_it_was_checked_is_told() {
+fn a_bound_volume_that_does_not_fit_is_quarantined() {
     let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
     let decision = world.decide_by(Rule::QuarantineBoundVolume, NOW);
     assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
@@ -61,7 +61,7 @@ fn a_volume_that_was_bound_before_it_was_checked_is_told() {
 }
 
 #[test]
-fn bound_to_an_adopted_volume() {
+fn a_claim_with_an_adopted_volume_loses_its_finalizer() {
     let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
     assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
     world.jobs = vec![job(1)];
@@ -79,12 +79,12 @@ fn bound_to_an_adopted_volume() {
 }
 
 #[test]
-fn a_volume_that_is_not_seen_yet_is_waited_for() {
+fn a_claim_waits_for_a_volume_that_is_not_visible_yet() {
     bound(stamped(1), &names::pv_name(UID)).rests(Rule::BoundVolumeNotSeen);
 }
 
 #[test]
-fn bound_to_another_volume() {
+fn a_claim_that_is_bound_to_another_volume_is_cleaned_up() {
     let mut world = bound(stamped(1), "static");
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
@@ -93,7 +93,7 @@ fn bound_to_another_volume() {
 }
 
 #[test]
-fn terminating_and_its_volume_is_lost() {
+fn a_claim_deletes_the_storage_of_its_lost_volume() {
     let mut world = bound(deleting(), &names::pv_name(UID));
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.no_volume = true;
@@ -101,7 +101,7 @@ fn terminating_and_its_volume_is_lost() {
 }
 
 #[test]
-fn bound_to_a_volume_that_can_no_more_be_held() {
+fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
     world.rests(Rule::BoundVolumeTerminating);
     world.claim.deleting = true;
@@ -122,7 +122,7 @@ fn bound_to_a_volume_that_can_no_more_be_held() {
 }
 
 #[test]
-fn bound_and_a_job_is_over() {
+fn ended_jobs_of_a_bound_claim_are_removed() {
     let mut world = bound(new(), &names::pv_name(UID));
     world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
     assert_eq!(world.step(Rule::RemoveEndedJob), Step::RemoveJob { job: over(3).name });

@@ -18,7 +18,7 @@ fn a_new_claim_is_stamped() {
 }
 
 #[test]
-fn the_warning_of_the_pure_form_is_explained() {
+fn an_event_explains_the_warning_about_a_missing_storage_class() {
     let mut world = new();
     world.class.has_object = false;
     let tell = world.decide_by(Rule::FirstAttemptDue, NOW).event.unwrap();
@@ -136,7 +136,7 @@ fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
 }
 
 #[test]
-fn a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
+fn the_pv_controller_binds_a_volume_that_it_may_not_have_seen() {
     for phase in ["", "Pending", "Available"] {
         let world = with_volume(stamped(1), Volume { phase: phase.into(), ..adopted_volume() }, &[]);
         world.rests(Rule::WaitForBinding);
@@ -160,7 +160,7 @@ fn a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
 }
 
 #[test]
-fn a_job_that_is_removed_again_and_again_is_begun_at_the_pace_of_failures() {
+fn a_job_that_somebody_deletes_repeatedly_is_created_again_by_backoff() {
     let removed = |times| World { removed: Some(RemovedJob { times, at: NOW }), ..stamped(1) };
     assert_eq!(removed(1).step(Rule::RunDue), Step::StartRun, "once may be anything");
     let recipe = recipe_with(&[]);
@@ -173,7 +173,7 @@ fn a_job_that_is_removed_again_and_again_is_begun_at_the_pace_of_failures() {
 }
 
 #[test]
-fn a_volume_that_goes_is_not_bound_nor_looked_for() {
+fn a_claim_waits_until_its_terminating_volume_is_gone() {
     let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
     world.run = RunState::Succeeded;
     world.waits(Rule::VolumeTerminating, "is being deleted; the claim waits until it is gone");
@@ -187,7 +187,7 @@ fn a_volume_that_goes_is_not_bound_nor_looked_for() {
 }
 
 #[test]
-fn a_volume_that_does_not_fit() {
+fn a_volume_that_does_not_fit_is_quarantined() {
     let mut world = with_volume(stamped(1), volume(), &["too small", "wrong class"]);
     let decision = world.decide_by(Rule::QuarantineVolume, NOW);
     let why = "too small; wrong class".to_owned();
@@ -215,7 +215,7 @@ fn a_claim_waits_for_the_volume_that_is_reserved_for_it() {
 }
 
 #[test]
-fn a_chosen_node_that_takes_no_runs_any_more() {
+fn an_attempt_leaves_a_node_that_takes_no_runs() {
     let mut world = stamped(1);
     world.node_choice.last = false;
     assert_eq!(
@@ -245,7 +245,7 @@ fn a_chosen_node_that_takes_no_runs_any_more() {
 }
 
 #[test]
-fn who_may_have_been_stamped_looks_again_after_a_while() {
+fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_error: Some("full"), ..new() };
     assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "its room is an event");
     let unsure = World { has_pending_charge: true, ..full };
@@ -257,7 +257,7 @@ fn who_may_have_been_stamped_looks_again_after_a_while() {
 }
 
 #[test]
-fn who_is_left_out_of_a_batch_has_a_run_of_its_own() {
+fn a_claim_that_missed_its_batch_gets_its_own_run() {
     let world = World { missed_batch: true, no_volume: false, ..stamped(1) };
     assert_eq!(
         world.step(Rule::ConfirmNoVolumeBeforeAttempt),
@@ -278,7 +278,7 @@ fn who_is_left_out_of_a_batch_has_a_run_of_its_own() {
 }
 
 #[test]
-fn without_its_finalizer_an_attempt_begins_anew() {
+fn an_attempt_without_the_finalizer_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
     world.claim.finalizers.clear();
     assert_eq!(world.step(Rule::StopOlderRun), Step::RemoveJob { job: job(1).name });
@@ -296,7 +296,7 @@ fn without_its_finalizer_an_attempt_begins_anew() {
 }
 
 #[test]
-fn the_node_is_noted_before_the_job_exists() {
+fn a_claim_records_its_node_before_the_job_exists() {
     let mut world = World { no_volume: true, ..delayed(stamped(1), Some("b")) };
     world.claim.nodes = vec!["a".into()];
     assert_eq!(
@@ -322,7 +322,7 @@ fn a_run_starts_on_a_claim_that_was_just_read() {
 }
 
 #[test]
-fn done_without_a_volume() {
+fn a_run_that_succeeds_without_a_volume_counts_as_failed() {
     let mut world = World { run: RunState::Succeeded, jobs: vec![over(1)], ..stamped(1) };
     assert_eq!(world.step(Rule::ConfirmNoVolumeMade), Step::ConfirmNoVolume);
     world.no_volume = true;
@@ -336,7 +336,7 @@ fn done_without_a_volume() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_waited_for() {
+fn a_claim_waits_for_its_run() {
     let world = World { run: RunState::Running, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
     world.rests(Rule::RunInProgress);
     assert_eq!(world.decide_by(Rule::RunInProgress, NOW).requeue_at, None, "its events come");
@@ -378,7 +378,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
 }
 
 #[test]
-fn what_was_taken_and_given_is_bound_by_the_pv_controller() {
+fn the_pv_controller_binds_a_volume_that_was_made_for_another_claim() {
     let given = Volume { name: "pvc-of-another".into(), volume_id: Some("another".into()), ..adopted_volume() };
     let given = Volume { claim_uuid: Some(UID.into()), ..given };
     let mut world = with_volume(stamped(1), given, &["name"]);

@@ -405,7 +405,7 @@ fn records(rule: Rule, world: &World) -> LastFailure {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn claims_of_others_are_left_alone() {
     World { foreign: true, ..new() }.rests(Rule::NotOurs);
     World { foreign: true, ..stamped(1) }
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
@@ -415,7 +415,7 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_served_is_told() {
+fn a_claim_that_cannot_be_served_gets_an_event() {
     let mut world = new();
     world.class.recipe = Err("no provisioner config serves the class".into());
     world.waits(Rule::ConfigUnusable, "no provisioner config serves the class");
@@ -453,7 +453,7 @@ fn what_cannot_be_served_is_told() {
 }
 
 #[test]
-fn what_cannot_be_served_yet_waits() {
+fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
     delayed(new(), None).rests(Rule::WaitForFirstConsumer);
     World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
     let full = World { has_slot: false, ..new() };

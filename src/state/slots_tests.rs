@@ -1,0 +1,196 @@
+//! Tests of the ledger of slots: which runs use one, and that none is lost.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::node::Node;
+use crate::object::ObjectName;
+use crate::run::view::Pod;
+use crate::state::expectations::EXPECTATION_TIMEOUT;
+use crate::state::testing::{CLASS, batch_job, facts, job, recipe, serve};
+
+fn asks(claim: &str) -> SlotRequest {
+    SlotRequest::claim(&ObjectName::new("team", claim))
+}
+
+#[test]
+fn each_run_in_progress_uses_a_slot() {
+    let over = |job: Job| Job { is_over: true, ..job };
+    let mut other_class = job("provision", "a");
+    other_class.run_labels.class = "other".into();
+    for (case, jobs, expected) in [
+        ("no run", vec![], 0),
+        ("a run of a claim", vec![job("provision", "a")], 1),
+        ("two runs of a claim", vec![job("provision", "a"), job("delete", "a")], 2),
+        ("each member of a batch", vec![batch_job("batch", &["a", "b", "c"])], 3),
+        ("an ended run", vec![over(job("provision", "a")), over(batch_job("batch", &["b", "c"]))], 0),
+        ("a run of another class", vec![other_class], 0),
+        ("runs for the whole class", vec![job("list", "a"), job("capacity", "b")], 0),
+    ] {
+        let (_, mut facts) = facts();
+        for job in jobs {
+            // A watch may show an object twice.
+            facts.cache.runs.apply_job(job.clone());
+            facts.cache.runs.apply_job(job);
+        }
+        assert_eq!(Slots::default().in_flight(CLASS, &facts), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_run_on_a_lost_node_uses_no_slot() {
+    let (_, mut facts) = facts();
+    let run = job("provision", "a");
+    let pod = Pod {
+        name: ObjectName::new("own", "pod"),
+        job: run.name.name.clone(),
+        run_labels: run.run_labels.clone(),
+        node: Some("n".into()),
+        ..Pod::default()
+    };
+    facts.cache.runs.apply_job(run);
+    facts.cache.runs.apply_pod(pod);
+    let node = |reachable| Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] };
+    for (reachable, expected) in [(true, 1), (false, 0), (true, 1)] {
+        facts.cache.nodes.apply(node(reachable));
+        assert_eq!(Slots::default().in_flight(CLASS, &facts), expected, "reachable: {reachable}");
+    }
+    facts.cache.nodes.remove("n");
+    assert_eq!(Slots::default().in_flight(CLASS, &facts), 0, "the node is deleted");
+}
+
+#[test]
+fn a_run_takes_one_slot_and_gives_back_one() {
+    let (clock, facts) = facts();
+    let recipe = recipe(&[("max-in-flight", "2")]);
+    let mut slots = Slots::default();
+    for _ in 0..3 {
+        assert!(slots.acquire("run-a", &asks("a"), &recipe, &facts), "the slot is its own");
+        assert_eq!(slots.in_flight(CLASS, &facts), 1);
+    }
+    assert!(slots.acquire("run-b", &asks("b"), &recipe, &facts));
+    assert!(!slots.acquire("run-c", &asks("c"), &recipe, &facts) && slots.free(&recipe, true, &facts).is_none());
+    assert_eq!(slots.in_flight(CLASS, &facts), 2, "a refused run takes none");
+    assert_eq!(slots.expectations.remove("run-a").as_deref(), Some(CLASS));
+    assert_eq!(slots.expectations.remove("run-a"), None);
+    assert_eq!(slots.in_flight(CLASS, &facts), 1);
+    clock.pass(EXPECTATION_TIMEOUT);
+    assert_eq!(slots.in_flight(CLASS, &facts), 0, "no watch has shown the Job in time");
+}
+
+#[test]
+fn free_slots_are_counted_for_the_class_each_namespace_and_each_node() {
+    let (_, mut facts) = facts();
+    let keys = [("max-in-flight", "9"), ("max-in-flight-per-namespace", "3"), ("max-in-flight-per-node", "2")];
+    let recipe = recipe(&keys);
+    let mut slots = Slots::default();
+    assert!(slots.acquire("expected", &asks("a").on(Some("n1")), &recipe, &facts));
+    facts.cache.runs.apply_job(Job { node: Some("n2".into()), ..batch_job("batch", &["b", "c"]) });
+    let other = Job { claim: Some(ObjectName::new("other", "d")), node: Some("n1".into()), ..job("provision", "d") };
+    facts.cache.runs.apply_job(other);
+    let free = slots.free(&recipe, true, &facts).unwrap();
+    assert_eq!((free.free, free.for_pool), (5, 5));
+    assert_eq!(free.namespaces, (3, HashMap::from([("team", 3), ("other", 1)])));
+    assert_eq!(free.nodes, (2, HashMap::from([("n1", 2), ("n2", 2)])));
+    assert!(!slots.acquire("more", &asks("e"), &recipe, &facts), "the namespace has its share");
+}
+
+#[test]
+fn an_item_leaves_the_queue_when_it_gets_a_slot_or_asks_for_none() {
+    let (_, mut facts) = facts();
+    let recipe = serve(&mut facts, &[("max-in-flight", "1")]);
+    let mut slots = Slots::default();
+    let key = |claim: &str| asks(claim).key;
+    assert!(slots.acquire("run-a", &asks("a"), &recipe, &facts));
+    for claim in ["b", "c", "b"] {
+        assert_eq!(slots.wait(&asks(claim), &recipe, &facts), [], "no slot is free");
+    }
+    let now = facts.now();
+    assert!(slots.waiting(CLASS, now).eq([&key("b"), &key("c")]));
+    assert_eq!((slots.dequeue(&key("b")).as_deref(), slots.dequeue(&key("b"))), (Some(CLASS), None));
+    slots.expectations.remove("run-a");
+    assert_eq!(slots.next(CLASS, &facts), [key("c")]);
+    assert_eq!(slots.next_of_label(CLASS, &facts), [key("c")]);
+    assert!(slots.acquire("run-c", &asks("c"), &recipe, &facts));
+    assert_eq!(slots.waiting(CLASS, now).count(), 0);
+}
+
+/// The state of an item between two operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting,
+    /// The item has a slot, and no watch shows its Job.
+    Expected,
+    /// A watch shows the Job.
+    Visible,
+}
+
+/// Applies an operation on an item to the ledger. Returns the new state of the item.
+fn operate(state: State, item: usize, operation: u8, slots: &mut Slots, facts: &mut Facts, recipe: &Recipe) -> State {
+    let name = item.to_string();
+    let run = job("provision", &name);
+    match (operation, state) {
+        (0 | 1, State::Idle | State::Waiting | State::Expected) => {
+            if slots.acquire(&run.name.name, &asks(&name), recipe, facts) {
+                return State::Expected;
+            }
+            slots.wait(&asks(&name), recipe, facts);
+            State::Waiting
+        }
+        (2, State::Expected) => {
+            slots.expectations.remove(&run.name.name);
+            State::Idle
+        }
+        (3, State::Expected) => {
+            facts.cache.runs.apply_job(run.clone());
+            slots.expectations.remove(&run.name.name);
+            State::Visible
+        }
+        (4, State::Visible) => {
+            facts.cache.runs.apply_job(Job { is_over: true, ..run });
+            State::Idle
+        }
+        (5, State::Waiting) => {
+            slots.dequeue(&asks(&name).key);
+            State::Idle
+        }
+        _ => state,
+    }
+}
+
+proptest! {
+    /// The slots in use are those of the items that have one, in any order of requests, results and departures. As long
+    /// as an item waits and a slot is free, some item has its turn.
+    #[test]
+    fn no_slot_is_lost(most in 1..4_usize, operations in prop::collection::vec((0..6_usize, 0..6_u8), 0..60)) {
+        let (_, mut facts) = facts();
+        let recipe = serve(&mut facts, &[("max-in-flight", &most.to_string())]);
+        let (mut slots, mut states) = (Slots::default(), [State::Idle; 6]);
+        for (item, operation) in operations {
+            states[item] = operate(states[item], item, operation, &mut slots, &mut facts, &recipe);
+            let count = |all: &[State]| states.iter().filter(|state| all.contains(state)).count();
+            let (used, waiting) = (count(&[State::Expected, State::Visible]), count(&[State::Waiting]));
+            prop_assert_eq!(slots.in_flight(CLASS, &facts), used);
+            prop_assert!(used <= most);
+            prop_assert_eq!(slots.waiting(CLASS, facts.now()).count(), waiting);
+            prop_assert_eq!(slots.next(CLASS, &facts).len(), waiting.min(most - used));
+        }
+        // All runs end, and each item that waits gets its slot.
+        for _ in 0..states.len() {
+            for (item, state) in states.iter_mut().enumerate() {
+                *state = operate(*state, item, 2, &mut slots, &mut facts, &recipe);
+                *state = operate(*state, item, 4, &mut slots, &mut facts, &recipe);
+            }
+            for key in slots.next(CLASS, &facts) {
+                let WorkItem::Claim(name) = key else { panic!("{key:?}") };
+                let item: usize = name.name.parse().unwrap();
+                states[item] = operate(states[item], item, 0, &mut slots, &mut facts, &recipe);
+                prop_assert_eq!(states[item], State::Expected, "its turn is now");
+            }
+        }
+        prop_assert_eq!(slots.in_flight(CLASS, &facts) + slots.waiting(CLASS, facts.now()).count(), 0);
+    }
+}

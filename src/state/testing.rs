@@ -1,0 +1,148 @@
+//! Fixtures for tests of the state: a clock that a test sets, facts without an index, and objects.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use flex_contract::names;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::json;
+
+use crate::clock::{Clock, Time};
+use crate::config::Recipe;
+use crate::config::classes::{Config, Identity};
+use crate::config::record::EffectiveConfig;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::run::batch::{Member, MemberObject};
+use crate::run::view::{Job, RunLabels};
+use crate::state::change::Change;
+use crate::state::facts::Facts;
+
+/// The class of all objects here.
+pub const CLASS: &str = "c";
+
+/// One GiB in bytes.
+pub const GI: u64 = 1 << 30;
+
+/// A clock that a test sets.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Mutex<Duration>>);
+
+impl ManualClock {
+    /// Lets this time pass.
+    pub fn pass(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+impl Time for ManualClock {
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn passed(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        futures::future::pending().boxed()
+    }
+}
+
+/// Returns the names of the orchestrator.
+pub fn identity() -> Identity {
+    Identity {
+        provisioner: "p".into(),
+        plugin: "p".into(),
+        instance: "i".into(),
+        namespace: "own".into(),
+        config_namespaces: vec!["own".into()],
+    }
+}
+
+/// Returns facts without any object, and their clock.
+pub fn facts() -> (ManualClock, Facts) {
+    let clock = ManualClock::default();
+    (clock.clone(), Facts::new(identity(), Clock::new(clock)))
+}
+
+/// Returns a config of [`CLASS`] with additional keys.
+pub fn config(keys: &[(&str, &str)]) -> Config {
+    let mut data: BTreeMap<String, String> =
+        [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    data.extend(keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    Config { name: ObjectName::new("own", CLASS), class: Some(CLASS.into()), data, ..Config::default() }
+}
+
+/// Adds a config of [`CLASS`] to the facts. Returns the recipe of the class.
+pub fn serve(facts: &mut Facts, keys: &[(&str, &str)]) -> Arc<Recipe> {
+    facts.configs.change_config(Change::Apply(config(keys)));
+    facts.configs.decide(&facts.identity, &BTreeMap::new());
+    facts.configs.recipe_of(CLASS).expect("the config is valid").clone()
+}
+
+/// Returns a recipe of [`CLASS`] that no config serves.
+pub fn recipe(keys: &[(&str, &str)]) -> Arc<Recipe> {
+    let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let config = ObjectName::new("own", CLASS);
+    Arc::new(EffectiveConfig { config, class: CLASS.into(), data, ..EffectiveConfig::default() }.recipe().unwrap())
+}
+
+/// Returns a claim of 1 GiB, stamped or not.
+pub fn claim(namespace: &str, name: &str, stamped: bool) -> Claim {
+    let uid = format!("uid-{namespace}-{name}");
+    let stamp = json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
+    let claim = json!({
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": uid, "annotations": if stamped { stamp } else { json!({}) },
+        },
+        "spec": { "storageClassName": CLASS, "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap())
+}
+
+/// Returns the volume of a claim.
+pub fn volume(claim: &Claim, size: &str) -> Volume {
+    let volume = json!({
+        "metadata": {
+            "name": names::pv_name(&claim.uid), "labels": { names::LABEL_INSTANCE: "i" },
+            "annotations": { names::CLAIM_UUID: claim.uid, names::PROVISIONED_BY: "p" },
+        },
+        "spec": {
+            "storageClassName": CLASS, "capacity": { "storage": size },
+            "claimRef": { "namespace": claim.name.namespace, "name": claim.name.name, "uid": claim.uid },
+        },
+    });
+    Volume::from(&serde_json::from_value::<PersistentVolume>(volume).unwrap())
+}
+
+/// Returns the Job of the first run of an operation for a claim in the namespace `team`, whose UID is its name.
+pub fn job(operation: &str, claim: &str) -> Job {
+    Job {
+        name: ObjectName::new("own", format!("{operation}-{claim}-1")),
+        uid: format!("job-{claim}"),
+        claim: Some(ObjectName::new("team", claim)),
+        run_labels: RunLabels { operation: operation.into(), id: claim.into(), attempt: 1, class: CLASS.into() },
+        ..Job::default()
+    }
+}
+
+/// Returns the Job of a batch for claims in the namespace `team`, whose UIDs are their names.
+pub fn batch_job(name: &str, claims: &[&str]) -> Job {
+    Job {
+        name: ObjectName::new("own", name),
+        claim: None,
+        members: claims.iter().map(|c| member(c)).collect(),
+        ..job("provision", name)
+    }
+}
+
+/// Returns a member for a claim in the namespace `team`, whose UID is its name.
+pub fn member(claim: &str) -> Member {
+    let object = MemberObject::Claim(ObjectName::new("team", claim));
+    Member { id: claim.into(), attempt: 1, object, attributes: None }
+}
