@@ -11,6 +11,7 @@ fn identity(namespaces: &[&str]) -> Identity {
         instance: names::DEFAULT_INSTANCE.into(),
         config_namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
         namespace: "flex-provisioner".into(),
+        shell_image: None,
     }
 }
 

@@ -45,14 +45,15 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
         r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, but the config replaces none; write `replaces-provisioner: DRIVER`, too, or remove this key");
     }
     let image = r.read(&keys::IMAGE, image).unwrap_or_default();
-    if r.text(&keys::IMAGE).is_none() {
+    if r.text(&keys::IMAGE).is_none() && record.script.is_none() {
         r.fail(
             &keys::IMAGE,
-            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0",
+            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0, or write a shell program as `script`",
         );
     }
     let recipe = Recipe {
         image,
+        script: record.script.clone(),
         command: r.read(&keys::COMMAND, words).unwrap_or_default(),
         args: r.read(&keys::ARGS, words).unwrap_or_default(),
         pull_policy: r
@@ -136,6 +137,7 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
         hash: record.hash(),
         record,
     };
+    program(r, &recipe);
     if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
         && min > max
     {
@@ -162,6 +164,26 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
             problems.sort();
             Err(problems)
         }
+    }
+}
+
+/// Refuses a second program beside the script.
+fn program(r: &mut Reader<'_>, recipe: &Recipe) {
+    if recipe.script.is_none() {
+        return;
+    }
+    for key in [&keys::COMMAND, &keys::ARGS] {
+        if r.text(key).is_some() {
+            r.fail(key, "cannot be used with `script`, which is the whole program of a run; remove one of the two");
+        }
+    }
+    let spec = recipe.pod_template.iter().filter_map(|template| template.spec.as_ref());
+    let mut containers = spec.flat_map(|spec| spec.containers.iter().filter(|one| one.name == names::CONTAINER));
+    if containers.any(|container| container.command.is_some() || container.args.is_some()) {
+        r.fail(
+            &keys::POD_TEMPLATE,
+            "sets `command` or `args` of the container `provisioner`, which cannot be used with `script`; remove one of the two",
+        );
     }
 }
 
@@ -192,6 +214,12 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
         return Err(problems);
     }
     let bytes = serde_json::json!(record).to_string().len();
+    if record.script.is_some() && bytes > limits::RECIPE - limits::VALUE {
+        return whole(format!(
+            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit into a pod beside a script",
+            limits::RECIPE - limits::VALUE
+        ));
+    }
     if bytes > limits::RECIPE {
         return whole(format!(
             "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit on a volume, which keeps them for its deletion",
@@ -219,7 +247,8 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
 /// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
 /// names, each by itself and all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key));
+    // Where a record has this key, it was a parameter: an older version knew no scripts.
+    let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key) || *key == keys::SCRIPT.name);
     let parameters: BTreeMap<String, String> =
         unknown.chain(given).map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();

@@ -17,6 +17,7 @@ fn identity() -> Identity {
         instance: "default".into(),
         config_namespaces: vec!["admin".into()],
         namespace: "own".into(),
+        shell_image: None,
     }
 }
 
