@@ -2,21 +2,22 @@
 
 mod mounts;
 mod pool;
+mod program;
 mod reader;
 mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use flex_contract::{names, parameter, request};
+use flex_contract::{batch, names, parameter, request};
 
 use self::reader::Reader;
 use super::capability;
-use super::keys;
+use super::keys::{self, KeySpec};
 use super::record::EffectiveConfig;
 use super::spelling::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, number, refresh, size, source_rule, words};
-use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser};
+use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser, SourceRule};
 use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::is_dns_name;
@@ -28,6 +29,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
 const DEFAULT_RETRIES: u32 = 15;
 const DEFAULT_MAX_IN_FLIGHT: usize = 100;
+/// The largest number of slots that a key may give.
+const MAX_SLOTS: usize = 10_000;
 const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
@@ -37,123 +40,10 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     bounded(&record)?;
     let data = record.data.clone();
     let mut reader = Reader { data: &data, problems: Vec::new() };
-    let r = &mut reader;
-
-    let _ = r.read(&keys::REPLACES_PROVISIONER, driver);
-    let _ = r.names(&keys::REPLACES_PROVISIONER_NAMESPACE, "namespace");
-    if r.text(&keys::REPLACES_PROVISIONER_NAMESPACE).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
-        r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, but the config replaces none; write `replaces-provisioner: DRIVER`, too, or remove this key");
-    }
-    let image = r.read(&keys::IMAGE, image).unwrap_or_default();
-    if r.text(&keys::IMAGE).is_none() && record.script.is_none() {
-        r.fail(
-            &keys::IMAGE,
-            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0, or write a shell program as `script`",
-        );
-    }
-    let recipe = Recipe {
-        image,
-        script: record.script.clone(),
-        command: r.read(&keys::COMMAND, words).unwrap_or_default(),
-        args: r.read(&keys::ARGS, words).unwrap_or_default(),
-        pull_policy: r
-            .text(&keys::IMAGE_PULL_POLICY)
-            .is_some()
-            .then(|| r.one_of(&keys::IMAGE_PULL_POLICY, &["Always", "IfNotPresent", "Never"], "")),
-        pull_secrets: r.names(&keys::IMAGE_PULL_SECRETS, "Secret"),
-        service_account: r.name(&keys::SERVICE_ACCOUNT_NAME, "ServiceAccount"),
-        service_token: record.service_token,
-        node_selector: r.read(&keys::NODE_SELECTOR, map).unwrap_or_default(),
-        tolerations: r.read(&keys::TOLERATIONS, known_yaml).unwrap_or_default(),
-        priority_class: r.name(&keys::PRIORITY_CLASS, "PriorityClass"),
-        resources: r.read(&keys::RESOURCES, resources::resources),
-        run_as_user: r.read(&keys::RUN_AS_USER, run_as_user),
-        placement: match r.one_of(&keys::PLACEMENT, &["selected-node", "any"], "selected-node").as_str() {
-            "any" => Placement::Any,
-            _ => Placement::SelectedNode,
-        },
-        volume_affinity: r.read(&keys::VOLUME_AFFINITY, label_keys).unwrap_or_default(),
-        node_gone: match r.one_of(&keys::NODE_GONE, &["hold", "forget", "run-elsewhere"], "hold").as_str() {
-            "forget" => NodeGone::Forget,
-            "run-elsewhere" => NodeGone::RunElsewhere,
-            _ => NodeGone::Hold,
-        },
-        secret_env: r.names(&keys::SECRET_ENV, "Secret"),
-        secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
-        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete"),
-        access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
-        volume_modes: r.some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES),
-        mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),
-        fs_type: r.read(&keys::FS_TYPE, fs_type).unwrap_or_default(),
-        timeout: r.read(&keys::TIMEOUT, duration).unwrap_or(DEFAULT_TIMEOUT),
-        retries: r.read(&keys::RETRIES, |text| number(text, 0, 1000)).map_or(DEFAULT_RETRIES, |n| n as u32),
-        backoff: r.read(&keys::BACKOFF, |text| backoff(text, DEFAULT_BACKOFF.max)).unwrap_or(DEFAULT_BACKOFF),
-        max_in_flight: r
-            .read(&keys::MAX_IN_FLIGHT, |text| number(text, 1, 10_000))
-            .map_or(DEFAULT_MAX_IN_FLIGHT, |n| n as usize),
-        max_in_flight_per_namespace: r
-            .read(&keys::MAX_IN_FLIGHT_PER_NAMESPACE, |text| number(text, 1, 10_000))
-            .map(|n| n as usize),
-        max_in_flight_per_node: r
-            .read(&keys::MAX_IN_FLIGHT_PER_NODE, |text| number(text, 1, 10_000))
-            .map(|n| n as usize),
-        batch_size: r
-            .read(&keys::BATCH_SIZE, |text| number(text, 1, flex_contract::batch::MAX_MEMBERS as u64))
-            .map_or(1, |n| n as usize),
-        batch_window: r.read(&keys::BATCH_WINDOW, moment).unwrap_or(DEFAULT_BATCH_WINDOW),
-        quota: Quota {
-            volumes: r.read(&keys::MAX_VOLUMES, |text| number(text, 0, 1_000_000)),
-            bytes: r.read(&keys::MAX_BYTES, size),
-        },
-        namespace_quota: Quota {
-            volumes: r.read(&keys::MAX_VOLUMES_PER_NAMESPACE, |text| number(text, 0, 1_000_000)),
-            bytes: r.read(&keys::MAX_BYTES_PER_NAMESPACE, size),
-        },
-        capacity_interval: r
-            .read(&keys::CAPACITY_INTERVAL, |text| refresh(text, DEFAULT_CAPACITY_INTERVAL.pause))
-            .unwrap_or(DEFAULT_CAPACITY_INTERVAL),
-        min_size: r.read(&keys::MIN_SIZE, size),
-        max_size: r.read(&keys::MAX_SIZE, size),
-        volume_sources: r
-            .read(&keys::VOLUME_SOURCES, |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
-            .unwrap_or_default(),
-        volume_mount_options: r.read(&keys::VOLUME_MOUNT_OPTIONS, list).unwrap_or_default(),
-        volume_finalizers: r
-            .read(&keys::VOLUME_FINALIZERS, |text| keys_of(text, "the name of a finalizer"))
-            .unwrap_or_default(),
-        volume_metadata: r
-            .read(&keys::VOLUME_METADATA, |text| keys_of(text, "the key of a label or annotation"))
-            .unwrap_or_default(),
-        secret_namespaces: r.names(&keys::SECRET_NAMESPACES, "namespace"),
-        max_surplus: r.read(&keys::MAX_SURPLUS, size),
-        claim_metadata: r.read(&keys::CLAIM_METADATA, claim_metadata).unwrap_or_default(),
-        capabilities: capabilities(r),
-        pool: pool::pool(r),
-        pod_template: r.read(&keys::POD_TEMPLATE, pod_template),
-        storage_mounts: r.read(&keys::STORAGE_MOUNTS, mounts::paths).unwrap_or_default(),
-        parameters: BTreeMap::new(),
-        config: record.config.clone(),
-        class: record.class.clone(),
-        hash: record.hash(),
-        record,
-    };
-    program(r, &recipe);
-    if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
-        && min > max
-    {
-        r.fail(&keys::MIN_SIZE, "is larger than max-size, so no claim can get a volume");
-    }
-    if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
-        r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, but the runs of this config may be on any node: set `placement: selected-node`, or remove this key");
-    }
-    // A template with errors has its own problem, and nothing is added here.
-    if recipe.pod_template.is_some() || r.text(&keys::POD_TEMPLATE).is_none() {
-        mounts::check(r, &recipe);
-    }
-    if let Some(pool) = &recipe.pool {
-        pool::check(r, &recipe, pool);
-    }
-    let parameters = parameters(r, &recipe.record.parameters);
+    check_replaced_provisioner(&mut reader);
+    let recipe = read(&mut reader, record);
+    check_together(&mut reader, &recipe);
+    let parameters = parameters(&mut reader, &recipe.record.parameters);
     match reader.problems {
         problems if problems.is_empty() => {
             let kind = recipe.record.kind();
@@ -167,23 +57,90 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     }
 }
 
-/// Refuses a second program beside the script.
-fn program(r: &mut Reader<'_>, recipe: &Recipe) {
-    if recipe.script.is_none() {
-        return;
+/// Checks the keys about an external provisioner, which concern no run and are thus not in the recipe.
+fn check_replaced_provisioner(r: &mut Reader<'_>) {
+    let _ = r.read(&keys::REPLACES_PROVISIONER, driver);
+    let _ = r.names(&keys::REPLACES_PROVISIONER_NAMESPACE, "namespace");
+    if r.text(&keys::REPLACES_PROVISIONER_NAMESPACE).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
+        r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, but the config replaces none; write `replaces-provisioner: DRIVER`, too, or remove this key");
     }
-    for key in [&keys::COMMAND, &keys::ARGS] {
-        if r.text(key).is_some() {
-            r.fail(key, "cannot be used with `script`, which is the whole program of a run; remove one of the two");
-        }
+}
+
+/// Reads each key by itself. Leaves the parameters out, because they have no keys.
+fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
+    Recipe {
+        image: required_image(r, record.script.is_some()),
+        script: record.script.clone(),
+        command: r.read(&keys::COMMAND, words).unwrap_or_default(),
+        args: r.read(&keys::ARGS, words).unwrap_or_default(),
+        pull_policy: pull_policy(r),
+        pull_secrets: r.names(&keys::IMAGE_PULL_SECRETS, "Secret"),
+        service_account: r.name(&keys::SERVICE_ACCOUNT_NAME, "ServiceAccount"),
+        service_token: record.service_token,
+        node_selector: r.read(&keys::NODE_SELECTOR, map).unwrap_or_default(),
+        tolerations: r.read(&keys::TOLERATIONS, known_yaml).unwrap_or_default(),
+        priority_class: r.name(&keys::PRIORITY_CLASS, "PriorityClass"),
+        resources: r.read(&keys::RESOURCES, resources::resources),
+        run_as_user: r.read(&keys::RUN_AS_USER, run_as_user),
+        placement: placement(r),
+        volume_affinity: r.read(&keys::VOLUME_AFFINITY, label_keys).unwrap_or_default(),
+        node_gone: node_gone(r),
+        secret_env: r.names(&keys::SECRET_ENV, "Secret"),
+        secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
+        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete"),
+        access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
+        volume_modes: r.some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES),
+        mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),
+        fs_type: r.read(&keys::FS_TYPE, fs_type).unwrap_or_default(),
+        timeout: r.read(&keys::TIMEOUT, duration).unwrap_or(DEFAULT_TIMEOUT),
+        retries: r.read(&keys::RETRIES, |text| number(text, 0, 1000)).map_or(DEFAULT_RETRIES, |n| n as u32),
+        backoff: r.read(&keys::BACKOFF, |text| backoff(text, DEFAULT_BACKOFF.max)).unwrap_or(DEFAULT_BACKOFF),
+        max_in_flight: r.count(&keys::MAX_IN_FLIGHT, MAX_SLOTS).unwrap_or(DEFAULT_MAX_IN_FLIGHT),
+        max_in_flight_per_namespace: r.count(&keys::MAX_IN_FLIGHT_PER_NAMESPACE, MAX_SLOTS),
+        max_in_flight_per_node: r.count(&keys::MAX_IN_FLIGHT_PER_NODE, MAX_SLOTS),
+        batch_size: r.count(&keys::BATCH_SIZE, batch::MAX_MEMBERS).unwrap_or(1),
+        batch_window: r.read(&keys::BATCH_WINDOW, moment).unwrap_or(DEFAULT_BATCH_WINDOW),
+        quota: quota(r, &keys::MAX_VOLUMES, &keys::MAX_BYTES),
+        namespace_quota: quota(r, &keys::MAX_VOLUMES_PER_NAMESPACE, &keys::MAX_BYTES_PER_NAMESPACE),
+        capacity_interval: r.read(&keys::CAPACITY_INTERVAL, capacity_interval).unwrap_or(DEFAULT_CAPACITY_INTERVAL),
+        min_size: r.read(&keys::MIN_SIZE, size),
+        max_size: r.read(&keys::MAX_SIZE, size),
+        volume_sources: r.read(&keys::VOLUME_SOURCES, source_rules).unwrap_or_default(),
+        volume_mount_options: r.read(&keys::VOLUME_MOUNT_OPTIONS, list).unwrap_or_default(),
+        volume_finalizers: r.read(&keys::VOLUME_FINALIZERS, finalizers).unwrap_or_default(),
+        volume_metadata: r.read(&keys::VOLUME_METADATA, metadata_keys).unwrap_or_default(),
+        secret_namespaces: r.names(&keys::SECRET_NAMESPACES, "namespace"),
+        max_surplus: r.read(&keys::MAX_SURPLUS, size),
+        claim_metadata: r.read(&keys::CLAIM_METADATA, metadata_keys).unwrap_or_default(),
+        capabilities: r.read(&keys::CAPABILITIES, capabilities).unwrap_or_default(),
+        pool: pool::pool(r),
+        pod_template: r.read(&keys::POD_TEMPLATE, pod_template),
+        storage_mounts: r.read(&keys::STORAGE_MOUNTS, mounts::paths).unwrap_or_default(),
+        parameters: BTreeMap::new(),
+        config: record.config.clone(),
+        class: record.class.clone(),
+        hash: record.hash(),
+        record,
     }
-    let spec = recipe.pod_template.iter().filter_map(|template| template.spec.as_ref());
-    let mut containers = spec.flat_map(|spec| spec.containers.iter().filter(|one| one.name == names::CONTAINER));
-    if containers.any(|container| container.command.is_some() || container.args.is_some()) {
-        r.fail(
-            &keys::POD_TEMPLATE,
-            "sets `command` or `args` of the container `provisioner`, which cannot be used with `script`; remove one of the two",
-        );
+}
+
+/// Checks keys that must fit each other.
+fn check_together(r: &mut Reader<'_>, recipe: &Recipe) {
+    program::check(r, recipe);
+    if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
+        && min > max
+    {
+        r.fail(&keys::MIN_SIZE, "is larger than max-size, so no claim can get a volume");
+    }
+    if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
+        r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, but the runs of this config may be on any node: set `placement: selected-node`, or remove this key");
+    }
+    // A template with errors has its own problem, and nothing is added here.
+    if recipe.pod_template.is_some() || r.text(&keys::POD_TEMPLATE).is_none() {
+        mounts::check(r, recipe);
+    }
+    if let Some(pool) = &recipe.pool {
+        pool::check(r, recipe, pool);
     }
 }
 
@@ -214,34 +171,52 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
         return Err(problems);
     }
     let bytes = serde_json::json!(record).to_string().len();
-    if record.script.is_some() && bytes > limits::RECIPE - limits::VALUE {
+    let (most, holder) = match record.script {
+        None => (limits::RECIPE, "on a volume, which keeps them for its deletion"),
+        Some(_) => (limits::RECIPE - limits::VALUE, "into a pod beside a script"),
+    };
+    if bytes > most {
         return whole(format!(
-            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit into a pod beside a script",
-            limits::RECIPE - limits::VALUE
-        ));
-    }
-    if bytes > limits::RECIPE {
-        return whole(format!(
-            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit on a volume, which keeps them for its deletion",
-            limits::RECIPE
+            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {most} fit {holder}"
         ));
     }
     Ok(())
 }
 
-/// Reads the operations that the image can do beside provision and delete.
-fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
-    let declared = r.read(&keys::CAPABILITIES, |text| {
-        let chosen = list(text)?;
-        match chosen.iter().find(|item| !capability::names().any(|name| name == *item)) {
-            Some(item) => Err(format!(
-                "`{item}` is not a capability; write some of {}",
-                capability::names().collect::<Vec<_>>().join(", ")
-            )),
-            None => Ok(chosen),
-        }
-    });
-    declared.unwrap_or_default()
+/// Reads the image. Without it there is no run, unless the config has a script.
+fn required_image(r: &mut Reader<'_>, has_script: bool) -> String {
+    let image = r.read(&keys::IMAGE, image).unwrap_or_default();
+    if r.text(&keys::IMAGE).is_none() && !has_script {
+        r.fail(
+            &keys::IMAGE,
+            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0, or write a shell program as `script`",
+        );
+    }
+    image
+}
+
+fn pull_policy(r: &mut Reader<'_>) -> Option<String> {
+    let given = r.text(&keys::IMAGE_PULL_POLICY).is_some();
+    given.then(|| r.one_of(&keys::IMAGE_PULL_POLICY, &["Always", "IfNotPresent", "Never"], ""))
+}
+
+fn placement(r: &mut Reader<'_>) -> Placement {
+    match r.one_of(&keys::PLACEMENT, &["selected-node", "any"], "selected-node").as_str() {
+        "any" => Placement::Any,
+        _ => Placement::SelectedNode,
+    }
+}
+
+fn node_gone(r: &mut Reader<'_>) -> NodeGone {
+    match r.one_of(&keys::NODE_GONE, &["hold", "forget", "run-elsewhere"], "hold").as_str() {
+        "forget" => NodeGone::Forget,
+        "run-elsewhere" => NodeGone::RunElsewhere,
+        _ => NodeGone::Hold,
+    }
+}
+
+fn quota(r: &mut Reader<'_>, volumes: &KeySpec, bytes: &KeySpec) -> Quota {
+    Quota { volumes: r.read(volumes, |text| number(text, 0, 1_000_000)), bytes: r.read(bytes, size) }
 }
 
 /// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
@@ -331,8 +306,32 @@ fn label_keys(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-fn claim_metadata(text: &str) -> Result<Vec<String>, String> {
+fn capacity_interval(text: &str) -> Result<Refresh, String> {
+    refresh(text, DEFAULT_CAPACITY_INTERVAL.pause)
+}
+
+fn source_rules(text: &str) -> Result<Vec<SourceRule>, String> {
+    list(text)?.iter().map(|rule| source_rule(rule)).collect()
+}
+
+/// Reads the operations that the image can do beside provision and delete.
+fn capabilities(text: &str) -> Result<Vec<String>, String> {
+    let chosen = list(text)?;
+    match chosen.iter().find(|item| !capability::names().any(|name| name == *item)) {
+        Some(item) => Err(format!(
+            "`{item}` is not a capability; write some of {}",
+            capability::names().collect::<Vec<_>>().join(", ")
+        )),
+        None => Ok(chosen),
+    }
+}
+
+fn metadata_keys(text: &str) -> Result<Vec<String>, String> {
     keys_of(text, "the key of a label or annotation")
+}
+
+fn finalizers(text: &str) -> Result<Vec<String>, String> {
+    keys_of(text, "the name of a finalizer")
 }
 
 /// Reads keys of labels or annotations, or names of finalizers, which all consist of the same characters.

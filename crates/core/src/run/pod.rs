@@ -81,64 +81,10 @@ pub(super) fn pod(
     labels: BTreeMap<String, String>,
     mut annotations: BTreeMap<String, String>,
 ) -> PodTemplateSpec {
-    let token = recipe.service_token && !target.without_account;
-    let optional = matches!(told.operation, Operation::Delete | Operation::DeleteSnapshot);
-    let files = || told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file));
-    annotations.extend(files().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
-    let mut volumes = vec![property_volume(recipe, files(), token, optional)];
-    let mut mounts = vec![mount("flex-properties", names::PROPERTY_DIR)];
-    for (n, secret) in recipe.secret_volume.iter().enumerate() {
-        let name = format!("flex-secret-{n}");
-        mounts.push(mount(&name, &format!("{}/{secret}", names::SECRET_DIR)));
-        volumes.push(Volume {
-            name,
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(secret.clone()),
-                optional: optional.then_some(true),
-                default_mode: Some(0o444),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        });
-    }
-    let account = recipe.service_account.clone().filter(|_| !target.without_account);
-    if account.is_some() {
-        mounts.push(mount(TOKEN_VOLUME, TOKEN_DIR));
-        volumes.push(token_volume());
-    }
-    mounts.push(VolumeMount { read_only: None, ..mount(TMP_VOLUME, TMP_DIR) });
-    volumes.push(Volume {
-        name: TMP_VOLUME.into(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    });
-    let user = match recipe.run_as_user {
-        Some(RunAsUser::Any) => None,
-        Some(RunAsUser::Id(user)) => Some(user),
-        None => Some(names::DEFAULT_USER),
-    };
-    let container = Container {
-        name: CONTAINER.into(),
-        image: Some(recipe.image.clone()),
-        image_pull_policy: recipe.pull_policy.clone(),
-        command: (!recipe.command.is_empty()).then(|| recipe.command.iter().map(|word| literal(word)).collect()),
-        args: (!recipe.args.is_empty()).then(|| recipe.args.iter().map(|word| literal(word)).collect()),
-        env: Some(environment(recipe, told, token, optional)),
-        env_from: (!recipe.secret_env.is_empty())
-            .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
-        resources: Some(recipe.resources.clone().unwrap_or_else(usual_resources)),
-        volume_mounts: Some(mounts),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(user != Some(0)),
-            run_as_user: user,
-            ..SecurityContext::default()
-        }),
-        ..Container::default()
-    };
-    let pull_secrets = recipe.pull_secrets.iter().filter(|_| !target.without_account);
+    let references = References::of(recipe, told.operation, target);
+    annotations.extend(files(told).enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    let (volumes, mounts) = mounted(recipe, told, &references).into_iter().unzip();
+    let container = container(recipe, told, &references, mounts);
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
         spec: Some(PodSpec {
@@ -146,11 +92,8 @@ pub(super) fn pod(
             volumes: Some(volumes),
             restart_policy: Some("Never".into()),
             automount_service_account_token: Some(false),
-            service_account_name: account,
-            image_pull_secrets: Some(
-                pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect::<Vec<_>>(),
-            )
-            .filter(|secrets| !secrets.is_empty()),
+            service_account_name: references.account.cloned(),
+            image_pull_secrets: pull_secrets(recipe, target),
             node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
             affinity: nodes(target),
             tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
@@ -163,6 +106,104 @@ pub(super) fn pod(
             }),
             ..PodSpec::default()
         }),
+    }
+}
+
+/// The objects of an admin that a pod refers to, and how.
+struct References<'a> {
+    /// The ServiceAccount of the pod.
+    account: Option<&'a String>,
+    /// The pod gets the config's `service-token`.
+    token: bool,
+    /// The pod starts even if a Secret or the config is gone.
+    optional: bool,
+}
+
+impl<'a> References<'a> {
+    fn of(recipe: &'a Recipe, operation: Operation, target: &RunTarget) -> Self {
+        Self {
+            account: recipe.service_account.as_ref().filter(|_| !target.without_account),
+            token: recipe.service_token && !target.without_account,
+            optional: matches!(operation, Operation::Delete | Operation::DeleteSnapshot),
+        }
+    }
+}
+
+/// Returns the properties that are files.
+fn files(told: &PodInput) -> impl Iterator<Item = &Property> {
+    told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file))
+}
+
+/// Builds the volumes of the pod, each with the place where the container sees it.
+fn mounted(recipe: &Recipe, told: &PodInput, references: &References<'_>) -> Vec<(Volume, VolumeMount)> {
+    let properties = property_volume(recipe, files(told), references);
+    let mut mounted = vec![(properties, mount("flex-properties", names::PROPERTY_DIR))];
+    for (n, secret) in recipe.secret_volume.iter().enumerate() {
+        let name = format!("flex-secret-{n}");
+        let mount = mount(&name, &format!("{}/{secret}", names::SECRET_DIR));
+        mounted.push((secret_volume(name, secret, references.optional), mount));
+    }
+    if references.account.is_some() {
+        mounted.push((token_volume(), mount(TOKEN_VOLUME, TOKEN_DIR)));
+    }
+    let writable =
+        Volume { name: TMP_VOLUME.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
+    mounted.push((writable, VolumeMount { read_only: None, ..mount(TMP_VOLUME, TMP_DIR) }));
+    mounted
+}
+
+/// Builds the container that runs the image.
+fn container(recipe: &Recipe, told: &PodInput, references: &References<'_>, mounts: Vec<VolumeMount>) -> Container {
+    let literals = |words: &[String]| (!words.is_empty()).then(|| words.iter().map(|word| literal(word)).collect());
+    Container {
+        name: CONTAINER.into(),
+        image: Some(recipe.image.clone()),
+        image_pull_policy: recipe.pull_policy.clone(),
+        command: literals(&recipe.command),
+        args: literals(&recipe.args),
+        env: Some(environment(recipe, told, references)),
+        env_from: (!recipe.secret_env.is_empty())
+            .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, references.optional)).collect()),
+        resources: Some(recipe.resources.clone().unwrap_or_else(usual_resources)),
+        volume_mounts: Some(mounts),
+        security_context: Some(security(recipe.run_as_user)),
+        ..Container::default()
+    }
+}
+
+/// Returns what the container may do: as little as a program without rights of its own.
+fn security(user: Option<RunAsUser>) -> SecurityContext {
+    let user = match user {
+        Some(RunAsUser::Any) => None,
+        Some(RunAsUser::Id(user)) => Some(user),
+        None => Some(names::DEFAULT_USER),
+    };
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(user != Some(0)),
+        run_as_user: user,
+        ..SecurityContext::default()
+    }
+}
+
+fn pull_secrets(recipe: &Recipe, target: &RunTarget) -> Option<Vec<LocalObjectReference>> {
+    let secrets = recipe.pull_secrets.iter().filter(|_| !target.without_account);
+    let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
+    Some(secrets).filter(|secrets| !secrets.is_empty())
+}
+
+fn secret_volume(name: String, secret: &str, optional: bool) -> Volume {
+    Volume {
+        name,
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret.to_owned()),
+            optional: optional.then_some(true),
+            default_mode: Some(0o444),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
     }
 }
 
@@ -222,7 +263,7 @@ fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn environment(recipe: &Recipe, told: &PodInput, token: bool, optional: bool) -> Vec<EnvVar> {
+fn environment(recipe: &Recipe, told: &PodInput, references: &References<'_>) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
         value_from: Some(EnvVarSource {
@@ -242,14 +283,14 @@ fn environment(recipe: &Recipe, told: &PodInput, token: bool, optional: bool) ->
     env.push(field(variable::POD_NAME.name, "metadata.name"));
     env.push(field(variable::POD_NAMESPACE.name, "metadata.namespace"));
     env.push(field(variable::POD_NODE.name, "spec.nodeName"));
-    if token {
+    if references.token {
         env.push(EnvVar {
             name: SERVICE_TOKEN.into(),
             value_from: Some(EnvVarSource {
                 config_map_key_ref: Some(ConfigMapKeySelector {
                     name: recipe.config.name.clone(),
                     key: keys::SERVICE_TOKEN.name.into(),
-                    optional: Some(optional),
+                    optional: Some(references.optional),
                 }),
                 ..EnvVarSource::default()
             }),
@@ -270,8 +311,7 @@ fn secret_env(secret: &str, optional: bool) -> EnvFromSource {
 fn property_volume<'a>(
     recipe: &Recipe,
     properties: impl Iterator<Item = &'a Property>,
-    token: bool,
-    optional: bool,
+    references: &References<'_>,
 ) -> Volume {
     let items = properties
         .enumerate()
@@ -288,7 +328,7 @@ fn property_volume<'a>(
         downward_api: Some(DownwardAPIProjection { items: Some(items) }),
         ..VolumeProjection::default()
     }];
-    if token {
+    if references.token {
         sources.push(VolumeProjection {
             config_map: Some(ConfigMapProjection {
                 name: recipe.config.name.clone(),
@@ -297,7 +337,7 @@ fn property_volume<'a>(
                     path: "service-token".into(),
                     mode: None,
                 }]),
-                optional: Some(optional),
+                optional: Some(references.optional),
             }),
             ..VolumeProjection::default()
         });

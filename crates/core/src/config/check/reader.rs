@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::Problem;
 use crate::config::keys::KeySpec;
-use crate::config::values::list;
+use crate::config::values::{list, number};
 use crate::object::is_dns_name;
 
 /// A reader of values. It records an error and continues.
@@ -30,6 +30,11 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Reads a number from 1 to `max`.
+    pub fn count(&mut self, key: &KeySpec, max: usize) -> Option<usize> {
+        self.read(key, |text| number(text, 1, max as u64)).map(|n| n as usize)
     }
 
     pub fn names(&mut self, key: &KeySpec, what: &str) -> Vec<String> {
