@@ -296,4 +296,20 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(until_next_look(u32::MAX), MAX_RECHECK_INTERVAL);
     }
+
+    #[test]
+    fn a_kept_object_counts_only_with_the_content_that_its_name_says() {
+        let object = |name: String, data: serde_json::Value| {
+            let meta = serde_json::json!({ "name": name, "uid": "u", "creationTimestamp": "1970-01-01T00:00:07Z" });
+            serde_json::from_value(serde_json::json!({ "metadata": meta, "revision": 1, "data": data })).unwrap()
+        };
+        let name = script::kept_name(&script::hash("exit 0"));
+        let kept = KeptScript { hash: script::hash("exit 0"), text: "exit 0".into(), uid: "u".into(), created: 7 };
+        assert_eq!(stored(object(name.clone(), script::kept_data("exit 0"))), Some(Stored::Script(kept)));
+        assert_eq!(stored(object(name.clone(), script::kept_data("rm -rf /"))), None, "somebody exchanged it");
+        let record = EffectiveConfig::default();
+        assert_eq!(stored(object(name, serde_json::json!(record))), None);
+        let recipe = stored(object(revision_name(&record.hash()), serde_json::json!(record)));
+        assert!(matches!(recipe, Some(Stored::Recipe(hash, _)) if hash == record.hash()));
+    }
 }

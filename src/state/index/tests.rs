@@ -4,6 +4,7 @@ mod batches;
 mod pools;
 mod pv_sync;
 mod quota;
+mod scripts;
 mod slots;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::clock::Time;
 use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Config, Revision};
+use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::record::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};

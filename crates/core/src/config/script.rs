@@ -71,7 +71,7 @@ pub(super) fn problems(data: &BTreeMap<String, String>, identity: &Identity) -> 
 }
 
 /// Returns the reason why a text cannot be a script.
-pub(super) fn mistake(text: &str) -> Option<String> {
+pub fn mistake(text: &str) -> Option<String> {
     let first = text.lines().next().unwrap_or_default().trim_end();
     if text.trim().is_empty() {
         Some("is empty; write a shell program, or remove the key and name an `image`".into())
