@@ -37,6 +37,7 @@ mod nodes;
 mod orphans;
 mod pools;
 mod rooms;
+mod scripts;
 mod snapshots;
 mod stamps;
 mod swaps;
