@@ -36,7 +36,7 @@ pub(super) struct Namespaces {
 }
 
 /// The shipped shell image, before it is in a registry.
-const SHIPPED_SHELL: &str = concat!("localhost/flex-provisioner/shell:", env!("CARGO_PKG_VERSION"));
+pub(super) const SHIPPED_SHELL: &str = concat!("localhost/flex-provisioner/shell:", env!("CARGO_PKG_VERSION"));
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

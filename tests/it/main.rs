@@ -2,7 +2,7 @@
 //!
 //! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller manager, the
 //!   orchestrator's real binary, and no nodes: the test plays kubelet and image.
-//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`]: the third ring. The
+//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`], [`whole_script`]: the third ring. The
 //!   whole cluster with pods, and the orchestrator deployed in it. [`whole_helm`] has a whole cluster of its own, and
 //!   nothing in it but what the chart brings.
 //! - [`whole_install`], [`registry`]: the installation from a registry, on a whole cluster of its own.
@@ -52,3 +52,4 @@ mod whole_install;
 mod whole_kinds;
 mod whole_mounts;
 mod whole_pools;
+mod whole_script;
