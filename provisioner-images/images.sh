@@ -31,7 +31,7 @@ package() {
     if [[ $1 == "$orchestrator" ]]; then
         echo "$orchestrator"
     elif is_script "$1"; then
-        echo kit
+        echo flex-image-kit
     else
         sed -n 's/^name = "\(.*\)"$/\1/p' "provisioner-images/$1/Cargo.toml" | head -1
     fi

@@ -99,7 +99,7 @@ pub fn annotation(verdict: &Verdict) -> String {
 }
 
 /// Emits an event that claims of the classes wait until the revision is stored.
-pub(super) fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteError) {
+fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteError) {
     let uid = match context.shared.index().config(name) {
         Some(config) => config.uid.clone(),
         None => return,
