@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds all images offline, from static binaries and Dockerfiles FROM scratch, into
+# Builds all images from static binaries and Dockerfiles FROM scratch, into
 # build/images/NAME.tar (OCI archives, as `ctr images import` and `skopeo copy` take them), and prints their paths.
+# A folder with a file `packages` gets these Debian packages, which apt brings once into build/packages. All else is
+# offline.
 # An image whose inputs have not changed is left as it is. Run as root; needs no daemon, no registry.
 #
 #   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
@@ -21,7 +23,7 @@ cd "$root"
 say() { printf '%s\n' "$*" >&2; }
 
 # The orchestrator, and every folder here with a Dockerfile. A folder with a Cargo.toml is a program; one
-# without is a script, which gets a shell and flex-pv.
+# without is a script, which gets a shell and flex-pv. The script may come later, from a config.
 orchestrator=flex-provisioner
 dockerfile() { if [[ $1 == "$orchestrator" ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
 is_script() { [[ $1 != "$orchestrator" && ! -f provisioner-images/$1/Cargo.toml ]]; }
@@ -29,7 +31,7 @@ package() {
     if [[ $1 == "$orchestrator" ]]; then
         echo "$orchestrator"
     elif is_script "$1"; then
-        echo kit
+        echo flex-image-kit
     else
         sed -n 's/^name = "\(.*\)"$/\1/p' "provisioner-images/$1/Cargo.toml" | head -1
     fi
@@ -50,6 +52,36 @@ assert_static() {
     fi
 }
 
+# Brings the Debian packages of an image and all that they depend on, unless they are there. An empty status file says
+# that nothing is installed.
+fetch_packages() { # NAME DIRECTORY
+    local packages empty
+    mapfile -t packages < <(sed -e 's/#.*//' -e '/^ *$/d' "provisioner-images/$1/packages")
+    [[ -f $2/list && $(<"$2/list") == "${packages[*]}" ]] && return
+    say "$1: getting Debian packages"
+    rm -rf "$2"
+    mkdir -p "$2/partial"
+    empty=$(mktemp)
+    apt-get --quiet --yes --download-only --no-install-recommends -o Dir::State::status="$empty" \
+        -o Dir::Cache::archives="$2" -o APT::Sandbox::User=root install "${packages[@]}" >&2 </dev/null ||
+        { say "apt-get could not bring the packages of $1 (its output is above): run \`apt-get update\`"; exit 1; }
+    rm "$empty"
+    echo "${packages[*]}" >"$2/list"
+}
+
+# Debian packages without their scripts, documentation and translations. No program keeps the rights of its file.
+debian_root() { # NAME DIRECTORY
+    local cache=$root/build/packages/$1 archive
+    fetch_packages "$1" "$cache"
+    mkdir -p "$2"
+    for archive in "$cache"/*.deb; do dpkg-deb --extract "$archive" "$2"; done
+    rm -rf "$2"/usr/share/{bash-completion,doc,info,lintian,locale,man,zsh} "$2"/usr/lib/x86_64-linux-gnu/gconv
+    find "$2" -type f -perm /6000 -exec chmod a-s {} +
+    # A script of the package would do this.
+    mkdir -p "$2/etc/ssl/certs"
+    cat "$2"/usr/share/ca-certificates/mozilla/*.crt >"$2/etc/ssl/certs/ca-certificates.crt"
+}
+
 # busybox with a link for each of its programs, and the names of root and of the default user.
 busybox_root() { # DIRECTORY
     mkdir -p "$1/bin" "$1/etc" "$1/tmp"
@@ -57,7 +89,8 @@ busybox_root() { # DIRECTORY
     cp /bin/busybox "$1/bin/busybox"
     local name
     while read -r name; do
-        [[ $name == busybox ]] || ln -sf busybox "$1/bin/$name"
+        # A package may have brought the program itself.
+        [[ $name == busybox || -e $1/bin/$name || -L $1/bin/$name ]] || ln -s busybox "$1/bin/$name"
     done < <(/bin/busybox --list)
     printf 'root:x:0:0:root:/:/bin/sh\nnonroot:x:65532:65532:nonroot:/:/bin/sh\n' >"$1/etc/passwd"
     printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
@@ -69,8 +102,11 @@ context() { # NAME DIRECTORY
     install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"
     if is_script "$1"; then
         assert_static /bin/busybox
+        if [[ -f provisioner-images/$1/packages ]]; then debian_root "$1" "$2/root"; fi
         busybox_root "$2/root"
-        install -m 0755 "provisioner-images/$1/provision.sh" "$2/provision.sh"
+        if [[ -f provisioner-images/$1/provision.sh ]]; then
+            install -m 0755 "provisioner-images/$1/provision.sh" "$2/provision.sh"
+        fi
     fi
 }
 

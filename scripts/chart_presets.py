@@ -6,8 +6,7 @@ those of the config and of its StorageClass, word for word, but for these places
     @NAME@ @NAMESPACE@ @CLASS@ @ACCOUNT@ @SECRET@ @IMAGE@ @PROVISIONER@    what the release and the class are called
     @KEY@                                                                  a field of the preset
 
-A further preset is an entry of PRESETS. One for a key of the config that makes a class from a script alone would need no
-image of its own: leave `image` empty, and list the key in `fields`.
+A further preset is an entry of PRESETS. One whose config has a script needs no image of its own: leave `image` empty.
 """
 
 import json
@@ -138,6 +137,11 @@ PRESETS = {
             "OS_USERNAME": "the user",
             "OS_TENANT_NAME": "the project",
         },
+    ),
+    "script": Preset(
+        config="script.yaml",
+        image="",
+        fields=[directory("/var/lib/flex-script")],
     ),
     "csi": Preset(
         config="csi.yaml",

@@ -21,7 +21,7 @@ FLOORS = {
         limits rules text
         object
         config
-        attributes node pool sync_probe
+        attributes kept_script node pool sync_probe
         run
         model
         snapshot
@@ -42,7 +42,7 @@ FLOORS = {
     "src/state": """
         change queue unstarted work_item
         cache configs expectations fair_queue slot_request
-        facts members removed_jobs revisions unseen_writes
+        facts members removed_jobs revisions scripts unseen_writes
         batches pv_sync quota slots
         pools quota_waiters
         index
@@ -50,6 +50,7 @@ FLOORS = {
     "src/reconcile": """
         memory
         context
+        scripts
         batch capacity config data_source delete_run drive pool sync_probe
         orphaned_runs
         claim snapshot volume

@@ -160,8 +160,8 @@ kustomize_elsewhere() {
     "$kubernetes" kubectl kustomize "$work/elsewhere" >"$work/elsewhere.yaml" || return
     left=$(grep -nE '(namespace: *|system:serviceaccounts?:)flex-provisioner|namespace[ =]flex-provisioner' "$work/elsewhere.yaml")
     [[ -z $left ]] || { say "an overlay with another namespace leaves: $left"; return 1; }
-    # The account of the orchestrator is a subject three times, that of the image once.
-    [[ $(grep -A2 'kind: ServiceAccount' "$work/elsewhere.yaml" | grep -c '  namespace: elsewhere') == 4 ]] ||
+    # The account of the orchestrator is a subject three times, that of the image and that of scripts once.
+    [[ $(grep -A2 'kind: ServiceAccount' "$work/elsewhere.yaml" | grep -c '  namespace: elsewhere') == 5 ]] ||
         { say "an overlay with another namespace loses subjects"; return 1; }
 }
 

@@ -210,3 +210,68 @@ fn a_claim_that_gets_no_job_says_why() {
         assert!(answer.err.contains(says), "{files:?}: {}", answer.err);
     }
 }
+
+/// Writes the config of a script, with these lines under the key.
+fn scripted(folder: &tempfile::TempDir, script: &str) -> PathBuf {
+    let path = folder.path().join("script.yaml");
+    let lines: String = script.lines().map(|line| format!("    {line}\n")).collect();
+    let text =
+        std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("configmaps/script.yaml")).unwrap();
+    let (before, _) = text.split_once("  script: |\n").unwrap();
+    std::fs::write(&path, format!("{before}  script: |\n{lines}")).unwrap();
+    path
+}
+
+#[test]
+fn a_mistake_in_a_script_is_reported_at_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = scripted(&folder, "set -eu\nif true; then\nfi");
+    let answer = json(&["validate", "-o", "json", path.to_str().unwrap()]);
+    let [finding] = &answer["findings"].as_array().unwrap()[..] else { panic!("{answer:#}") };
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = text.lines().position(|line| line == "    fi").unwrap() + 1;
+    assert_eq!((finding["line"].as_u64(), finding["severity"].as_str()), (Some(line as u64), Some("error")));
+    assert!(finding["message"].as_str().unwrap().starts_with("script: the shell cannot read it: "), "{finding}");
+}
+
+#[test]
+fn what_shellcheck_says_of_a_script_is_a_warning_at_its_line() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = scripted(&folder, "set -eu\necho $volume\n");
+    let tools = tempfile::tempdir().unwrap();
+    let fake = tools.path().join("shellcheck");
+    let says = r#"[{"line":2,"level":"warning","code":2086,"message":"Double quote"},{"line":1,"level":"style","code":1,"message":"taste"}]"#;
+    std::fs::write(&fake, format!("#!/bin/sh\ngrep -q 'echo .volume' || exit 2\necho '{says}'\nexit 1\n")).unwrap();
+    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        .args(["validate", path.to_str().unwrap()])
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", tools.path().display()))
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let expected = format!("{}:21: warning: script: shellcheck SC2086: Double quote\n", path.display());
+    assert_eq!(out, format!("{expected}1 provisioner configs checked: 0 errors, 1 warnings\n"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn render_shows_the_script_and_its_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let claim = folder.path().join("claim.yaml");
+    let text = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/script/claim.yaml"));
+    std::fs::write(&claim, text.unwrap().split("\n---").next().unwrap()).unwrap();
+    let files = ["configmaps/script.yaml", claim.to_str().unwrap()];
+    let job = json(&[&["render", "-o", "json", "--shell-image", "registry.example/shell:1"][..], &files].concat());
+    let template = &job["spec"]["template"];
+    let container = &template["spec"]["containers"][0];
+    assert_eq!(container["image"], "registry.example/shell:1");
+    assert_eq!(container["command"], serde_json::json!(["/bin/sh", "/etc/flex-script/script"]));
+    let script = template["metadata"]["annotations"]["flex-provisioner.io/script"].as_str().unwrap();
+    assert!(script.contains("flex-pv create --local \"$volume\""), "{script}");
+    let shipped = json(&[&["render", "-o", "json"][..], &files].concat());
+    let image = shipped["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+    assert_eq!(image, concat!("localhost/flex-provisioner/shell:", env!("CARGO_PKG_VERSION")));
+}

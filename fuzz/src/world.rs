@@ -34,6 +34,7 @@ pub fn identity() -> Identity {
         instance: names::DEFAULT_INSTANCE.into(),
         config_namespaces: vec!["admin".into()],
         namespace: "admin".into(),
+        shell_image: None,
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 use serde_json::Result;
 
-use crate::config::classes::{ClassObject, Config, Revision};
+use crate::config::classes::{ClassObject, Config, Stored};
 use crate::model::claim::Claim;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
@@ -66,8 +66,7 @@ pub fn content(json: &str) -> Result<Content> {
     read::<VolumeSnapshotContent, _>(json)
 }
 
-/// Reads a ControllerRevision: the hash of its record, and the revision. Returns `None` if it is not the
-/// orchestrator's.
-pub fn revision(json: &str) -> Result<Option<(String, Revision)>> {
-    serde_json::from_str::<ControllerRevision>(json).map(super::watch::revision)
+/// Reads what a ControllerRevision stores. Returns `None` if it is not the orchestrator's.
+pub fn stored(json: &str) -> Result<Option<Stored>> {
+    serde_json::from_str::<ControllerRevision>(json).map(super::watch::stored)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -18,8 +19,9 @@ use serde::de::DeserializeOwned;
 
 use super::trimmed::Trimmed;
 use crate::attributes::{self, VolumeAttributesClass};
-use crate::config::classes::{Identity, Revision};
+use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::record::{EffectiveConfig, revision_name};
+use crate::config::script;
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
@@ -53,7 +55,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &ClusterState) {
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
     follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
+    follow::<ControllerRevision, _>(shared, revisions, ours(), stored, Index::change_stored);
     // A cluster may lack these kinds.
     follow::<VolumeSnapshotClass, _>(
         shared,
@@ -242,13 +244,21 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
     ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Reads a revision. Its name is the hash of its record behind a fixed prefix. An object without a record of that hash
-/// is not the orchestrator's.
-pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
-    let record: EffectiveConfig = serde_json::from_value(object.data.clone()?.0).ok()?;
-    let hash = record.hash();
+/// Reads what a ControllerRevision stores. Its name is the hash of its content behind a fixed prefix. An object without
+/// content of that hash is not the orchestrator's.
+pub fn stored(object: ControllerRevision) -> Option<Stored> {
+    let (name, data) = (object.name_any(), object.data?.0);
     let created = seconds(object.metadata.creation_timestamp.as_ref());
-    (object.name_any() == revision_name(&hash)).then_some((hash, Revision { number: object.revision, record, created }))
+    if script::kept_hash(&name).is_some() {
+        let text: Arc<str> = script::kept_text(&data)?.into();
+        let hash = script::hash(&text);
+        let uid = object.metadata.uid.unwrap_or_default();
+        return (name == script::kept_name(&hash)).then_some(Stored::Script(KeptScript { hash, text, uid, created }));
+    }
+    let record: EffectiveConfig = serde_json::from_value(data).ok()?;
+    let hash = record.hash();
+    let revision = Revision { number: object.revision, record, created };
+    (name == revision_name(&hash)).then_some(Stored::Recipe(hash, revision))
 }
 
 fn warning_event(event: Event) -> Option<WarningEvent> {
@@ -285,5 +295,21 @@ mod tests {
         let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(until_next_look(u32::MAX), MAX_RECHECK_INTERVAL);
+    }
+
+    #[test]
+    fn a_kept_object_counts_only_with_the_content_that_its_name_says() {
+        let object = |name: String, data: serde_json::Value| {
+            let meta = serde_json::json!({ "name": name, "uid": "u", "creationTimestamp": "1970-01-01T00:00:07Z" });
+            serde_json::from_value(serde_json::json!({ "metadata": meta, "revision": 1, "data": data })).unwrap()
+        };
+        let name = script::kept_name(&script::hash("exit 0"));
+        let kept = KeptScript { hash: script::hash("exit 0"), text: "exit 0".into(), uid: "u".into(), created: 7 };
+        assert_eq!(stored(object(name.clone(), script::kept_data("exit 0"))), Some(Stored::Script(kept)));
+        assert_eq!(stored(object(name.clone(), script::kept_data("rm -rf /"))), None, "somebody exchanged it");
+        let record = EffectiveConfig::default();
+        assert_eq!(stored(object(name, serde_json::json!(record))), None);
+        let recipe = stored(object(revision_name(&record.hash()), serde_json::json!(record)));
+        assert!(matches!(recipe, Some(Stored::Recipe(hash, _)) if hash == record.hash()));
     }
 }

@@ -5,6 +5,7 @@ mod capacity;
 mod claim;
 mod pool;
 mod run;
+mod script;
 mod snapshot;
 mod volume;
 
@@ -55,6 +56,14 @@ pub enum WriteError {
     /// An object with that name belongs to somebody else.
     #[error("{0} exists already and belongs to somebody else; remove it")]
     Foreign(String),
+    /// The Job cannot be built now, because something that it must contain is lost.
+    #[error("{what}: {message}")]
+    Incomplete {
+        /// The object.
+        what: String,
+        /// What is lost, and what to do.
+        message: String,
+    },
     /// Any other error. The write is tried again.
     #[error("{what}: {source}")]
     Failed {
@@ -93,7 +102,8 @@ impl WriteError {
 
     /// Checks that nothing was written. After any other error the write may have succeeded.
     pub fn was_not_written(&self) -> bool {
-        matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
+        use WriteError::{Conflict, Incomplete, NotFound, Refused};
+        matches!(self, Conflict(_) | Refused { .. } | NotFound { .. } | Incomplete { .. })
     }
 
     /// Returns a short category, for metrics.
@@ -103,6 +113,7 @@ impl WriteError {
             WriteError::NotFound { .. } => "not-found",
             WriteError::Refused { .. } => "refused",
             WriteError::Foreign(_) => "foreign",
+            WriteError::Incomplete { .. } => "incomplete",
             WriteError::Failed { .. } => "failed",
         }
     }

@@ -13,7 +13,7 @@ use super::out::say;
 use crate::api::external_provisioner;
 use crate::clock::Clock;
 use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{ClassObject, Classes, Config, Identity};
+use crate::config::classes::{ClassObject, Classes, Config, Identity, Stored};
 use crate::config::external_provisioner::replaced_drivers;
 use crate::config::{self, keys};
 use crate::object::ObjectName;
@@ -42,8 +42,9 @@ pub(super) async fn classes(client: &Client, identity: &Identity) -> anyhow::Res
     let objects: Vec<ClassObject> = objects.items.iter().map(ClassObject::from).collect();
     let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
     let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
-    let revisions: BTreeMap<_, _> =
-        kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::revision).collect();
+    let stored = kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::stored);
+    let recipe = |stored| if let Stored::Recipe(hash, revision) = stored { Some((hash, revision)) } else { None };
+    let revisions: BTreeMap<_, _> = stored.filter_map(recipe).collect();
     let drivers = replaced_drivers(identity, &configs);
     let external_provisioners = external_provisioner::once(client, drivers, &Clock::default()).await;
     let mut classes = config::classes::classes(identity, &configs, &objects, &revisions, &external_provisioners);
@@ -87,6 +88,7 @@ mod tests {
             instance: names::DEFAULT_INSTANCE.into(),
             config_namespaces: vec!["admin".into()],
             namespace: "admin".into(),
+            shell_image: None,
         };
         let config = |namespace: &str, plugin: &str| Config {
             name: ObjectName::new(namespace, "nfs"),

@@ -1,5 +1,6 @@
 //! Flags that several subcommands have.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use flex_contract::names;
 
@@ -18,6 +19,9 @@ pub(super) struct Names {
     /// The id of this orchestrator on all its objects. Several orchestrators in one cluster need different ids.
     #[arg(long, env = "FLEX_INSTANCE", default_value = names::DEFAULT_INSTANCE, value_parser = instance_id)]
     pub(super) instance: String,
+    /// The image for configs with a `script` and no `image`. Without it, `run` refuses such configs.
+    #[arg(long, env = "FLEX_SHELL_IMAGE", value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub(super) shell_image: Option<String>,
 }
 
 /// The namespaces of the orchestrator and of its configs.
@@ -30,6 +34,9 @@ pub(super) struct Namespaces {
     #[arg(long = "config-namespace", env = "FLEX_CONFIG_NAMESPACES", value_delimiter = ',')]
     pub(super) config_namespaces: Vec<String>,
 }
+
+/// The shipped shell image, before it is in a registry.
+pub(super) const SHIPPED_SHELL: &str = concat!("localhost/flex-provisioner/shell:", env!("CARGO_PKG_VERSION"));
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,14 +63,22 @@ fn instance_id(text: &str) -> Result<String, String> {
 }
 
 impl Names {
-    /// Returns the names by which the orchestrator knows what is its own.
+    /// Returns the names by which the orchestrator knows what is its own. Commands beside `run` assume that the
+    /// orchestrator knows a shell image.
     pub(super) fn identity(&self, namespaces: &Namespaces) -> Identity {
         let Namespaces { namespace, config_namespaces } = namespaces.clone();
         let mut config_namespaces =
             if config_namespaces.is_empty() { vec![namespace.clone()] } else { config_namespaces };
         config_namespaces.sort();
         config_namespaces.dedup();
-        let Names { provisioner_name, plugin_name, instance } = self.clone();
-        Identity { provisioner: provisioner_name, plugin: plugin_name, instance, config_namespaces, namespace }
+        let Names { provisioner_name, plugin_name, instance, shell_image } = self.clone();
+        Identity {
+            provisioner: provisioner_name,
+            plugin: plugin_name,
+            instance,
+            config_namespaces,
+            namespace,
+            shell_image: shell_image.or_else(|| Some(SHIPPED_SHELL.into())),
+        }
     }
 }

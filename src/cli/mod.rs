@@ -11,6 +11,7 @@ mod flags;
 mod out;
 mod render;
 mod run;
+mod shell;
 mod status;
 mod uninstall;
 mod validate;

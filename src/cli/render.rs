@@ -17,9 +17,11 @@ use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, ClassObject, Config, classes};
 use crate::config::document::{self, Document};
 use crate::config::external_provisioner::ExternalProvisioners;
+use crate::config::keys;
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
 use crate::run::job::{RunTarget, job};
+use crate::run::script::{Texts, complete};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -110,7 +112,11 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
         let location =
             RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };
-        let job = job(recipe, &request, &location);
+        let mut job = job(recipe, &request, &location);
+        let config = configs.iter().find(|config| config.name == recipe.config);
+        let script = config.and_then(|config| config.data.get(keys::SCRIPT.name)).map(String::as_str);
+        let texts = Texts { script, shell_image: identity.shell_image.as_deref() };
+        complete(&mut job, recipe, texts).map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
             Output::Table => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),

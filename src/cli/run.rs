@@ -18,6 +18,7 @@ use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
 use crate::api::{client, external_provisioner, watch as watches};
 use crate::clock::Clock;
+use crate::config::classes::Identity;
 use crate::metrics::Metrics;
 use crate::policies;
 use crate::reconcile::{self, Context};
@@ -89,7 +90,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         LogFormat::Text => subscriber.with_writer(|| Lines(std::io::stderr(), Escape::Text)).init(),
         LogFormat::Json => subscriber.json().with_writer(|| Lines(std::io::stderr(), Escape::Json)).init(),
     }
-    let identity = names.identity(&namespaces);
+    let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
     // The runtime has one thread: the work here is mostly waiting, and one thread needs less memory and fewer wake-ups.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {

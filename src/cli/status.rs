@@ -322,6 +322,7 @@ mod tests {
             instance: "default".into(),
             config_namespaces: vec!["admin".into()],
             namespace: "flex-provisioner".into(),
+            shell_image: None,
         };
         (data["plugin-name"], data["image"]) = (json!(names::DEFAULT_PLUGIN), json!("example/image"));
         let labels = json!({ "type": "provisioner-config", "storage-class": "c" });

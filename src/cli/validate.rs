@@ -11,11 +11,12 @@ use serde_json::json;
 use super::files::{expand, read, shown};
 use super::flags::{Names, Namespaces, Output};
 use super::out::say;
+use super::shell::{self, Remark};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
-use crate::config::{labels, slips, spelling};
+use crate::config::{labels, script, slips, spelling};
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -181,6 +182,7 @@ impl Checked {
             );
             self.report(&other, lines.of(""), "warning", message);
         }
+        self.script(file, &lines, &config.data);
         // In a file, the earlier config counts as the older one.
         config.created = format!("{:09}", self.configs.len());
         self.configs.push(Found { config, file: file.name.clone(), lines });
@@ -235,6 +237,22 @@ impl Checked {
             }
         }
         self.findings.extend(findings);
+    }
+
+    /// Adds what a shell says of the script in a config.
+    fn script(&mut self, file: &File, lines: &Lines, data: &BTreeMap<String, String>) {
+        const KEY: &str = keys::SCRIPT.name;
+        let text = data.get(KEY).filter(|text| script::mistake(text).is_none());
+        for Remark { line, is_error, message } in text.map(|text| shell::remarks(text)).unwrap_or_default() {
+            let severity = if is_error { "error" } else { "warning" };
+            match lines.within(KEY, &file.text, line) {
+                Some(line) => self.report(&file.name, line, severity, format!("{KEY}: {message}")),
+                None => {
+                    let message = format!("{KEY}: line {line} of the script: {message}");
+                    self.report(&file.name, lines.of(KEY), severity, message);
+                }
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ fn identity(namespaces: &[&str]) -> Identity {
         instance: names::DEFAULT_INSTANCE.into(),
         config_namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
         namespace: "flex-provisioner".into(),
+        shell_image: Some("example/shell".into()),
     }
 }
 
@@ -152,4 +153,19 @@ fn the_shipped_configs_and_examples_have_no_findings() {
         findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
     assert_eq!((messages.len(), messages[0].file.as_str()), (1, "configmaps/silver.yaml"));
     assert_eq!(findings, []);
+}
+
+#[test]
+fn a_mistake_in_a_script_is_reported_at_its_line_of_the_file() {
+    let with =
+        |value: &str| format!("# A comment.\n---\n{}  script: {value}", GOOD.replace("  image: example/image\n", ""));
+    assert_eq!(messages_of(&with("|\n    set -eu\n    exec flex-pv create --local /srv/a\n")), [""; 0]);
+    for block in ["|", "|-", "| # a program"] {
+        let text = with(&format!("{block}\n    set -eu\n\n    if true; then\n    fi\n"));
+        let line = text.lines().position(|line| line == "    fi").unwrap() + 1;
+        says(&text, &format!("{line}: error: script: the shell cannot read it"), "");
+    }
+    says(&with("\"if true\\nfi\\n\"\n"), "13: error: script: line 2 of the script: the shell cannot read it", "");
+    says(&with("\"\"\n"), "13: error: script: is empty", "");
+    says(&with("\"a\\0b\"\n"), "13: error: script: has a zero byte", "");
 }

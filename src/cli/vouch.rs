@@ -12,6 +12,7 @@ use crate::api::client;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::keys;
+use crate::config::script::kept_name;
 use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
@@ -75,6 +76,9 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             for (key, value) in &record.data {
                 let kind = if keys::is_key(key) { "" } else { "parameter " };
                 say!("    {kind}{key}: {}", crate::text::printable(value, 400));
+            }
+            if let Some(hash) = &record.script {
+                say!("    script: in the ControllerRevision {}", kept_name(hash));
             }
             match untrusted_difference.filter(|_| !args.trust_record) {
                 Some(why) => {

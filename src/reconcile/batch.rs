@@ -27,7 +27,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     let members: Vec<_> = come.iter().map(|entry| (entry.member.clone(), entry.request.clone())).collect();
     // Members that do not fit see the Job without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.target);
-    let Err(error) = context.create_job(&job).await else {
+    let Err(error) = context.create_job(&first.recipe, job).await else {
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Requeue::Done);
     };

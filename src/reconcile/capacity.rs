@@ -93,8 +93,9 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let ts = context.timestamp();
             let job =
                 capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, (&context.kube_api, &ts));
-            match context.create_job(&job).await {
-                Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
+            let shown = (&job).into();
+            match context.create_job(&source.recipe, job).await {
+                Ok(()) => drop(context.shared.index().change_job(Change::Apply(shown))),
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
                     let (publish, event) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);

@@ -7,9 +7,11 @@ use flex_contract::names::reason;
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
+use crate::config::record::EffectiveConfig;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::scripts;
 use crate::rules::NewEvent;
 use crate::state::index::{REVISION_TTL, WorkItem};
 
@@ -22,8 +24,10 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     context.shared.queue.add_all(keys);
     let classes = context.shared.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
-    let mut failed = None;
-    for (record, number) in &classes.revisions_to_write {
+    let (unstored, mut failed) = scripts::store(context).await;
+    // No attempt begins with a version whose script is not kept.
+    let is_whole = |record: &EffectiveConfig| record.script.as_ref().is_none_or(|script| !unstored.contains(script));
+    for (record, number) in classes.revisions_to_write.iter().filter(|(record, _)| is_whole(record)) {
         if let Err(error) = context.writes.write_revision(record, *number).await {
             emit_unwritten_revisions(context, &record.config, &error);
             failed = Some(error);
@@ -38,7 +42,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
-    let mut again = later.unwrap_or(SWEEP);
+    let mut again = later.unwrap_or(SWEEP).min(scripts::sweep(context).await?.unwrap_or(SWEEP));
     let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
         let Some(taken) = Taken::take(context, &hash) else {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flex_contract::exit::Failure;
 use flex_contract::request::Operation;
+use k8s_openapi::api::batch::v1 as api;
 
 use crate::api::events::EventRecorder;
 use crate::api::writes::{WriteError, Writes};
@@ -18,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
+use crate::run::script::{Texts, complete};
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
@@ -111,12 +113,26 @@ impl Context {
         Some(Requeue::WaitingForSlot)
     }
 
-    /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
-    pub(super) async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
+    /// Returns the image of a recipe's runs.
+    pub(super) fn image<'a>(&'a self, recipe: &'a Recipe) -> &'a str {
+        match recipe.image.as_str() {
+            "" => self.identity.shell_image.as_deref().unwrap_or_default(),
+            image => image,
+        }
+    }
+
+    /// Creates the Job of a run, with the text of its script. Until the watch shows the Job, it does not count as absent.
+    pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
+        let script = recipe.script.as_deref().and_then(|hash| self.shared.index().script(hash));
+        let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
+        complete(&mut job, recipe, texts).map_err(|message| {
+            let what = format!("Job {}", job.metadata.name.as_deref().unwrap_or_default());
+            WriteError::Incomplete { what, message }
+        })?;
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
         self.shared.index().expect_job(name);
-        let created = self.writes.create_job(job).await;
+        let created = self.writes.create_job(&job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
             self.shared.change(|index| index.cancel_expectation(name));
@@ -199,6 +215,7 @@ pub(super) fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteEr
     let (kind, why) = match error {
         WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
         WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Failure::Retry, message),
+        WriteError::Incomplete { message, .. } => return Ok((Failure::Retry, Cause::new("ScriptLost", message))),
         error => return Err(error),
     };
     Ok((kind, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))

@@ -51,7 +51,7 @@ pub(super) async fn start_delete_job(
         target = RunTarget { namespace: own.clone(), without_account: true, ..target };
     }
     loop {
-        let error = match context.create_job(&job::job(recipe, request, &target)).await {
+        let error = match context.create_job(recipe, job::job(recipe, request, &target)).await {
             Ok(()) => return Ok(None),
             Err(error) => error,
         };
@@ -62,7 +62,7 @@ pub(super) async fn start_delete_job(
                 message.contains("being terminated") || message.contains("cannot create resource")
             }
             WriteError::Conflict(_) | WriteError::Failed { .. } => return Err(error),
-            WriteError::Foreign(_) => false,
+            WriteError::Foreign(_) | WriteError::Incomplete { .. } => false,
         };
         if gone && target.namespace != *own {
             target = RunTarget { namespace: own.clone(), without_account: true, ..target };

@@ -15,6 +15,7 @@ pub mod findings;
 mod memory;
 mod orphaned_runs;
 mod pool;
+mod scripts;
 mod snapshot;
 mod sync_probe;
 pub mod volume;
@@ -117,7 +118,7 @@ pub fn requeue_after(
         Some(Err(error)) => {
             let delay = context.retry_after(item).max(error.retry_after().unwrap_or_default());
             context.metrics.errors(error.category());
-            if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
+            if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_) | WriteError::Incomplete { .. }) {
                 emit_refused(context, item, &error);
             }
             tracing::warn!(?item, %error, ?delay, "step failed, requeued");

@@ -9,6 +9,7 @@ use crate::config::Recipe;
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, Revision, classes};
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
+use crate::config::{keys, script};
 use crate::object::ObjectName;
 use crate::state::change::Change;
 
@@ -56,6 +57,12 @@ impl Configs {
     /// Returns a config by its name.
     pub fn get(&self, name: &ObjectName) -> Option<&Config> {
         self.configs.get(name)
+    }
+
+    /// Returns the text of the script with a hash, if a config has it now.
+    pub fn script(&self, hash: &str) -> Option<&str> {
+        let texts = self.configs.values().filter_map(|config| config.data.get(keys::SCRIPT.name));
+        texts.map(String::as_str).find(|text| script::hash(text) == hash)
     }
 
     /// Returns the drivers whose external provisioners must be known.

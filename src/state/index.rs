@@ -42,6 +42,7 @@ use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
+use crate::state::scripts::Scripts;
 use crate::state::slots::Slots;
 use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
@@ -53,6 +54,8 @@ pub struct Index {
     facts: Facts,
     /// The stored versions of configs.
     revisions: Revisions,
+    /// The kept scripts.
+    scripts: Scripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
     /// The open batches.
@@ -83,6 +86,7 @@ impl Index {
         Index {
             facts: Facts::new(identity, clock),
             revisions: Revisions::default(),
+            scripts: Scripts::default(),
             slots: Slots::default(),
             batches: Batches::default(),
             members: Members::default(),

@@ -17,6 +17,7 @@ mod quota;
 mod quota_waiters;
 mod removed_jobs;
 mod revisions;
+mod scripts;
 mod slot_request;
 mod slots;
 #[cfg(test)]

@@ -34,6 +34,11 @@ impl Revisions {
         &self.stored
     }
 
+    /// Returns all revisions, also those that are about to be deleted.
+    pub fn all(&self) -> impl Iterator<Item = &Revision> {
+        self.stored.values().chain(self.being_deleted.values())
+    }
+
     /// Returns the hashes of the stored recipes.
     pub fn hashes(&self) -> impl Iterator<Item = &str> {
         self.recipes.keys().map(String::as_str)

@@ -61,6 +61,7 @@ pub fn identity() -> Identity {
         instance: "i".into(),
         namespace: "own".into(),
         config_namespaces: vec!["own".into()],
+        shell_image: None,
     }
 }
 

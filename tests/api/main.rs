@@ -24,6 +24,7 @@ mod limits;
 mod nodes;
 mod orphans;
 mod pools;
+mod scripts;
 mod snapshots;
 mod stamps;
 mod swaps;

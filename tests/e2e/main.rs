@@ -16,4 +16,5 @@ mod mounts;
 mod pools;
 mod registry;
 mod rooms;
+mod script;
 mod shipped;

@@ -8,6 +8,7 @@ mod contract_page;
 mod metrics;
 mod policies;
 mod rules;
+mod script;
 mod troubleshooting;
 
 use std::fs;
@@ -36,6 +37,7 @@ fn parts() -> Vec<Part> {
         metrics::parts(),
         policies::parts(),
         rules::parts(),
+        script::parts(),
         troubleshooting::parts(),
     ]
     .into_iter()

@@ -103,6 +103,8 @@ pub const CAPACITY: &str = "flex-provisioner.io/capacity";
 pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 /// Prefix of the numbered pod annotations that carry the properties. The kubelet writes them into files.
 pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
+/// On pods: the text of the script that the run executes. The kubelet writes it into a file.
+pub const SCRIPT: &str = "flex-provisioner.io/script";
 /// On claims: keeps the claim until no storage of it can be left behind.
 pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
 /// On claims: keeps the claim while a clone of its volume is made. The clone's UID follows.
@@ -144,6 +146,8 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const PROPERTY_DIR: &str = "/etc/flex";
 /// The directory of the Secrets of `secret-volume`, with a subdirectory for each.
 pub const SECRET_DIR: &str = "/etc/flex-secrets";
+/// The directory of the file with a run's script.
+pub const SCRIPT_DIR: &str = "/etc/flex-script";
 /// The file of an image's last words.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 /// The largest termination message that the kubelet keeps, in bytes.

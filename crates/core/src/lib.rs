@@ -9,6 +9,7 @@ pub mod capacity;
 pub mod claim;
 pub mod config;
 pub mod findings;
+pub mod kept_script;
 pub mod limits;
 pub mod model;
 pub mod node;

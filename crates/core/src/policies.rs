@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// Names of the contract that are neither annotations nor labels of claims and volumes.
-    const ELSEWHERE: [&str; 15] = [
+    const ELSEWHERE: [&str; 16] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -307,6 +307,7 @@ mod tests {
         "p",
         "policy",
         "revision-of",
+        "script",
         "size",
         "snapshot",
         "snapshot-",

@@ -2,7 +2,7 @@
 
 use crate::rules::Rule;
 use crate::run::{collect, orphaned_runs};
-use crate::{capacity, claim, pool, snapshot, sync_probe, volume};
+use crate::{capacity, claim, kept_script, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ pub fn all() -> Vec<Table> {
         Table::of::<pool::Rule>("Pools"),
         Table::of::<sync_probe::Rule>("Sync probes"),
         Table::of::<capacity::decide::Rule>("Capacity"),
+        Table::of::<kept_script::Rule>("Scripts"),
     ]
 }
 

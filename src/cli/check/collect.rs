@@ -17,9 +17,10 @@ use kube::{Api, Client, ResourceExt};
 use super::args::CheckArgs;
 use super::pull;
 use crate::api::policies as live;
+use crate::cli::flags::SHIPPED_SHELL;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
-use crate::config::classes::{Classes, Identity};
+use crate::config::classes::{Class, Classes, Identity};
 use crate::policies::{self, PolicyKind};
 use crate::preflight::rights::{self, Right, Scope};
 use crate::preflight::{self, ImageState, Line, TakenNames};
@@ -77,7 +78,7 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
         match beside::classes(client, identity).await {
             Ok(classes) => {
                 lines.extend(preflight::configs(identity, &classes));
-                images.extend(images_of(&classes));
+                images.extend(images_of(&classes, identity));
             }
             Err(error) => lines.push(Line::unknown("configs", &format!("{error:#}"))),
         }
@@ -221,9 +222,15 @@ async fn leader(client: &Client, identity: &Identity) -> Line {
     preflight::leader(missing.as_ref(), holder.as_deref())
 }
 
-/// Returns the images of all classes that can be served.
-fn images_of(classes: &Classes) -> impl Iterator<Item = String> {
-    classes.iter().filter_map(|class| Some(class.recipe.as_ref().ok()?.image.clone()))
+/// Returns the images of all classes that can be served. That of scripts is known only if the environment or a flag
+/// names it, as in the orchestrator's own container.
+fn images_of(classes: &Classes, identity: &Identity) -> BTreeSet<String> {
+    let named = identity.shell_image.clone().filter(|image| image != SHIPPED_SHELL);
+    let image = |class: &Class| match class.recipe.as_ref().ok()?.image.as_str() {
+        "" => named.clone(),
+        image => Some(image.to_owned()),
+    };
+    classes.iter().filter_map(image).collect()
 }
 
 /// Returns the state of each image, and of those that pods of the orchestrator wait for.

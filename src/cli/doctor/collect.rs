@@ -1,6 +1,8 @@
 //! The present state of the cluster, in the same cache as the orchestrator's.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use flex_contract::names;
@@ -13,9 +15,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::api::external_provisioner;
-use crate::api::watch::revision;
+use crate::api::watch::stored;
 use crate::clock::Clock;
-use crate::config::classes::{Config, Identity};
+use crate::config::classes::{Config, Identity, KeptScript, Stored};
+use crate::config::{keys, script};
 use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::state::index::{Change, Index};
 
@@ -36,8 +39,8 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     let external_provisioners = external_provisioner::once(client, index.replaced_drivers(), clock).await;
     index.change_external_provisioners(external_provisioners);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
-    for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(revision) {
-        index.change_revision(Change::Apply(kept));
+    for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(stored) {
+        index.change_stored(Change::Apply(kept));
     }
     for object in all::<Node>(Api::all(client.clone()), "").await? {
         index.change_node(Change::Apply((&object).into()));
@@ -80,6 +83,23 @@ pub(in crate::cli) async fn configs(client: &Client, identity: &Identity) -> any
         found.extend(maps.iter().map(Config::from));
     }
     Ok(found)
+}
+
+/// Returns the texts of all scripts, by their hashes: those that are kept, and those of the configs.
+pub(in crate::cli) async fn scripts(
+    client: &Client,
+    identity: &Identity,
+) -> anyhow::Result<BTreeMap<String, Arc<str>>> {
+    let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
+    let kept = all::<ControllerRevision>(Api::namespaced(client.clone(), &identity.namespace), &ours).await?;
+    let kept = kept.into_iter().filter_map(stored).filter_map(|stored| match stored {
+        Stored::Script(KeptScript { hash, text, .. }) => Some((hash, text)),
+        Stored::Recipe(..) => None,
+    });
+    let configs = configs(client, identity).await?;
+    let texts = configs.iter().filter_map(|config| config.data.get(keys::SCRIPT.name));
+    let present = texts.map(|text| (script::hash(text), Arc::from(text.as_str())));
+    Ok(kept.chain(present).collect())
 }
 
 /// Returns all objects of a kind that the cluster may lack.

@@ -1,5 +1,7 @@
 //! Runs images to list their backends, and reads the lists from the logs of their pods.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::listing;
@@ -15,6 +17,7 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::findings::backend::{Listing, View};
 use crate::run::list::list;
+use crate::run::script::{Texts, complete};
 use crate::run::state::{RunState, state};
 use crate::run::view;
 
@@ -33,14 +36,20 @@ pub(super) async fn all(
     identity: &Identity,
     kube_api: &str,
     views: &[View],
+    scripts: &BTreeMap<String, Arc<str>>,
 ) -> anyhow::Result<Vec<Listing>> {
     let runs = views.iter().flat_map(|view| view.nodes.iter().map(move |node| (view, node)));
     let mut listings: Vec<Listing> = futures::stream::iter(runs)
         .map(|(view, node)| async move {
             let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
             eprintln!("listing class {}{on}", view.recipe.class);
-            let job = list(&view.recipe, node.as_deref(), identity, kube_api, &Clock::default().wall().to_string());
-            let entries = run(client, &view.recipe, job).await;
+            let mut job = list(&view.recipe, node.as_deref(), identity, kube_api, &Clock::default().wall().to_string());
+            let script = view.recipe.script.as_ref().and_then(|hash| scripts.get(hash)).map(|text| &**text);
+            let texts = Texts { script, shell_image: identity.shell_image.as_deref() };
+            let entries = match complete(&mut job, &view.recipe, texts) {
+                Ok(()) => run(client, &view.recipe, job).await,
+                Err(why) => Err(why),
+            };
             Listing { key: view.key.clone(), class: view.recipe.class.clone(), node: node.clone(), entries }
         })
         .buffer_unordered(MAX_CONCURRENT_RUNS)

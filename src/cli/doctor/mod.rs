@@ -78,7 +78,9 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         let mut listings = Vec::new();
         if backend {
             let before = observe(&client, &identity, &clock).await?;
-            listings = list::all(&client, &identity, &kube_api, &views(&before)).await?;
+            listings =
+                list::all(&client, &identity, &kube_api, &views(&before), &collect::scripts(&client, &identity).await?)
+                    .await?;
             let after = observe(&client, &identity, &clock).await?;
             findings.extend(compare(&before, &after, &listings));
         }

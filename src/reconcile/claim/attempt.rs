@@ -77,7 +77,7 @@ pub(super) async fn stamp(
     if attempt == 1 && s.pool.exists && s.pool.request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
-    let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
+    let message = format!("attempt {attempt}: image {} of class {}", context.image(recipe), recipe.class);
     context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
     Ok(stamped.into())
 }
@@ -132,7 +132,7 @@ pub(super) async fn start_run(
         return Ok(if taken { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, ..target };
-    match context.create_job(&job::job(recipe, &request, &target)).await {
+    match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));

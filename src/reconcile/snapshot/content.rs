@@ -295,9 +295,10 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     if context.wait_for_slot(&run_name(content), &slot_request, recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &target)).await {
+    let (kind, cause) = match context.create_job(recipe, job::job(recipe, &asked, &target)).await {
         Ok(()) => {
-            let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
+            let image = context.image(recipe);
+            let message = format!("run {}: image {image} of class {}", content.attempt, recipe.class);
             context.emit(
                 ObjectRef::content(content),
                 NewEvent { warning: false, reason: names::reason::SNAPSHOTTING, message },

@@ -163,8 +163,8 @@ async fn start(
         }
         index.charge_growth(&volume.name, size);
     }
-    let message = format!("run {attempt} to {}: image {}", quantity(size).0, recipe.image);
-    let refusal = runs::create(context, claim, &job, (reason::RESIZING, message)).await?;
+    let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
+    let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.shared.change(|index| index.refund_growth(volume));
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());

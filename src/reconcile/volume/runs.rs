@@ -154,10 +154,10 @@ pub(super) fn acquire_slot(
 pub(super) async fn create(
     context: &Context,
     claim: &Claim,
-    job: &k8s_openapi::api::batch::v1::Job,
+    (recipe, job): (&Recipe, k8s_openapi::api::batch::v1::Job),
     (reason, message): (&'static Reason, String),
 ) -> Result<Option<(Failure, Cause)>, WriteError> {
-    match context.create_job(job).await {
+    match context.create_job(recipe, job).await {
         Ok(()) => {
             context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason, message });
             Ok(None)

@@ -1,13 +1,17 @@
 //! Changes of configs, classes and their stored versions.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Change, Index, WorkItem};
 use crate::config::accounts::Account;
-use crate::config::classes::{ClassObject, Config, Revision};
+use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::hash_of;
+use crate::config::record::{EffectiveConfig, hash_of};
+use crate::config::script;
+use crate::kept_script;
+use crate::object::ObjectName;
 
 impl Index {
     /// Applies a change of a provisioner ConfigMap.
@@ -35,10 +39,77 @@ impl Index {
         self.decide_classes(news)
     }
 
-    /// Applies a change of a revision.
-    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<WorkItem> {
+    /// Applies a change of a revision or of a kept script.
+    pub fn change_stored(&mut self, change: Change<Stored>) -> Vec<WorkItem> {
+        let change = match change {
+            Change::Apply(Stored::Script(script)) => {
+                self.scripts.apply(script);
+                return Vec::new();
+            }
+            Change::Delete(name) => match script::kept_hash(&name.name) {
+                Some(hash) => return self.scripts.remove(hash).then_some(WorkItem::Configs).into_iter().collect(),
+                None => Change::Delete(name),
+            },
+            Change::Apply(Stored::Recipe(hash, revision)) => Change::Apply((hash, revision)),
+            Change::Retain(all) => {
+                self.scripts.retain(&all);
+                Change::Retain(all)
+            }
+            Change::RetainIn(namespace, all) => {
+                self.scripts.retain(&all);
+                Change::RetainIn(namespace, all)
+            }
+        };
         let news = self.revisions.change(change, self.facts.now());
         self.decide_classes(news)
+    }
+
+    /// Returns the text of a script: as it is kept, or as a config has it now.
+    pub fn script(&self, hash: &str) -> Option<Arc<str>> {
+        let kept = self.scripts.get(hash).map(|script| script.text.clone());
+        kept.or_else(|| self.facts.configs.script(hash).map(Arc::from))
+    }
+
+    /// Returns the scripts that classes use and that are not kept yet, each with the name of its config.
+    pub fn scripts_to_store(&self) -> Vec<(ObjectName, Arc<str>)> {
+        let classes = self.facts.configs.classes();
+        let recipes = classes.iter().filter_map(|class| class.recipe.as_ref().ok());
+        let new: BTreeMap<&str, &ObjectName> = recipes
+            .filter_map(|recipe| Some((recipe.script.as_deref()?, &recipe.config)))
+            .filter(|(hash, _)| self.scripts.get(hash).is_none())
+            .collect();
+        new.into_iter().filter_map(|(hash, config)| Some((config.clone(), self.script(hash)?))).collect()
+    }
+
+    /// Returns the kept scripts, each with the observation on which the decision about it rests.
+    pub fn observe_scripts(&self) -> Vec<(KeptScript, kept_script::Observed)> {
+        let (configs, cache) = (&self.facts.configs, &self.facts.cache);
+        let of_config = |hash: &str| {
+            let is_its = |record: &EffectiveConfig| record.script.as_deref() == Some(hash);
+            let recipe = |class: &Class| class.recipe.as_ref().is_ok_and(|recipe| is_its(&recipe.record));
+            self.revisions.all().any(|revision| is_its(&revision.record))
+                || configs.classes().iter().any(recipe)
+                || configs.script(hash).is_some()
+        };
+        // A provenance that nobody can read counts by its text, too.
+        let of_storage = |hash: &str| {
+            let names_it = |provenance: &Option<String>| provenance.as_ref().is_some_and(|text| text.contains(hash));
+            cache.volumes.all().any(|volume| names_it(&volume.provenance))
+                || cache.snapshots.contents().any(|content| names_it(&content.provenance))
+        };
+        let observed = |(script, unnamed_since): (&KeptScript, Option<i64>)| {
+            let is_named_by_config = of_config(&script.hash);
+            let is_named_by_storage = !is_named_by_config && of_storage(&script.hash);
+            let created = script.created;
+            let observed = kept_script::Observed { created, is_named_by_config, is_named_by_storage, unnamed_since };
+            (script.clone(), observed)
+        };
+        self.scripts.all().map(observed).collect()
+    }
+
+    /// Records whether nobody names a script, and since when.
+    pub fn note_unnamed_script(&mut self, hash: &str, since: Option<i64>) {
+        self.scripts.note_unnamed(hash, since);
     }
 
     /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to

@@ -4,13 +4,14 @@ mod batches;
 mod pools;
 mod pv_sync;
 mod quota;
+mod scripts;
 mod slots;
 
 use flex_contract::names;
 
 use super::*;
 use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Revision};
+use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::record::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
@@ -192,7 +193,7 @@ fn an_unchanged_job_or_pod_wakes_nobody() {
 fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     let revision = Revision { number: 1, record: Default::default(), created: 0 };
     let (clock, mut index) = timed();
-    index.change_revision(Change::Apply(("hash".into(), revision.clone())));
+    index.change_stored(Change::Apply(Stored::Recipe("hash".into(), revision.clone())));
     assert_eq!(index.unused_revisions(10_000), ["hash"]);
     assert!(!index.begin_revision_deletion("hash"), "a stamp with it may be on its way");
     clock.pass(REVISION_TTL);
@@ -204,7 +205,7 @@ fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     // The deletion had no answer, and the watch showed it first.
     clock.pass(REVISION_TTL);
     assert!(index.begin_revision_deletion("hash"));
-    index.change_revision(Change::Delete(ObjectName::new("own", "flex-config-hash")));
+    index.change_stored(Change::Delete(ObjectName::new("own", "flex-config-hash")));
     assert_eq!(index.cancel_revision_deletion("hash"), Vec::new());
     assert!(!index.has_revision("hash"));
 }

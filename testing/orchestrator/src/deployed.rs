@@ -53,7 +53,7 @@ pub async fn import(cluster: &Cluster, images: &[&str]) {
 }
 
 async fn deploy(cluster: &Cluster) {
-    import(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi"]).await;
+    import(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi", "shell"]).await;
     kubectl(cluster, &["apply", "-k", "deploy/kustomize"]);
     // A cluster of an earlier run has the image of that run.
     kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);

@@ -177,6 +177,8 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
     // Pools.
     rare("pool", "RequestBlocksClaim", "a claim must wait for quota while a request of the pool has not begun"),
+    // Scripts.
+    impossible("script", ANY, "no config of a history has a script"),
     // Capacity.
     impossible("capacity", ANY, "the simulated world has no scheduler that checks capacity"),
 ];

@@ -161,6 +161,7 @@ impl History {
             instance: INSTANCE.into(),
             config_namespaces: vec![SYSTEM.into(), VENDOR.into()],
             namespace: SYSTEM.into(),
+            shell_image: None,
         };
         History {
             rng,

@@ -2,7 +2,7 @@
 
 use flex_contract::names;
 use flex_provisioner::api::read;
-use flex_provisioner::config::classes::{ClassObject, Config, Revision};
+use flex_provisioner::config::classes::{ClassObject, Config, Stored};
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::snapshot::Content;
 use flex_provisioner::model::snapshot::Snapshot;
@@ -31,8 +31,8 @@ pub enum View {
     Config(Config),
     /// A class.
     Class(ClassObject),
-    /// A revision with its hash.
-    Revision(String, Revision),
+    /// A stored recipe or script.
+    Stored(Stored),
     /// A node.
     Node(Node),
     /// A VolumeSnapshot.
@@ -60,7 +60,7 @@ impl View {
             }
             Kind::Class => View::Class(read::class(&whole())?),
             Kind::Revision if has_instance() => {
-                return Ok(read::revision(&whole())?.map(|(hash, revision)| View::Revision(hash, revision)));
+                return Ok(read::stored(&whole())?.map(View::Stored));
             }
             Kind::Node => View::Node(read::node(&whole())?),
             Kind::Snapshot => View::Snapshot(read::snapshot(&whole())?.into()),
@@ -78,7 +78,7 @@ impl View {
             View::Pod(pod) => index.change_pod(Change::Apply(*pod)),
             View::Config(config) => index.change_config(Change::Apply(config)),
             View::Class(class) => index.change_class(Change::Apply(class)),
-            View::Revision(hash, revision) => index.change_revision(Change::Apply((hash, revision))),
+            View::Stored(stored) => index.change_stored(Change::Apply(stored)),
             View::Node(node) => index.change_node(Change::Apply(node)),
             View::Snapshot(snapshot) => index.change_snapshot(Change::Apply(*snapshot)),
             View::Content(content) => index.change_content(Change::Apply(*content)),
@@ -130,7 +130,7 @@ fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<WorkItem> {
         Kind::Pod => index.change_pod(gone.into()),
         Kind::Config => index.change_config(gone.into()),
         Kind::Class => index.change_class(gone.into()),
-        Kind::Revision => index.change_revision(gone.into()),
+        Kind::Revision => index.change_stored(gone.into()),
         Kind::Node => index.change_node(gone.into()),
         Kind::Snapshot => index.change_snapshot(gone.into()),
         Kind::Content => index.change_content(gone.into()),

@@ -2,6 +2,7 @@
 
 mod mounts;
 mod pool;
+mod program;
 mod reader;
 mod resources;
 
@@ -68,7 +69,8 @@ fn check_replaced_provisioner(r: &mut Reader<'_>) {
 /// Reads each key by itself. Leaves the parameters out, because they have no keys.
 fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
     Recipe {
-        image: required_image(r),
+        image: required_image(r, record.script.is_some()),
+        script: record.script.clone(),
         command: r.read(&keys::COMMAND, words).unwrap_or_default(),
         args: r.read(&keys::ARGS, words).unwrap_or_default(),
         pull_policy: pull_policy(r),
@@ -124,6 +126,7 @@ fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
 
 /// Checks keys that must fit each other.
 fn check_together(r: &mut Reader<'_>, recipe: &Recipe) {
+    program::check(r, recipe);
     if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
         && min > max
     {
@@ -168,22 +171,25 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
         return Err(problems);
     }
     let bytes = serde_json::json!(record).to_string().len();
-    if bytes > limits::RECIPE {
+    let (most, holder) = match record.script {
+        None => (limits::RECIPE, "on a volume, which keeps them for its deletion"),
+        Some(_) => (limits::RECIPE - limits::VALUE, "into a pod beside a script"),
+    };
+    if bytes > most {
         return whole(format!(
-            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {} fit on a volume, which keeps them for its deletion",
-            limits::RECIPE
+            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; at most {most} fit {holder}"
         ));
     }
     Ok(())
 }
 
-/// Reads the image, without which there is no run.
-fn required_image(r: &mut Reader<'_>) -> String {
+/// Reads the image. Without it there is no run, unless the config has a script.
+fn required_image(r: &mut Reader<'_>, has_script: bool) -> String {
     let image = r.read(&keys::IMAGE, image).unwrap_or_default();
-    if r.text(&keys::IMAGE).is_none() {
+    if r.text(&keys::IMAGE).is_none() && !has_script {
         r.fail(
             &keys::IMAGE,
-            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0",
+            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0, or write a shell program as `script`",
         );
     }
     image
@@ -216,7 +222,8 @@ fn quota(r: &mut Reader<'_>, volumes: &KeySpec, bytes: &KeySpec) -> Quota {
 /// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
 /// names, each by itself and all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key));
+    // Where a record has this key, it was a parameter: an older version knew no scripts.
+    let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key) || *key == keys::SCRIPT.name);
     let parameters: BTreeMap<String, String> =
         unknown.chain(given).map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();

@@ -10,9 +10,12 @@ use super::checked::Checked;
 pub use super::class::{Class, ClassLookup, Verdict};
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
 pub use super::identity::Identity;
-pub use super::input::{BindingMode, CONFIG_PARAMETER, ClassObject, Config, Revision, record_of, record_with};
+pub use super::input::{
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, record_of, record_with,
+};
 use super::keys;
 use super::record::EffectiveConfig;
+use super::script;
 use super::slips;
 use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule};
@@ -251,6 +254,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             format!("is missing; write `plugin-name: {}`", identity.plugin),
         ));
     }
+    verdict.problems.extend(script::problems(&config.data, identity));
     match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
         Err(problems) => verdict.problems.extend(problems),
         Ok(recipe) => {

@@ -14,6 +14,7 @@ fn identity() -> Identity {
         instance: names::DEFAULT_INSTANCE.into(),
         config_namespaces: vec!["admin".into(), "storage".into()],
         namespace: "flex-provisioner".into(),
+        shell_image: None,
     }
 }
 

@@ -42,6 +42,22 @@ impl Lines {
         Lines { first: offset + 1, keys }
     }
 
+    /// Returns the line of the file with this line of a key's text, from 1. Returns `None` unless the text is a literal
+    /// block, in which each line of the text is one of the file.
+    pub fn within(&self, key: &str, file: &str, line: u64) -> Option<u64> {
+        let at = *self.keys.get(key)?;
+        let source = |line: u64| file.lines().nth(usize::try_from(line.checked_sub(1)?).ok()?);
+        let is_header = |text: &str| {
+            let text = text.trim_start().trim_start_matches(['"', '\'']).strip_prefix(key);
+            let text =
+                text.map(|rest| rest.trim_start_matches(['"', '\'']).trim_start().trim_start_matches(':').trim());
+            text.is_some_and(|rest| rest.starts_with('|'))
+        };
+        // The place of a block is that of its indicator, or that of its first line.
+        let header = [at, at.checked_sub(1)?].into_iter().find(|at| source(*at).is_some_and(is_header))?;
+        Some(header + line)
+    }
+
     /// Returns the line of a key of `data` or of a parameter. For other keys returns the first line of the document.
     pub fn of(&self, key: &str) -> u64 {
         self.keys.get(key).copied().unwrap_or(self.first)

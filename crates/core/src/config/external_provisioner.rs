@@ -356,6 +356,7 @@ mod tests {
             instance: "i".into(),
             config_namespaces: vec!["admin".into()],
             namespace: "n".into(),
+            shell_image: None,
         };
         let config = |keys: &[(&str, &str)]| Config {
             name: ObjectName::new("admin", "c"),

@@ -13,4 +13,6 @@ pub struct Identity {
     pub config_namespaces: Vec<String>,
     /// The namespace of the orchestrator.
     pub namespace: String,
+    /// The image for scripts whose config names none; `None` refuses such configs.
+    pub shell_image: Option<String>,
 }

@@ -2,6 +2,7 @@
 //! matter.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +12,7 @@ use super::identity::Identity;
 use super::labels;
 use super::record::EffectiveConfig;
 use super::topology::Topologies;
-use super::{Problem, keys};
+use super::{Problem, keys, script};
 use crate::object::ObjectName;
 
 /// A provisioner ConfigMap, with the fields that the orchestrator needs.
@@ -129,6 +130,28 @@ pub struct Revision {
     pub created: i64,
 }
 
+/// A stored script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptScript {
+    /// The hash of the text.
+    pub hash: String,
+    /// The text.
+    pub text: Arc<str>,
+    /// The UID of the object that keeps the text.
+    pub uid: String,
+    /// The time of its creation, in seconds since 1970.
+    pub created: i64,
+}
+
+/// An object in which the orchestrator stores what a class needs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// A recipe, with its hash.
+    Recipe(String, Revision),
+    /// A script.
+    Script(KeptScript),
+}
+
 /// The parameter of a StorageClass that names its config.
 pub const CONFIG_PARAMETER: &str = "provisioner-config";
 
@@ -139,12 +162,14 @@ const FS_TYPE: &[&str] = &["fsType", "fstype"];
 pub fn record_of(config: &Config, class: &str) -> EffectiveConfig {
     let mut data = config.data.clone();
     let service_token = data.remove(keys::SERVICE_TOKEN.name).is_some();
+    let script = script::take(&mut data);
     data.remove(keys::PLUGIN_NAME.name);
     EffectiveConfig {
         config: config.name.clone(),
         class: class.to_owned(),
         service_token,
         data,
+        script,
         ..EffectiveConfig::default()
     }
 }

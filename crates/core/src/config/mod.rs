@@ -8,6 +8,7 @@
 //! - [`slips`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
 //! - [`record`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
 //!   again.
+//! - [`script`] is the shell program of a config that needs no image of its own.
 //! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
@@ -26,6 +27,7 @@ pub mod pool;
 mod problem;
 mod recipe;
 pub mod record;
+pub mod script;
 mod settings;
 pub mod slips;
 pub mod spelling;

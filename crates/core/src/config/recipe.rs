@@ -19,6 +19,9 @@ pub struct Recipe {
     pub class: String,
     /// The image.
     pub image: String,
+    /// The hash of the script, which replaces command and arguments. The image may then be empty, which means the shell
+    /// image of the orchestrator.
+    pub script: Option<String>,
     /// The command, which replaces the image's entry point; empty for none.
     pub command: Vec<String>,
     /// The arguments, which replace those of the image; empty for none.

@@ -19,8 +19,11 @@ pub struct EffectiveConfig {
     /// The ConfigMap had a service token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub service_token: bool,
-    /// The effective data, without the service token.
+    /// The effective data, without the service token and the script.
     pub data: BTreeMap<String, String>,
+    /// The [hash](super::script::hash) of the config's script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
     /// The CSI driver that is the provisioner of the StorageClass; empty for classes of this orchestrator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub replaces: String,

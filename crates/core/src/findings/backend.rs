@@ -46,7 +46,7 @@ pub struct Listing {
 fn key(record: &EffectiveConfig) -> String {
     let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
     let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
-    hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())
+    hash(serde_json::json!([record.config, record.class, data, record.script]).to_string().as_bytes())
 }
 
 fn provenance(volume: &Volume) -> Option<Provenance> {

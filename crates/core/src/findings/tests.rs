@@ -60,6 +60,7 @@ impl Cluster {
             instance: "default".into(),
             config_namespaces: vec!["admin".into()],
             namespace: "own".into(),
+            shell_image: None,
         };
         let mut data = record(data).data;
         data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());

@@ -16,6 +16,7 @@ fn identity() -> Identity {
         instance: names::DEFAULT_INSTANCE.into(),
         config_namespaces: vec!["admin".into()],
         namespace: "storage".into(),
+        shell_image: None,
     }
 }
 

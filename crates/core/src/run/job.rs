@@ -14,6 +14,7 @@ pub use super::job_name::{name, prefix};
 use super::mounts;
 pub use super::pod::RunTarget;
 use super::pod::{PodInput, SERVICE_TOKEN, pod, seconds};
+use super::script;
 use super::template;
 use crate::config::Recipe;
 use crate::object::{ObjectName, label_value};
@@ -77,6 +78,7 @@ pub(super) fn of_pod(
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
     };
+    script::attach(&mut template, recipe);
     mounts::narrow(&mut template, &recipe.storage_mounts, &told.sight);
     set_message_policy(&mut template);
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));

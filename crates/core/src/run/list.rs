@@ -59,6 +59,7 @@ mod tests {
             instance: "default".into(),
             config_namespaces: vec![],
             namespace: "own".into(),
+            shell_image: None,
         };
         let recipe = record.recipe().unwrap();
         let made = |node, ts| list(&recipe, node, &identity, "https://api", ts);

@@ -18,6 +18,7 @@ mod mounts;
 pub mod orphaned_runs;
 mod pod;
 pub mod request;
+pub mod script;
 pub mod state;
 pub mod stuck;
 pub mod template;

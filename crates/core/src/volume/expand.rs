@@ -45,6 +45,7 @@ pub fn record(provenance: &EffectiveConfig, class: Option<&EffectiveConfig>) -> 
             record.data.remove(key.name);
             record.data.extend(class.data.get(key.name).map(|value| (key.name.to_owned(), value.clone())));
         }
+        record.script.clone_from(&class.script);
         narrow(&mut record, class);
     }
     record

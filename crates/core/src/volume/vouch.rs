@@ -109,7 +109,9 @@ fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) ->
         keys.collect::<std::collections::BTreeSet<_>>()
     };
     let all: Vec<String> = keys(record).union(&keys(&now.record)).cloned().collect();
-    let differ: Vec<String> = all.into_iter().filter(|key| record.data.get(key) != now.record.data.get(key)).collect();
+    let script = (record.script != now.record.script).then(|| keys::SCRIPT.name.to_owned());
+    let differ = all.into_iter().filter(|key| record.data.get(key) != now.record.data.get(key));
+    let differ: Vec<String> = differ.chain(script).collect();
     let same_kind = (record.service_token, &record.replaces) == (now.record.service_token, &now.record.replaces);
     match (differ.is_empty(), same_kind) {
         (true, true) => None,

@@ -17,6 +17,7 @@ fn identity() -> Identity {
         instance: "default".into(),
         config_namespaces: vec!["admin".into()],
         namespace: "own".into(),
+        shell_image: None,
     }
 }
 
@@ -91,6 +92,8 @@ fn a_record_with_another_image_or_secret_needs_an_admin() {
     let other_image = restored(&record(&[("image", "stranger/image")]), |_| {});
     assert!(said(&other_image, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("image")));
     assert!(said(&volume, None, &[]).unwrap().is_some_and(|why| why.contains("does not serve")));
+    let other_script = restored(&EffectiveConfig { script: Some("hash-of-another".into()), ..record(&[]) }, |_| {});
+    assert!(said(&other_script, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("script")));
     let kept = record(&[("secret-env", "password-of-others")]).hash();
     assert_eq!(said(&volume, Some(&[]), &[kept]), Ok(None), "a version that the orchestrator itself keeps");
 }

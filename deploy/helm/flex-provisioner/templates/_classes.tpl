@@ -37,8 +37,8 @@ Each mistake is one sentence: where, what, and what to do.
 {{- else if $kind }}{{ $objects = append $objects $object }}{{ end }}
 {{- end }}
 {{- $data = include "flex-provisioner.classData" (dict "root" $root "class" $class "data" $data "image" $image "account" $account "secret" $secret "key" $preset.secret.key) | fromJson }}
-{{- if not (get $data "image") }}
-{{- fail (printf "%s: the class has no image; write a preset (%s) in %s.preset, or an image in %s.config.image" $at (include "flex-provisioner.presetNames" $root) $at $at) }}
+{{- if not (or (get $data "image") (get $data "script")) }}
+{{- fail (printf "%s: the class has no image; write a preset (%s) in %s.preset, an image in %s.config.image, or a shell program in %s.script" $at (include "flex-provisioner.presetNames" $root) $at $at $at) }}
 {{- end }}
 {{- $kinds := include "flex-provisioner.classKinds" (dict "root" $root "at" $at "name" $name "class" $class "preset" $preset "data" $data "storageClass" $storageClass) | fromJson }}
 {{- merge $kinds (dict "namespace" $namespace "account" $account "image" $image "secret" $secret "data" $data "objects" $objects "class" $class) | toJson }}
@@ -153,6 +153,7 @@ Each mistake is one sentence: where, what, and what to do.
 {{- $_ := set $data "plugin-name" (include "flex-provisioner.plugin" .root) }}
 {{- $_ := set $data "service-account-name" .account }}
 {{- with .image }}{{ $_ := set $data "image" . }}{{ end }}
+{{- with $class.script }}{{ $_ := set $data "script" . }}{{ end }}
 {{- if and .secret (not (hasKey $data .key)) }}{{ $_ := set $data .key .secret }}{{ end }}
 {{- $pull := (include "flex-provisioner.pullSecrets" .root | fromYaml).list }}
 {{- if $pull }}{{ $_ := set $data "image-pull-secrets" (join ", " $pull) }}{{ end }}

@@ -25,6 +25,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .digest }}{{ printf "%s@%s" $name .digest }}{{ else }}{{ printf "%s:%s" $name .tag }}{{ end -}}
 {{- end }}
 
+{{/* The image for classes with a script. */}}
+{{- define "flex-provisioner.shellImage" -}}
+{{- $own := .Values.shellImage }}
+{{- include "flex-provisioner.image" (dict
+  "registry" ($own.registry | default .Values.global.imageRegistry | default .Values.image.registry)
+  "repository" ($own.repository | default (printf "%s/shell" (dir .Values.image.repository) | trimPrefix "./"))
+  "tag" ($own.tag | default .Values.image.tag | default .Chart.AppVersion)
+  "digest" $own.digest) }}
+{{- end }}
+
 {{/* The names of the Secrets for pulling images, as a list in YAML under `list`. An entry may be a map, as in a pod. */}}
 {{- define "flex-provisioner.pullSecrets" -}}
 {{- $names := list }}

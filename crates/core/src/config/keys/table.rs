@@ -59,9 +59,18 @@ keys! {
 
     /// The image that makes the volumes.
     IMAGE = "image", Program {
-        value: "an image's name", default: "**required**", example: "registry.example/team/x:1.0", section: "",
+        value: "an image's name", default: "**required**, or the shell image with a `script`", example: "registry.example/team/x:1.0", section: "",
         errors: [("", "is missing"), ("two words", "is not the name of an image")],
         affects_volume: yes, follows_class: yes, class_may_set: no, leads_to_backend: no,
+    }
+
+    /// A shell program that the container runs in place of the image's entry point, with [the same contract](contract.md).
+    /// `image` is then optional.
+    SCRIPT = "script", Program {
+        value: "a program for `/bin/sh`, at most 64 KiB", default: "none", example: "exec flex-pv create --local /srv/a",
+        section: "script",
+        errors: [("", "is empty"), ("#!/bin/bash", "runs with /bin/sh")],
+        affects_volume: yes, follows_class: yes, class_may_set: no, leads_to_backend: yes,
     }
 
     /// Replaces the entry point of the image.

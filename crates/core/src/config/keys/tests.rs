@@ -6,7 +6,7 @@ use super::*;
 use crate::config::classes::{Config, Identity, classes};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
-use crate::config::{Problem, Recipe};
+use crate::config::{Problem, Recipe, script};
 use crate::object::ObjectName;
 
 /// Keys that the choice of a class reads, before its recipe is made.
@@ -30,7 +30,13 @@ fn around(key: &KeySpec) -> BTreeMap<String, String> {
 /// Returns a recipe without its source.
 fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
     let config = ObjectName::new("admin", "silver");
-    let recipe = EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe()?;
+    let mut data = data;
+    if let Some(why) = data.get(SCRIPT.name).and_then(|text| script::mistake(text)) {
+        return Err(vec![Problem::new(SCRIPT.name, why)]);
+    }
+    let script = script::take(&mut data);
+    let record = EffectiveConfig { config, class: "silver".into(), data, script, ..EffectiveConfig::default() };
+    let recipe = record.recipe()?;
     let pool = recipe.pool.map(|pool| crate::config::pool::Pool { kind: String::new(), ..pool });
     Ok(Recipe { record: EffectiveConfig::default(), hash: String::new(), pool, ..recipe })
 }
@@ -99,6 +105,7 @@ fn each_documented_error_is_reported_in_these_words() {
                         instance: names::DEFAULT_INSTANCE.into(),
                         config_namespaces: vec![config.name.namespace.clone()],
                         namespace: config.name.namespace.clone(),
+                        shell_image: None,
                     };
                     let mut table =
                         classes(&identity, [&config], [], &BTreeMap::new(), &ExternalProvisioners::default());
@@ -115,6 +122,10 @@ fn each_documented_error_is_reported_in_these_words() {
 #[test]
 fn a_key_taken_from_the_class_changes_the_backend_only_by_its_program() {
     for key in ALL.iter().filter(|key| key.follows_class && key.leads_to_backend) {
-        assert!([COMMAND.name, ARGS.name].contains(&key.name), "{}: deletions would look elsewhere", key.name);
+        assert!(
+            [COMMAND.name, ARGS.name, SCRIPT.name].contains(&key.name),
+            "{}: deletions would look elsewhere",
+            key.name
+        );
     }
 }

@@ -1,0 +1,101 @@
+//! Writes of kept scripts.
+
+use flex_contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::{ListParams, Patch};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{Result, WriteError, Writes, deleted, guarded, params, post};
+use crate::api::discard_reply::DiscardReply;
+use crate::config::classes::KeptScript;
+use crate::config::script::{hash, kept_data, kept_name, kept_text};
+use crate::model::snapshot::api::VolumeSnapshotContent;
+
+/// The number of objects in a page of a list.
+const PAGE: u32 = 500;
+
+impl Writes {
+    fn stored(&self) -> Api<ControllerRevision> {
+        Api::namespaced(self.client.clone(), &self.identity.namespace)
+    }
+
+    /// Keeps a script. An existing object is accepted if it has the same text.
+    pub async fn write_script(&self, text: &str) -> Result<()> {
+        let name = kept_name(&hash(text));
+        let what = || format!("script {name}");
+        let labels = json!({ names::LABEL_INSTANCE: self.identity.instance });
+        let kept = ControllerRevision {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(self.identity.namespace.clone()),
+                labels: Some([(names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some(RawExtension(kept_data(text))),
+            revision: 1,
+        };
+        let error = match DiscardReply(self.stored()).create(&post(), &kept).await {
+            Ok(()) => return Ok(()),
+            Err(error) => WriteError::of(what())(error),
+        };
+        if !matches!(error, WriteError::Conflict(_)) {
+            return Err(error);
+        }
+        // The data of a ControllerRevision never changes. The label brings the object back into the watch.
+        let body = json!({ "metadata": { "labels": labels } });
+        let there = self.stored().patch(&name, &params(), &Patch::Merge(body)).await.map_err(WriteError::of(what()))?;
+        match there.data.as_ref().and_then(|data| kept_text(&data.0)) == Some(text) {
+            true => Ok(()),
+            false => Err(WriteError::Foreign(what())),
+        }
+    }
+
+    /// Checks by the API whether a volume or a VolumeSnapshotContent names a script in its provenance.
+    pub async fn is_script_named(&self, hash: &str) -> Result<bool> {
+        let volumes: Api<PartialObjectMeta<PersistentVolume>> = Api::all(self.client.clone());
+        if names_it(volumes, hash).await.map_err(WriteError::of("all volumes"))? {
+            return Ok(true);
+        }
+        let contents: Api<PartialObjectMeta<VolumeSnapshotContent>> = Api::all(self.client.clone());
+        match names_it(contents, hash).await {
+            // The cluster does not have the kind.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            named => named.map_err(WriteError::of("all VolumeSnapshotContents")),
+        }
+    }
+
+    /// Deletes a kept script that nobody names.
+    pub async fn delete_script(&self, script: &KeptScript) -> Result<()> {
+        let name = kept_name(&script.hash);
+        let answer = DiscardReply(self.stored()).delete(&name, &guarded(&script.uid, "")).await;
+        deleted(answer, format!("script {name}"))
+    }
+}
+
+/// Checks whether the provenance of an object contains a hash, page by page.
+async fn names_it<K>(api: Api<PartialObjectMeta<K>>, hash: &str) -> kube::Result<bool>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let names_it = |meta: &ObjectMeta| {
+        let provenance = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::PROVENANCE));
+        provenance.is_some_and(|provenance| provenance.contains(hash))
+    };
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        if page.items.iter().any(|object| names_it(&object.metadata)) {
+            return Ok(true);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(false),
+        }
+    }
+}
