@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
-use super::observe::Confirmed;
+use super::confirmed::Confirmed;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::object_ref::ObjectRef;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::confirmed::Confirmed;
 use super::delete::{Run, start};
-use super::observe::{Confirmed, Observation};
+use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::model::volume::Volume;

@@ -1,5 +1,6 @@
 //! Reconciles volumes: observes, decides with [`decide`], and executes the steps.
 
+mod confirmed;
 mod delete;
 mod execute;
 mod expand;
@@ -7,7 +8,8 @@ mod modify;
 mod observe;
 mod runs;
 
-use self::observe::{Confirmed, Observation, is_of_a_run};
+use self::confirmed::Confirmed;
+use self::observe::{Observation, is_of_a_run};
 use crate::api::writes::WriteError;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;

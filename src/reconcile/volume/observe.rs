@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use flex_contract::request::Operation;
 
+use super::confirmed::Confirmed;
 use super::delete::job_name;
-use super::{expand, modify, runs};
+use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::{NodeState, NodeStates};
+use crate::node::NodeStates;
 use crate::reconcile::context::Context;
 use crate::run::job;
 use crate::run::state::RunState;
@@ -20,28 +21,6 @@ use crate::volume::change::Run;
 use crate::volume::decide::next_node;
 use crate::volume::expand::record;
 use crate::volume::observed::{ClaimState, Observed};
-
-/// Facts beyond the cache that a reconcile has confirmed.
-#[derive(Default)]
-pub(super) struct Confirmed {
-    /// The state of the claim.
-    pub claim: Option<ClaimState>,
-    /// The states of nodes.
-    pub nodes: Vec<(String, NodeState)>,
-    /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
-    pub source: Option<(String, String)>,
-    /// Facts about the size.
-    pub size: runs::Confirmed,
-    /// Facts about the attributes.
-    pub attributes: runs::Confirmed,
-}
-
-impl Confirmed {
-    /// Returns the source of the volume, if the API has shown it of this version.
-    pub(super) fn source_of(&self, volume: &Volume) -> Option<&String> {
-        self.source.as_ref().filter(|(version, _)| *version == volume.resource_version).map(|(_, source)| source)
-    }
-}
 
 /// The data from which a decision borrows.
 pub(super) struct Observation {
