@@ -199,7 +199,7 @@ without_release() {
 same() { # NAME-OF-WHAT-KUSTOMIZE-MADE ARGUMENTS...
     local made=$1
     shift
-    template --set namespace.create=true "$@" >"$work/chart/all.yaml" || return
+    template --no-hooks --set namespace.create=true "$@" >"$work/chart/all.yaml" || return
     printf 'resources: [all.yaml]\nsortOptions: {order: legacy}\n' >"$work/chart/kustomization.yaml"
     normal "$work/chart" | without_release >"$work/chart.yaml" || return
     diff -u --label deploy/kustomize --label "$chart" "$work/$made.yaml" "$work/chart.yaml" >&2

@@ -26,6 +26,16 @@ fn helm(cluster: &Cluster, arguments: &[&str]) -> String {
     text
 }
 
+/// Lets helm uninstall the release, which must fail, and returns all that it printed.
+fn refused_uninstall(cluster: &Cluster) -> String {
+    let mut command = cluster.helm().expect("helm is there");
+    let uninstall = ["--namespace", OWN, "uninstall", RELEASE, "--wait", "--timeout", "120s"];
+    let output = command.current_dir(root()).args(uninstall).output().expect("helm runs");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "helm uninstalls while volumes need the orchestrator: {printed}");
+    printed.into_owned()
+}
+
 /// Returns the objects of the release, of all kinds that the cluster knows.
 fn objects(cluster: &Cluster) -> BTreeSet<String> {
     let label = format!("app.kubernetes.io/instance={RELEASE}");
@@ -99,7 +109,13 @@ async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_noth
     let second = write(&ring, "second").await;
     pod(&ring, "again", "first", "cat /data/text").await;
     assert_eq!(log_of(&ring, "again").await.trim(), "first", "the data of before the upgrade");
-    assert_eq!(volumes_in(&base), &before | &BTreeSet::from([first, second]));
+    assert_eq!(volumes_in(&base), &before | &BTreeSet::from([first.clone(), second]));
+
+    // The volumes still need the orchestrator, so that nothing is deleted.
+    let deployed = objects(ring.cluster());
+    let printed = refused_uninstall(ring.cluster());
+    assert!(printed.contains(&names::pv_name(&first)), "the list names the volume: {printed}");
+    assert!(deployed.is_subset(&objects(ring.cluster())), "a refused uninstall deletes nothing");
 
     clean(&ring).await;
     assert_eq!(volumes_in(&base), before, "the storage of both claims is gone");

@@ -53,3 +53,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* The names of the orchestrator, which classes have to use. */}}
 {{- define "flex-provisioner.provisioner" -}}{{ .Values.provisionerName | default "flex-provisioner.io" }}{{- end }}
 {{- define "flex-provisioner.plugin" -}}{{ .Values.pluginName | default "kubernetes.io/flex-provisioner" }}{{- end }}
+
+{{/* The settings as environment of the container, so that all subcommands in it know them. */}}
+{{- define "flex-provisioner.settings" -}}
+{{- $settings := list
+  (list "FLEX_PROVISIONER_NAME" .Values.provisionerName)
+  (list "FLEX_PLUGIN_NAME" .Values.pluginName)
+  (list "FLEX_INSTANCE" .Values.instance)
+  (list "FLEX_CONFIG_NAMESPACES" (.Values.configNamespaces | uniq | join ","))
+  (list "FLEX_BINDING" .Values.binding)
+  (list "FLEX_LOG_FORMAT" .Values.logFormat)
+  (list "FLEX_LOG" .Values.log)
+  (list "FLEX_SWEEP_INTERVAL" .Values.sweepInterval)
+  (list "FLEX_KUBE_API" .Values.kubeApi)
+  (list "FLEX_SHELL_IMAGE" (include "flex-provisioner.shellImage" .)) -}}
+{{- range $settings }}
+{{- if last . }}
+- name: {{ first . }}
+  value: {{ last . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
