@@ -176,11 +176,13 @@ prop_compose! {
     }
 }
 
-pub(super) fn worlds() -> impl Strategy<Value = World> {
-    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+/// What is known beside the objects, in the order in which `worlds` takes it.
+type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, bool, Option<&'static str>);
+
+fn flags() -> impl Strategy<Value = Flags> {
     let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| RemovedJob { times, at: NOW - 5 }));
     let ways = select(vec![Binding::Direct, Binding::Controller]);
-    let flags = (
+    (
         any::<bool>(),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.8),
@@ -190,7 +192,12 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.2),
         prop::option::weighted(0.1, Just("pvc-ready")),
-    );
+    )
+}
+
+pub(super) fn worlds() -> impl Strategy<Value = World> {
+    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+    let flags = flags();
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
         prop::option::weighted(0.2, volumes("misnamed".into())),
