@@ -9,6 +9,8 @@
 //!
 //! A test waits for what it expects, with a wide time limit. Times are printed, not asserted.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod deployed;
 mod kubelet;
 mod orchestrator;
