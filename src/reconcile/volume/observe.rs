@@ -1,5 +1,6 @@
 //! Observes a volume and all objects that concern it.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
 use flex_contract::request::Operation;
@@ -200,5 +201,6 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
     let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
     let recipe = class.recipe.as_ref().ok()?;
-    (recipe.reclaim_policy == "Delete" && verify_volume_source(volume, recipe).is_ok()).then(|| recipe.clone())
+    (recipe.reclaim_policy == ReclaimPolicy::Delete && verify_volume_source(volume, recipe).is_ok())
+        .then(|| recipe.clone())
 }

@@ -1,5 +1,6 @@
 //! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Operation;
 use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
@@ -89,8 +90,8 @@ pub struct Volume {
     pub abandoned: bool,
     /// The phase of the volume.
     pub phase: String,
-    /// The reclaim policy: `Delete`, `Retain` or `Recycle`.
-    pub reclaim_policy: String,
+    /// The reclaim policy.
+    pub reclaim_policy: ReclaimPolicy,
     /// The class of the volume.
     pub class: String,
     /// The size in bytes, or the reason why it cannot be read.
@@ -289,7 +290,7 @@ impl From<&PersistentVolume> for Volume {
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
-            reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),
+            reclaim_policy: spec.persistent_volume_reclaim_policy.as_deref().unwrap_or("Retain").into(),
             class: spec.storage_class_name.clone().unwrap_or_default(),
             size,
             access_modes: spec.access_modes.clone().unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! Properties of all observations of a volume.
 
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -65,7 +66,7 @@ prop_compose! {
 fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(), TestCaseError> {
     let volume = &world.volume;
     let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
         Step::Nothing => {
@@ -135,7 +136,7 @@ proptest! {
         let decision = world.decide(NOW);
         let volume = &world.volume;
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
-        let deletes = volume.reclaim_policy == "Delete";
+        let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = nodes_to_clean(volume, world.claim, world.home_node);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");

@@ -6,6 +6,7 @@
 //! for its claim.
 
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -60,7 +61,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     if reserved.is_none() && !volume.deleting {
         return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));
     }
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     // A Bound volume would vanish under its claim.
     let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
     Some(match goes {

@@ -1,5 +1,6 @@
 //! Properties that hold for each claim in each state, also in states that should never occur.
 
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
 use super::pooled::assigned;
@@ -8,8 +9,8 @@ use super::*;
 use crate::config::Placement;
 
 /// Returns the reclaim policy that the adoption gives to a volume.
-fn policy(provenance: &Provenance) -> String {
-    provenance.record.data.get("reclaim-policy").cloned().unwrap_or_else(|| "Delete".into())
+fn policy(provenance: &Provenance) -> ReclaimPolicy {
+    provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
 }
 
 impl World {
@@ -36,7 +37,7 @@ impl World {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
             && volume.volume_id.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
-            && (volume.has_finalizer() || volume.reclaim_policy != "Delete")
+            && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
     }
 
     fn is_bound_to(&self, name: &str) -> bool {
@@ -132,7 +133,9 @@ impl World {
     fn adopt(&mut self, name: &str, provenance: &Provenance, nodes: &[String]) {
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
-        if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.has_finalizer() {
+        if (volume.reclaim_policy == ReclaimPolicy::Delete || nodes.len() > 1 && !volume.deleting)
+            && !volume.has_finalizer()
+        {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
@@ -151,7 +154,7 @@ impl World {
         let id = self.claim.id();
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
-        if volume.reclaim_policy == "Delete" && !volume.has_finalizer() {
+        if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
@@ -370,7 +373,7 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
         "a wrong volume is made the claim's"
     );
     assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-    let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != "Delete";
+    let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
 }
@@ -425,7 +428,7 @@ fn check_end(world: &World) {
             && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
     });
     let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
-    let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != "Delete")
+    let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)
         && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
     assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
 }
