@@ -292,7 +292,7 @@ fn to_json(
         .collect();
     let volumes: Vec<_> = volumes
         .iter()
-        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(), "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
         .collect();
     let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
         let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));

@@ -162,9 +162,9 @@ fn restored(
         Err(why) => finding(
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
-            match volume.phase.as_str() {
-                "Released" | "Failed" => keep_or_let_go(volume),
-                _ => format!(
+            match volume.phase.is_released() {
+                true => keep_or_let_go(volume),
+                false => format!(
                     "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",
                     by_hand(volume)
                 ),

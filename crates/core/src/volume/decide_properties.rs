@@ -52,7 +52,7 @@ prop_compose! {
         volume.provenance = recorded.then(|| "x".to_owned());
         volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
-        volume.phase = phase.to_owned();
+        volume.phase = phase.into();
         volume.deleting = deleting;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));

@@ -26,8 +26,7 @@ impl Volume {
     pub fn was_made_by_known_run(&self, run_known: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder = || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.id());
-        let released =
-            || matches!(self.phase.as_str(), "Released" | "Failed") && reserved.is_some_and(|of| !of.uid.is_empty());
+        let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
         self.provenance.is_none() && (run_known || placeholder() || released())
     }
 

@@ -1,5 +1,6 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::names::{self, reason};
 use flex_contract::policy::ReclaimPolicy;
 
@@ -69,7 +70,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             ),
         );
     }
-    if is_terminating_without_finalizer(volume) && volume.phase == "Bound" && claim.deleting {
+    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.deleting {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
         return match o.recipe() {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {

@@ -1,5 +1,6 @@
 //! Properties that hold for each claim in each state, also in states that should never occur.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
@@ -78,7 +79,10 @@ impl World {
         if self.is_leaving() {
             return match (&self.delete_run, &self.delete_job) {
                 _ if self.is_alive() || !self.jobs.is_empty() => Some("a process ends"),
-                _ if used && (claim.is_bound() || self.volumes.iter().any(|(volume, _)| volume.phase == "Bound")) => {
+                _ if used
+                    && (claim.is_bound()
+                        || self.volumes.iter().any(|(volume, _)| volume.phase == VolumePhase::Bound)) =>
+                {
                     Some("a pod ends that uses it")
                 }
                 (RunState::Running | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
@@ -309,7 +313,7 @@ fn check_volume_name(world: &World, volume: &str) {
     let claim = &world.claim;
     let (volume, misfits) = world.volume(volume);
     let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
-    let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == "Bound";
+    let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == VolumePhase::Bound;
     assert!(assigned || misfits.is_empty() && kept);
     assert!(!claim.deleting && claim.volume_name.is_none());
 }
@@ -387,7 +391,7 @@ fn check_binding(world: &World, volume: &str) {
     assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
     assert!(!volume.deleting || volume.has_finalizer());
     assert!(
-        volume.phase == "Bound" || world.synced,
+        volume.phase == VolumePhase::Bound || world.synced,
         "the PV controller may not know the volume, and call the claim Lost"
     );
     assert_eq!(world.binding, Binding::Direct);
@@ -404,7 +408,7 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
     assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
     for (volume, _) in &world.volumes {
         let ours = volume.name == names::pv_name(UID);
-        let last = bound_to_ours || volume.phase == "Bound";
+        let last = bound_to_ours || volume.phase == VolumePhase::Bound;
         assert!(!ours || last && volume.deleting && !volume.has_finalizer(), "its volume would be deleted");
         assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
     }
@@ -429,7 +433,7 @@ fn check_end(world: &World) {
     });
     let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
     let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)
-        && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
+        && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == VolumePhase::Bound);
     assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
 }
 

@@ -86,7 +86,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         volume.name = name.clone();
         volume.deleting = deleting;
-        volume.phase = phase.to_owned();
+        volume.phase = phase.into();
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
         if !adopted {
