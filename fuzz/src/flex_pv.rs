@@ -1,5 +1,6 @@
 //! The environment, the command line and the file of `flex-pv create`.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 
 use clap::Parser;
@@ -126,9 +127,9 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
         assert_eq!(annotations.get(name), Some(value), "{name}");
     }
     let has_finalizer = metadata.finalizers.as_deref() == Some(&[names::VOLUME_FINALIZER.to_owned()]);
-    assert_eq!(has_finalizer, request.reclaim_policy == "Delete", "{:?}", metadata.finalizers);
+    assert_eq!(has_finalizer, request.reclaim_policy == ReclaimPolicy::Delete, "{:?}", metadata.finalizers);
     assert_eq!(spec.claim_ref, Some(placeholder(&request)));
-    assert_eq!(spec.persistent_volume_reclaim_policy.as_ref(), Some(&request.reclaim_policy));
+    assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some(request.reclaim_policy.as_str()));
     assert_eq!(spec.storage_class_name.as_ref(), Some(&request.storage_class));
     assert_eq!(
         (spec.access_modes.as_ref(), spec.volume_mode.as_ref()),

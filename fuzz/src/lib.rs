@@ -4,6 +4,8 @@
 //! under libFuzzer, which looks for bytes that reach new code. The tests run them over the corpus, which contains each
 //! input that has ever failed.
 
+#![allow(clippy::too_many_lines, reason = "objects are drawn field by field")]
+
 pub mod claim;
 pub mod config;
 pub mod draw;

@@ -112,74 +112,114 @@ fn follow<K, V>(
     K::DynamicType: Default,
     V: Send + 'static,
 {
-    let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let without = without(&kind);
-    let optional = without.is_some();
-    let namespace = api.namespace().unwrap_or_default().to_owned();
-    let client = api.clone().into_client();
+    let mut watch = Watch {
+        shared: shared.clone(),
+        client: api.clone().into_client(),
+        without: without(&kind),
+        kind,
+        namespace: api.namespace().unwrap_or_default().to_owned(),
+        change,
+        listed: HashSet::new(),
+        first: true,
+        absent: 0,
+    };
     tokio::spawn(async move {
         let mut stream = watcher(api, config).default_backoff().boxed();
-        let mut listed = HashSet::new();
-        let mut first = true;
-        // The number of consecutive times that the namespace, or the kind itself, was missing.
-        let mut absent = 0;
-        let ready = |first: &mut bool| {
-            if std::mem::take(first) {
-                shared.listed();
-            }
-        };
-        // Watches of other namespaces fill the same cache.
-        let retain = |all: HashSet<ObjectName>| match namespace.is_empty() {
-            true => Change::Retain(all),
-            false => Change::RetainIn(namespace.clone(), all),
-        };
-        let apply = |change_: Change<V>| shared.change(|index| change(index, change_));
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(object)) => {
-                    listed.insert(name_of(&object));
-                    if let Some(view) = view(object.0) {
-                        shared.change(|index| index.list(|index| change(index, Change::Apply(view))));
-                    }
-                }
-                Ok(watcher::Event::InitDone) => {
-                    if optional && namespace.is_empty() && absent > 0 {
-                        tracing::info!(
-                            kind,
-                            "the cluster has this kind now, and the provisioner serves it from now on"
-                        );
-                    }
-                    absent = 0;
-                    apply(retain(std::mem::take(&mut listed)));
-                    shared.change(Index::end_list);
-                    ready(&mut first);
-                }
+                Ok(watcher::Event::Init) => watch.listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => watch.list(name_of(&object), view(object.0)),
+                Ok(watcher::Event::InitDone) => watch.end_list(),
                 Ok(watcher::Event::Apply(object)) => {
-                    view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)))
+                    view(object.0).into_iter().for_each(|view| watch.apply(Change::Apply(view)))
                 }
-                Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
-                // With a config namespace, the orchestrator's Role in it is deleted too. The other watches continue,
-                // and so does this one when the namespace returns.
-                Err(error)
-                    if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
-                {
-                    if absent == 0 {
-                        let is_gone = is_forbidden(&error) && is_gone(&client, &namespace).await;
-                        let without = without.filter(|_| !is_gone);
-                        log_absence(&kind, &namespace, without, &error);
-                        apply(retain(HashSet::new()));
-                        ready(&mut first);
-                    }
-                    // Each try begins again for the watcher, so that its own backoff stays at its first value.
-                    tokio::time::sleep(until_next_look(absent)).await;
-                    absent += 1;
-                }
-                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted; the provisioner resumes it"),
+                Ok(watcher::Event::Delete(object)) => watch.apply(Change::Delete(name_of(&object))),
+                Err(error) => watch.fail(error).await,
             }
         }
     });
+}
+
+/// A watch of one kind of object.
+struct Watch<V> {
+    shared: ClusterState,
+    client: Client,
+    kind: String,
+    /// The feature that is off without the kind; `None` if each cluster has the kind.
+    without: Option<&'static str>,
+    /// The namespace of the watch; empty for all.
+    namespace: String,
+    /// Changes the cache, and returns the items to requeue.
+    change: fn(&mut Index, Change<V>) -> Vec<WorkItem>,
+    /// The objects of the list in progress.
+    listed: HashSet<ObjectName>,
+    /// The first list has not ended.
+    first: bool,
+    /// The number of consecutive times that the namespace, or the kind itself, was missing.
+    absent: u32,
+}
+
+impl<V> Watch<V> {
+    fn apply(&self, change: Change<V>) {
+        self.shared.change(|index| (self.change)(index, change));
+    }
+
+    /// Notes an object of a list, and applies it.
+    fn list(&mut self, name: ObjectName, view: Option<V>) {
+        self.listed.insert(name);
+        if let Some(view) = view {
+            self.shared.change(|index| index.list(|index| (self.change)(index, Change::Apply(view))));
+        }
+    }
+
+    fn end_list(&mut self) {
+        if self.without.is_some() && self.namespace.is_empty() && self.absent > 0 {
+            let kind = &self.kind;
+            tracing::info!(kind, "the cluster has this kind now, and the provisioner serves it from now on");
+        }
+        self.absent = 0;
+        let listed = std::mem::take(&mut self.listed);
+        self.retain(listed);
+        self.shared.change(Index::end_list);
+        self.report_first_list();
+    }
+
+    /// Removes all other objects from the cache. Watches of other namespaces fill the same cache.
+    fn retain(&self, all: HashSet<ObjectName>) {
+        self.apply(match self.namespace.is_empty() {
+            true => Change::Retain(all),
+            false => Change::RetainIn(self.namespace.clone(), all),
+        });
+    }
+
+    fn report_first_list(&mut self) {
+        if std::mem::take(&mut self.first) {
+            self.shared.listed();
+        }
+    }
+
+    /// Handles an error of the watcher. If the kind or the namespace is missing, waits a while for it.
+    async fn fail(&mut self, error: watcher::Error) {
+        let (kind, forbidden) = (&self.kind, is_forbidden(&error));
+        // With a config namespace, the orchestrator's Role in it is deleted too. The other watches continue, and so
+        // does this one when the namespace returns.
+        let missing = is_absent(&error, self.without.is_some());
+        if !(missing || forbidden && is_gone(&self.client, &self.namespace).await) {
+            tracing::warn!(kind, %error, "a watch was interrupted; the provisioner resumes it");
+            return;
+        }
+        if self.absent == 0 {
+            let is_gone = forbidden && is_gone(&self.client, &self.namespace).await;
+            let without = self.without.filter(|_| !is_gone);
+            log_absence(kind, &self.namespace, without, &error);
+            self.retain(HashSet::new());
+            self.report_first_list();
+        }
+        // Each try begins again for the watcher, so that its own backoff stays at its first value.
+        tokio::time::sleep(until_next_look(self.absent)).await;
+        self.absent += 1;
+    }
 }
 
 /// Returns the delay before the next search for a namespace that was missing so often.

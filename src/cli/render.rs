@@ -8,13 +8,14 @@ use anyhow::bail;
 use clap::Args;
 use flex_contract::request::Operation;
 use flex_manifest::to_yaml;
+use k8s_openapi::api::batch::v1::Job;
 
 use super::files::{expand, read, shown};
 use super::flags::{Names, Namespaces, Output};
 use super::out::say;
 use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
-use crate::config::classes::{ClassLookup, ClassObject, Config, classes};
+use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
@@ -43,21 +44,7 @@ const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
     let RenderArgs { files, node, output, names } = args;
-    let (mut configs, mut objects, mut claims) = (Vec::new(), Vec::new(), Vec::new());
-    for path in expand(&files)? {
-        let (documents, unreadable) = document::read(&read(&path)?);
-        if let Some(error) = unreadable.first() {
-            bail!("{}:{}: {}", shown(&path), error.line, error.problem);
-        }
-        for document in documents {
-            match document {
-                Document::Config(map, _) => configs.push(Config::from(&*map)),
-                Document::Class(class, _) => objects.push(ClassObject::from(&*class)),
-                Document::Claim(claim) => claims.push(Claim::from(&*claim)),
-                Document::Account(_) | Document::Other(..) => {}
-            }
-        }
-    }
+    let Given { configs, objects, claims } = Given::read(&files)?;
     if claims.is_empty() {
         bail!(
             "no PersistentVolumeClaim in {}; add the file with the claim",
@@ -77,50 +64,82 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         if claim.name.namespace.is_empty() {
             claim.name.namespace = "default".into();
         }
-        let name = claim.class.clone().unwrap_or_default();
-        let class = match table.lookup(&name) {
-            ClassLookup::Ours(class) => class,
-            ClassLookup::Foreign => bail!(
-                "claim {}: class `{name}` belongs to another provisioner than {}",
-                claim.name.name,
-                identity.provisioner
-            ),
-            ClassLookup::Unknown => bail!(
-                "claim {}: no provisioner ConfigMap or StorageClass for class `{name}` among the files",
-                claim.name.name
-            ),
-        };
-        let recipe = class.recipe.as_ref().map_err(|why| {
-            let verdicts: Vec<_> =
-                table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
-            anyhow::anyhow!("claim {}: {why} {}", claim.name.name, verdicts.join("; "))
-        })?;
-        if let Err(why) = admit(&claim, recipe, claim.is_pool_request(&identity.namespace)) {
-            bail!("claim {}: {why}", claim.name.name);
-        }
-        let ts = "1970-01-01T00:00:00Z".to_owned();
-        let attempt = Attempt {
-            number: 1,
-            ts,
-            node: node.clone().unwrap_or_default(),
-            class_topologies: class.allowed.json(),
-            ..Attempt::default()
-        };
-        let request =
-            request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
-        let pinned = node.as_deref().and_then(|node| recipe.required_node(node)).map(str::to_owned);
-        let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
-        let location =
-            RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };
-        let mut job = job(recipe, &request, &location);
-        let config = configs.iter().find(|config| config.name == recipe.config);
-        let script = config.and_then(|config| config.data.get(keys::SCRIPT.name)).map(String::as_str);
-        let texts = Texts { script, shell_image: identity.shell_image.as_deref() };
-        complete(&mut job, recipe, texts).map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
+        let job = job_of(&claim, &identity, (&table, &configs), node.as_deref())
+            .map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
             Output::Table => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The objects in the files.
+#[derive(Default)]
+struct Given {
+    configs: Vec<Config>,
+    objects: Vec<ClassObject>,
+    claims: Vec<Claim>,
+}
+
+impl Given {
+    fn read(files: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut given = Given::default();
+        for path in expand(files)? {
+            let (documents, unreadable) = document::read(&read(&path)?);
+            if let Some(error) = unreadable.first() {
+                bail!("{}:{}: {}", shown(&path), error.line, error.problem);
+            }
+            for document in documents {
+                match document {
+                    Document::Config(map, _) => given.configs.push(Config::from(&*map)),
+                    Document::Class(class, _) => given.objects.push(ClassObject::from(&*class)),
+                    Document::Claim(claim) => given.claims.push(Claim::from(&*claim)),
+                    Document::Account(_) | Document::Other(..) => {}
+                }
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// Builds the Job of a claim's first run.
+fn job_of(
+    claim: &Claim,
+    identity: &Identity,
+    (table, configs): (&Classes, &[Config]),
+    node: Option<&str>,
+) -> anyhow::Result<Job> {
+    let name = claim.class.as_deref().unwrap_or_default();
+    let class = match table.lookup(name) {
+        ClassLookup::Ours(class) => class,
+        ClassLookup::Foreign => bail!("class `{name}` belongs to another provisioner than {}", identity.provisioner),
+        ClassLookup::Unknown => {
+            bail!("no provisioner ConfigMap or StorageClass for class `{name}` among the files")
+        }
+    };
+    let recipe = class.recipe.as_ref().map_err(|why| {
+        let verdicts: Vec<_> =
+            table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
+        anyhow::anyhow!("{why} {}", verdicts.join("; "))
+    })?;
+    admit(claim, recipe, claim.is_pool_request(&identity.namespace)).map_err(anyhow::Error::msg)?;
+    let attempt = Attempt {
+        number: 1,
+        ts: "1970-01-01T00:00:00Z".to_owned(),
+        node: node.unwrap_or_default().to_owned(),
+        class_topologies: class.allowed.json(),
+        ..Attempt::default()
+    };
+    let request = request(Operation::Provision, claim, recipe, identity, "https://kubernetes.default.svc", attempt);
+    let pinned = node.and_then(|node| recipe.required_node(node)).map(str::to_owned);
+    let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
+    let target =
+        RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };
+    let mut job = job(recipe, &request, &target);
+    let config = configs.iter().find(|config| config.name == recipe.config);
+    let script = config.and_then(|config| config.data.get(keys::SCRIPT.name)).map(String::as_str);
+    complete(&mut job, recipe, Texts { script, shell_image: identity.shell_image.as_deref() })
+        .map_err(anyhow::Error::msg)?;
+    Ok(job)
 }

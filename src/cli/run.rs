@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use strum::VariantNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
 use super::flags::{Names, Namespaces};
@@ -79,101 +80,129 @@ fn bindings() -> impl TypedValueParser<Value = Binding> {
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let RunArgs { names, namespaces, binding, admin_address, kube_api, log_format, log, sweep_interval, replica } =
-        args;
-    let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
+    start_log(&args.log, args.log_format)?;
+    // The runtime has one thread: the work here is mostly waiting, and one thread needs less memory and fewer wake-ups.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(orchestrate(args))
+}
+
+fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| anyhow::anyhow!("--log `{filter}`: {error}"))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Colours are control characters. The texts of images and users contain no control characters either.
         .with_ansi(false);
-    match log_format {
+    match format {
         LogFormat::Text => subscriber.with_writer(|| Lines(std::io::stderr(), Escape::Text)).init(),
         LogFormat::Json => subscriber.json().with_writer(|| Lines(std::io::stderr(), Escape::Json)).init(),
     }
+    Ok(())
+}
+
+/// Runs the orchestrator until a signal stops it.
+async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let RunArgs { names, namespaces, binding, admin_address, kube_api, sweep_interval, replica, .. } = args;
     let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
-    // The runtime has one thread: the work here is mostly waiting, and one thread needs less memory and fewer wake-ups.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async move {
-        let (client, address) = client::connect().await?;
-        let clock = Clock::default();
-        let shared = ClusterState::new(identity.clone(), clock.clone());
-        shared.queue.pause(true);
-        let metrics = Metrics::default();
-        let (events, told) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
-        let fence = Fence::default();
-        let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&shared);
-        let kube_api = kube_api.unwrap_or(address);
-        let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
-        context.sweep.every(sweep_interval.0);
-        crate::admin::serve(admin_address, context.clone()).await?;
-        watches::start(&client, &identity, &shared);
-        tokio::spawn(external_provisioner::follow(client.clone(), shared.clone(), context.clock.clone()));
-        reconcile::start(&context);
+    let (client, address) = client::connect().await?;
+    let clock = Clock::default();
+    let shared = ClusterState::new(identity.clone(), clock.clone());
+    shared.queue.pause(true);
+    let metrics = Metrics::default();
+    let (events, told) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+    let fence = Fence::default();
+    let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&shared);
+    let kube_api = kube_api.unwrap_or(address);
+    let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
+    context.sweep.every(sweep_interval.0);
+    crate::admin::serve(admin_address, context.clone()).await?;
+    watches::start(&client, &identity, &shared);
+    tokio::spawn(external_provisioner::follow(client.clone(), shared.clone(), context.clock.clone()));
+    reconcile::start(&context);
 
-        let replica =
-            replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
-        let lease = format!("flex-provisioner-{}", identity.instance);
-        let (candidate, mut leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
-        let (stop, stopped) = watch::channel(false);
-        // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
-        let listed = shared.clone();
-        let standing = tokio::spawn(async move {
-            listed.until_ready().await;
-            candidate.run(stopped).await;
-        });
-        tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
-            provisioner = identity.provisioner,
-            instance = identity.instance,
-            configs = identity.config_namespaces.join(","),
-            %admin_address,
-            "started"
-        );
-        tokio::spawn(log_policies(client));
-        let began = std::time::Instant::now();
-        let listed = shared.clone();
-        tokio::spawn(async move {
-            listed.until_ready().await;
-            tracing::info!(elapsed = ?began.elapsed(), "ready");
-        });
+    let replica =
+        replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
+    let lease = format!("flex-provisioner-{}", identity.instance);
+    let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
+    let (stop, stopped) = watch::channel(false);
+    // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
+    let listed = shared.clone();
+    let standing = tokio::spawn(async move {
+        listed.until_ready().await;
+        candidate.run(stopped).await;
+    });
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        provisioner = identity.provisioner,
+        instance = identity.instance,
+        configs = identity.config_namespaces.join(","),
+        %admin_address,
+        "started"
+    );
+    tokio::spawn(log_policies(client));
+    tokio::spawn(log_ready(shared));
+    lead_until_signal(&context, leading).await?;
+    tracing::info!("stopping");
+    shut_down(&context, Running { stop, standing, told }).await;
+    Ok(ExitCode::SUCCESS)
+}
 
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        break;
-                    }
-                    let leads = *leading.borrow_and_update();
-                    context.metrics.leader.set(i64::from(leads));
-                    if !leads {
-                        context.metrics.forget();
-                        context.sweep.forget();
-                    }
-                    if leads {
-                        // A new leader reconciles everything, from the cache at that time.
-                        shared.change(|index| index.begin_term());
-                    }
-                    shared.queue.pause(!leads);
+/// Works while this replica leads, until a signal or the end of the election stops it.
+async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            changed = leading.changed() => {
+                if changed.is_err() {
+                    return Ok(());
                 }
+                let leads = *leading.borrow_and_update();
+                context.metrics.leader.set(i64::from(leads));
+                if !leads {
+                    context.metrics.forget();
+                    context.sweep.forget();
+                }
+                if leads {
+                    // A new leader reconciles everything, from the cache at that time.
+                    context.shared.change(|index| index.begin_term());
+                }
+                context.shared.queue.pause(!leads);
             }
         }
-        tracing::info!("stopping");
-        shared.queue.pause(true);
-        let _ = tokio::time::timeout(SHUTDOWN_GRACE, async {
-            while shared.queue.is_working() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-        stop.send_replace(true);
-        let _ = tokio::time::timeout(SHUTDOWN_GRACE, standing).await;
-        context.events.close();
-        let _ = tokio::time::timeout(SHUTDOWN_GRACE, told).await;
-        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The tasks that end with the orchestrator.
+struct Running {
+    /// Stops the election.
+    stop: watch::Sender<bool>,
+    /// The election.
+    standing: JoinHandle<()>,
+    /// The task that writes events.
+    told: JoinHandle<()>,
+}
+
+/// Waits for writes in progress, releases the Lease, and writes the last events.
+async fn shut_down(context: &Context, running: Running) {
+    context.shared.queue.pause(true);
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, async {
+        while context.shared.queue.is_working() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     })
+    .await;
+    running.stop.send_replace(true);
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, running.standing).await;
+    context.events.close();
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, running.told).await;
+}
+
+/// Logs how long the first lists took.
+async fn log_ready(shared: ClusterState) {
+    let began = std::time::Instant::now();
+    shared.until_ready().await;
+    tracing::info!(elapsed = ?began.elapsed(), "ready");
 }
 
 /// Logs which features are off without admission policies. The orchestrator itself does not depend on them.

@@ -110,6 +110,16 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
 }
 
 fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
+    print_classes(table, rows, volumes);
+    print_pools(table, volumes);
+    print_verdicts(table);
+    print_open_claims(rows);
+    print_failed_expansions(volumes);
+    print_failed_modifications(volumes);
+    print_failed_deletions(volumes);
+}
+
+fn print_classes(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     say!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
     for class in table.iter() {
         let config = class.recipe.as_ref().map(|recipe| recipe.version()).unwrap_or_else(|_| "-".into());
@@ -126,6 +136,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             Health::of(&class.name, table, rows, volumes).verdict(class)
         );
     }
+}
+
+fn print_pools(table: &Classes, volumes: &[Volume]) {
     let pools = pools(table, volumes);
     if !pools.is_empty() {
         say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
@@ -135,6 +148,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
+}
+
+fn print_verdicts(table: &Classes) {
     for (class, why) in table.all_left_to_external_provisioners() {
         say!("\nThe provisioner leaves StorageClass {class} to another: {why}");
     }
@@ -146,6 +162,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         say!("\nConfigMap {name} is refused:");
         verdict.problems.iter().for_each(|problem| say!("  {problem}"));
     }
+}
+
+fn print_open_claims(rows: &[Row]) {
     let open: Vec<_> = rows.iter().filter(|row| row.state != "Bound").collect();
     if !open.is_empty() {
         say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
@@ -155,6 +174,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {texts}");
         }
     }
+}
+
+fn print_failed_expansions(volumes: &[Volume]) {
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
     if !stunted.is_empty() {
         say!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
@@ -166,6 +188,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             say!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
+}
+
+fn print_failed_modifications(volumes: &[Volume]) {
     let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.modification.as_ref()?)));
     let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.attempt > 0).collect();
     if !unmodified.is_empty() {
@@ -175,6 +200,9 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             say!("{:<48} {:>7} {why}", volume.name, note.attempt)
         });
     }
+}
+
+fn print_failed_deletions(volumes: &[Volume]) {
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
     if !failed.is_empty() {
         say!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
@@ -264,7 +292,7 @@ fn to_json(
         .collect();
     let volumes: Vec<_> = volumes
         .iter()
-        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(), "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
         .collect();
     let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
         let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));

@@ -3,6 +3,7 @@
 //! It asks the API only before it deletes an object. It deletes only objects that are provably the orchestrator's, and
 //! that nothing can need any more.
 
+use crate::model::phase::VolumePhase;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -133,5 +134,5 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&flex_contract::names::pv_name(claim)).await?;
     let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
-    Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
+    Ok(volume.is_some_and(|volume| volume.phase == VolumePhase::Bound && is_its(&volume)))
 }

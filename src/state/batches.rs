@@ -2,6 +2,7 @@
 //!
 //! All of this state can be rebuilt from the stamps of claims and the batch annotations of volumes.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -457,7 +458,8 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
         }
         MemberObject::Volume(volume) => cache.volumes.get(volume).is_some_and(|volume| {
             let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
-            let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.has_lost_claim_ref();
+            let goes =
+                volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.has_lost_claim_ref();
             noted && goes && volume.id() == Some(entry.member.id.as_str())
         }),
     }

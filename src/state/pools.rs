@@ -2,6 +2,7 @@
 //!
 //! All of it follows from the API, except for recent writes that no watch has shown yet.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl Pools {
         }
         for volume in now.into_iter().filter(|volume| volume.belongs_to(&facts.identity)) {
             // A retained volume frees no quota.
-            if volume.is_drained() && volume.reclaim_policy == "Delete" {
+            if volume.is_drained() && volume.reclaim_policy == ReclaimPolicy::Delete {
                 self.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
                 change.classes.push(volume.class.clone());
             }
@@ -395,7 +396,7 @@ fn is_settled(volume: &Volume, cache: &Cache) -> bool {
 
 fn matches_class(volume: &Volume, pool: &Pool) -> bool {
     let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
-    let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == "Delete";
+    let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == ReclaimPolicy::Delete;
     volume.pool_kind() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
 }
 

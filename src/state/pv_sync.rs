@@ -1,5 +1,6 @@
 //! Volumes that the PV controller has seen, as sync probes have shown ([`crate::sync_probe`]).
 
+use crate::model::phase::VolumePhase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ impl PvSync {
         };
         let is_current = self.current.as_ref().is_some_and(|(name, _)| *name == probe.name);
         // The PV controller has written the phase.
-        let answers = is_current && !matches!(probe.phase.as_str(), "" | "Pending");
+        let answers = is_current && !matches!(probe.phase, VolumePhase::Unset | VolumePhase::Pending);
         if answers { self.on_answer() } else { Vec::new() }
     }
 
@@ -127,7 +128,7 @@ impl PvSync {
             let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
             reference.filter(|uid| volume.claim_uuid.as_ref() == Some(uid))
         };
-        let (claim, bound) = (claimed(volume), matches!(volume.phase.as_str(), "Bound" | "Released" | "Failed"));
+        let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_released());
         let before = changed.before.as_ref();
         let same = before.is_some_and(|before| before.uid == volume.uid && claimed(before) == claim);
         if bound || !same {

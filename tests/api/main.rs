@@ -4,6 +4,8 @@
 //! plays kubelet and image, or runs an image as a process. A test waits for what it expects, with a wide time limit.
 //! Times are printed, not asserted.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod attributes;
 mod batches;
 mod binding;

@@ -4,6 +4,8 @@
 //! [`install`] has one for the installation from a [`registry`]. A test waits for what it expects, with a wide time
 //! limit. Times are printed, not asserted.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod backup;
 mod batches;
 mod check;

@@ -5,6 +5,8 @@
 //! - [`leader`]: several replicas compete for the Lease.
 //! - [`rights`]: the orchestrator uses all its permissions, and no others.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod attributes;
 mod backend;
 mod node;

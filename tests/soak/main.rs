@@ -15,6 +15,8 @@
 //! measured, leads again. The test compares the mean resident size during the first quarter of the claims, without the
 //! first twentieth, with that of the last quarter.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -4,6 +4,8 @@
 //!
 //! The tests run one after another, because each disturbs the cluster that all of them use.
 
+#![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
+
 mod burst;
 mod kills;
 mod processes;

@@ -27,6 +27,7 @@ pub mod listing;
 pub mod names;
 mod operation;
 pub mod parameter;
+pub mod policy;
 pub mod quantity;
 pub mod reason;
 pub mod request;

@@ -1,5 +1,6 @@
 //! One run of an image: the orchestrator writes a request as properties, and the image reads it from its environment.
 
+use crate::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 
 use crate::operation;
@@ -91,8 +92,8 @@ pub struct RunRequest {
     pub volume_mode: String,
     /// Mount options of the class.
     pub mount_options: Vec<String>,
-    /// The reclaim policy: `Delete` or `Retain`.
-    pub reclaim_policy: String,
+    /// The reclaim policy.
+    pub reclaim_policy: ReclaimPolicy,
     /// The file system that the class names; may be empty.
     pub fs_type: String,
     /// The user who created the claim; empty where the admission policy is not installed.
@@ -185,7 +186,7 @@ impl RunRequest {
             (variable::ACCESS_MODES, self.access_modes.join(",")),
             (variable::VOLUME_MODE, self.volume_mode.clone()),
             (variable::MOUNT_OPTIONS, self.mount_options.join(",")),
-            (variable::RECLAIM_POLICY, self.reclaim_policy.clone()),
+            (variable::RECLAIM_POLICY, self.reclaim_policy.to_string()),
             (variable::FS_TYPE, self.fs_type.clone()),
             (variable::USERNAME, self.username.clone()),
             (variable::USER_GROUPS, self.user_groups.join(",")),
@@ -238,7 +239,7 @@ impl RunRequest {
             access_modes: env.list(variable::ACCESS_MODES),
             volume_mode: env.text_or(variable::VOLUME_MODE, "Filesystem"),
             mount_options: env.list(variable::MOUNT_OPTIONS),
-            reclaim_policy: env.text_or(variable::RECLAIM_POLICY, "Delete"),
+            reclaim_policy: env.text_or(variable::RECLAIM_POLICY, "Delete").as_str().into(),
             fs_type: env.text(variable::FS_TYPE),
             username: env.text(variable::USERNAME),
             user_groups: env.list(variable::USER_GROUPS),

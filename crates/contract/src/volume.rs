@@ -1,5 +1,6 @@
 //! The PersistentVolume that an image creates as the last act of a provision run.
 
+use crate::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -130,7 +131,8 @@ pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
     ];
     let annotations =
         annotations.into_iter().chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
-    let finalizers = (request.reclaim_policy == "Delete").then(|| vec![names::VOLUME_FINALIZER.to_owned()]);
+    let finalizers =
+        (request.reclaim_policy == ReclaimPolicy::Delete).then(|| vec![names::VOLUME_FINALIZER.to_owned()]);
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(request.pv_name.clone()),
@@ -144,7 +146,7 @@ pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
             access_modes: Some(request.access_modes.clone()),
             volume_mode: Some(request.volume_mode.clone()),
             mount_options: (!request.mount_options.is_empty()).then(|| request.mount_options.clone()),
-            persistent_volume_reclaim_policy: Some(request.reclaim_policy.clone()),
+            persistent_volume_reclaim_policy: Some(request.reclaim_policy.to_string()),
             storage_class_name: Some(request.storage_class.clone()),
             claim_ref: Some(placeholder(request)),
             node_affinity: affinity(&reachable_from).or_else(|| source.node_affinity.clone()),

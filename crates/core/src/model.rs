@@ -11,6 +11,7 @@ pub mod modification;
 pub mod modify_status;
 mod node_list;
 pub mod object_ref;
+pub mod phase;
 pub mod resize;
 pub mod resize_status;
 pub mod snapshot;

@@ -1,5 +1,6 @@
 //! The objects that still need the orchestrator: a pure judgement before it is removed.
 
+use flex_contract::policy::ReclaimPolicy;
 use serde::Serialize;
 
 use crate::model::claim::Claim;
@@ -22,7 +23,7 @@ pub struct Dependent {
 
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
-    volume.reclaim_policy == "Delete" && !volume.deleting && volume.pool_kind().is_none()
+    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && volume.pool_kind().is_none()
 }
 
 /// Returns the objects of an orchestrator that still need it, sorted.
@@ -44,7 +45,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
             "it is pooled, and nobody would use or delete it",
             "remove `pool` from its config, and wait until the pool is empty",
         )
-    } else if volume.reclaim_policy == "Delete" {
+    } else if volume.reclaim_policy == ReclaimPolicy::Delete {
         ("nobody would delete its storage", "delete its claim, or keep the storage with --retain")
     } else if held {
         ("it would stay terminating when somebody deletes it", "wait until the orchestrator has removed its finalizer")

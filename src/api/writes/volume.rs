@@ -1,6 +1,7 @@
 //! Writes and reads of volumes.
 
 use flex_contract::names;
+use flex_contract::policy::ReclaimPolicy;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
 };
@@ -171,12 +172,12 @@ impl Writes {
     }
 
     /// Assigns a pooled volume to the claim.
-    pub async fn assign(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
+    pub async fn assign(&self, volume: &Volume, claim: &Claim, reclaim_policy: &ReclaimPolicy) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
             "annotations": { names::CLAIM_UUID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
         });
-        let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy });
+        let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy.as_str() });
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
@@ -230,9 +231,9 @@ impl Writes {
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
                 let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
-                (Some(uid), None, says.map_or("Delete", String::as_str))
+                (Some(uid), None, says.map_or(ReclaimPolicy::Delete, |says| says.as_str().into()))
             }
-            Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
+            Owner::Pool(size) => (None, Some(size.to_string()), ReclaimPolicy::Delete),
         };
         // A backup may lose the claimRef, so the claim's name is also an annotation.
         let former_claim = spec["claimRef"]["name"]
@@ -244,7 +245,7 @@ impl Writes {
         });
         let mut finalizers = volume.finalizers.clone();
         // Storage on other nodes is deleted, whatever becomes of the volume.
-        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.has_finalizer() {
+        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.deleting)) && !volume.has_finalizer() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
@@ -271,7 +272,7 @@ impl Writes {
             // writes, each of which would compare all fields. Nobody applies volumes, and nothing here reads the record.
             "managedFields": [{}],
         });
-        spec["persistentVolumeReclaimPolicy"] = json!(policy);
+        spec["persistentVolumeReclaimPolicy"] = json!(policy.as_str());
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 

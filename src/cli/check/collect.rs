@@ -212,14 +212,10 @@ async fn default_classes(client: &Client) -> kube::Result<Vec<String>> {
 }
 
 async fn leader(client: &Client, identity: &Identity) -> Line {
-    let missing = match doctor::leader_finding(client, identity, &Clock::default()).await {
-        Ok(missing) => missing,
-        Err(error) => return Line::unknown("leader", &format!("{error:#}")),
-    };
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &identity.namespace);
-    let lease = leases.get_opt(&format!("flex-provisioner-{}", identity.instance)).await.ok().flatten();
-    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-    preflight::leader(missing.as_ref(), holder.as_deref())
+    match doctor::leader(client, identity, &Clock::default()).await {
+        Ok(leader) => preflight::leader(leader.missing.as_ref(), leader.holder.as_deref()),
+        Err(error) => Line::unknown("leader", &format!("{error:#}")),
+    }
 }
 
 /// Returns the images of all classes that can be served. That of scripts is known only if the environment or a flag

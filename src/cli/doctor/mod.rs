@@ -72,7 +72,7 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         let (client, kube_api) = client::connect().await?;
         let clock = Clock::default();
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
-        findings.extend(leader_finding(&client, &identity, &clock).await?);
+        findings.extend(leader(&client, &identity, &clock).await?.missing);
         findings.extend(missing_policies(&client).await?);
         findings.extend(missing_accounts(&client, &identity).await?);
         let mut listings = Vec::new();
@@ -127,19 +127,28 @@ async fn confirmed(
     Ok(second)
 }
 
-/// Returns a finding if no orchestrator leads.
-pub(super) async fn leader_finding(
-    client: &Client,
-    identity: &Identity,
-    clock: &Clock,
-) -> anyhow::Result<Option<Finding>> {
+/// The leader, as its Lease shows it.
+pub(super) struct Leader {
+    /// The replica in the Lease, if there is one.
+    pub holder: Option<String>,
+    /// The finding that no orchestrator leads.
+    pub missing: Option<Finding>,
+}
+
+/// Reads the Lease of the leader.
+///
+/// # Errors
+/// If the Lease cannot be read.
+pub(super) async fn leader(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Leader> {
     let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
-    let Some(spec) = lease.and_then(|lease| lease.spec) else { return Ok(Some(Finding::no_leader(name, None))) };
+    let Some(spec) = lease.and_then(|lease| lease.spec) else {
+        return Ok(Leader { holder: None, missing: Some(Finding::no_leader(name, None)) });
+    };
     let idle = spec.renew_time.map_or(i64::MAX, |time| clock.now() - time.0.as_second());
-    let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > NO_LEADER_AFTER;
-    Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
+    let gone = spec.holder_identity.as_ref().is_none_or(String::is_empty) || idle > NO_LEADER_AFTER;
+    Ok(Leader { holder: spec.holder_identity, missing: gone.then(|| Finding::no_leader(name, Some(idle))) })
 }
 
 /// Returns configs whose ServiceAccount does not exist. Returns none if the accounts cannot be read.

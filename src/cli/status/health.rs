@@ -1,5 +1,6 @@
 //! The state of a class: what is known to be wrong with it.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::request::Operation;
 
 use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
@@ -60,7 +61,9 @@ impl Health {
 fn undeleted(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let rows = rows.iter().filter(|row| row.class == class && row.state == "Deleting");
     let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
-    let volumes = volumes.iter().filter(|volume| volume.class == class && (volume.deleting || volume.phase != "Bound"));
+    let volumes = volumes
+        .iter()
+        .filter(|volume| volume.class == class && (volume.deleting || volume.phase != VolumePhase::Bound));
     let volumes = volumes.filter_map(|volume| Some((&volume.name, volume.last_failure.as_ref()?)));
     let failed: Vec<_> = claims.chain(volumes).filter(|(_, why)| why.operation == Operation::Delete).collect();
     let (name, why) = failed.iter().max_by_key(|(_, why)| why.at)?;

@@ -1,5 +1,6 @@
 //! The steps of claims.
 
+use crate::model::phase::VolumePhase;
 use std::time::Duration;
 
 use flex_contract::names::{self, reason};
@@ -191,7 +192,7 @@ impl Execution<'_> {
         let (context, claim) = (self.context, self.claim);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
         // The PV controller would do it itself, one claim after another.
-        if volume.phase != "Bound" || self.observation.volumes.lacks_mark(name) {
+        if volume.phase != VolumePhase::Bound || self.observation.volumes.lacks_mark(name) {
             context.writes.complete_volume(volume).await?;
         }
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));

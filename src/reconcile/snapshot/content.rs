@@ -168,20 +168,7 @@ async fn execute(
             }
             Ok(StepOutcome::WaitForSlot)
         }
-        Step::Stamp { attempt, provenance } => {
-            let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
-            let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
-            // Another worker may have taken the slot since the decision.
-            if !context.shared.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
-                return Ok(StepOutcome::Again);
-            }
-            let stamped = writes.stamp_content(content, attempt, &provenance).await;
-            if stamped.is_err() {
-                context.shared.change(|index| index.cancel_expectation(&job));
-            }
-            confirmed.fresh = true;
-            Ok(with(stamped?))
-        }
+        Step::Stamp { attempt, provenance } => stamp(context, content, observed, attempt, &provenance, confirmed).await,
         Step::ProtectSource => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::Wait) };
             confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
@@ -205,24 +192,13 @@ async fn execute(
             context.metrics.snapshot_run(failure.operation, false);
             Ok(with(writes.record_content_failure(content, &failure).await?))
         }
-        Step::MarkReady { size } => {
-            let finished = writes.mark_content_ready(content, size, context.clock.wall()).await?;
-            if content.handle.is_none() {
-                context.metrics.snapshot_run(Operation::Snapshot, true);
-            }
-            Ok(with(finished))
-        }
+        Step::MarkReady { size } => mark_ready(context, content, size).await,
         Step::UnprotectSource { claims } => {
             data_source::confirm_done(context, &claims, &content.name).await?;
             Ok(with(writes.unprotect_content(content, &claims).await?))
         }
         Step::ConfirmSnapshot => {
-            let found = writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
-            confirmed.snapshot = Some(match found {
-                Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
-                Some(_) => SnapshotState::Alive,
-                None => SnapshotState::Gone,
-            });
+            confirmed.snapshot = Some(read_snapshot_state(context, content).await?);
             Ok(StepOutcome::Again)
         }
         Step::ConfirmNode { node } => {
@@ -233,22 +209,69 @@ async fn execute(
         Step::StartDelete { attempt, on_any_node } => {
             start_delete(context, content, observed, attempt, on_any_node).await
         }
-        Step::RemoveFinalizer => {
-            // A run that has not certainly ended might still store something.
-            if content.provenance.is_some() && !observed.is_deleting(content) {
-                confirm_no_run(context, content, observed).await?;
-            }
-            writes.remove_content_finalizer(content).await?;
-            if observed.is_deleting(content) {
-                context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
-            }
-            Ok(StepOutcome::End(Requeue::Done))
-        }
+        Step::RemoveFinalizer => remove_finalizer(context, content, observed).await,
         Step::DeleteContent => {
             writes.delete_content(content).await?;
             Ok(StepOutcome::End(Requeue::Done))
         }
     }
+}
+
+/// Takes a slot, and stamps the content with the attempt.
+async fn stamp(
+    context: &Context,
+    content: &Content,
+    observed: &Observation,
+    attempt: u32,
+    provenance: &Provenance,
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
+    let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
+    let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
+    // Another worker may have taken the slot since the decision.
+    if !context.shared.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
+        return Ok(StepOutcome::Again);
+    }
+    let stamped = context.writes.stamp_content(content, attempt, provenance).await;
+    if stamped.is_err() {
+        context.shared.change(|index| index.cancel_expectation(&job));
+    }
+    confirmed.fresh = true;
+    Ok(stamped?.into())
+}
+
+async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> Result<StepOutcome, WriteError> {
+    let finished = context.writes.mark_content_ready(content, size, context.clock.wall()).await?;
+    if content.handle.is_none() {
+        context.metrics.snapshot_run(Operation::Snapshot, true);
+    }
+    Ok(finished.into())
+}
+
+/// Asks the API server for the VolumeSnapshot of a content.
+async fn read_snapshot_state(context: &Context, content: &Content) -> Result<SnapshotState, WriteError> {
+    let found = context.writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
+    Ok(match found {
+        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
+        Some(_) => SnapshotState::Alive,
+        None => SnapshotState::Gone,
+    })
+}
+
+async fn remove_finalizer(
+    context: &Context,
+    content: &Content,
+    observed: &Observation,
+) -> Result<StepOutcome, WriteError> {
+    // A run that has not certainly ended might still store something.
+    if content.provenance.is_some() && !observed.is_deleting(content) {
+        confirm_no_run(context, content, observed).await?;
+    }
+    context.writes.remove_content_finalizer(content).await?;
+    if observed.is_deleting(content) {
+        context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
+    }
+    Ok(StepOutcome::End(Requeue::Done))
 }
 
 /// Returns the target of a run for a content.

@@ -2,6 +2,7 @@
 
 pub(super) mod content;
 
+use crate::model::phase::ClaimPhase;
 use std::sync::Arc;
 
 use crate::api::writes::WriteError;
@@ -193,7 +194,7 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
     let Some(name) = snapshot.claim() else { return Err("the snapshot names no claim".into()) };
     let waits = |why: &str| Err(format!("claim {name}, the source of the snapshot, {why}"));
     let Some(claim) = index.claim(&name) else { return waits("does not exist; the provisioner waits for it") };
-    if !claim.is_bound() || claim.phase != "Bound" {
+    if !claim.is_bound() || claim.phase != ClaimPhase::Bound {
         return waits("is not bound; the provisioner waits for it");
     }
     let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {

@@ -1,5 +1,6 @@
 //! Observes a volume and all objects that concern it.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
 use flex_contract::request::Operation;
@@ -163,7 +164,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         }
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
-        None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
+        None if volume.phase.is_released() => ClaimState::Gone,
         None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
         None => ClaimState::Missing,
     }
@@ -188,5 +189,6 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
     let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
     let recipe = class.recipe.as_ref().ok()?;
-    (recipe.reclaim_policy == "Delete" && verify_volume_source(volume, recipe).is_ok()).then(|| recipe.clone())
+    (recipe.reclaim_policy == ReclaimPolicy::Delete && verify_volume_source(volume, recipe).is_ok())
+        .then(|| recipe.clone())
 }

@@ -1,6 +1,7 @@
 //! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
 //! volume.
 
+use crate::model::phase::ClaimPhase;
 use flex_contract::names;
 use flex_contract::quantity::quantity;
 
@@ -134,7 +135,7 @@ impl ClaimSource<'_> {
         if original.deleting && !self.is_kept_for(copy) {
             return waits("is being deleted");
         }
-        if !original.is_bound() || original.phase != "Bound" {
+        if !original.is_bound() || original.phase != ClaimPhase::Bound {
             return waits("is not bound; the provisioner waits for it");
         }
         let Some(volume) = self.volume else {

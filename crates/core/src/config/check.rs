@@ -87,7 +87,7 @@ fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
         node_gone: node_gone(r),
         secret_env: r.names(&keys::SECRET_ENV, "Secret"),
         secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
-        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete"),
+        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete").as_str().into(),
         access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
         volume_modes: r.some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES),
         mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),

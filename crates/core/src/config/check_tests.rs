@@ -87,7 +87,7 @@ fn every_key_has_its_effect() {
     assert_eq!(recipe.resources.unwrap().limits.unwrap()["cpu"].0, "1");
     assert_eq!((recipe.run_as_user, recipe.placement), (Some(RunAsUser::Id(0)), Placement::Any));
     assert_eq!((recipe.secret_env, recipe.secret_volume), (vec!["env-one".to_owned()], vec!["files".to_owned()]));
-    assert_eq!(recipe.reclaim_policy, "Retain");
+    assert_eq!(recipe.reclaim_policy.as_str(), "Retain");
     assert_eq!(recipe.access_modes, ["ReadWriteOnce", "ReadOnlyMany"]);
     assert_eq!((recipe.volume_modes, recipe.mount_options.join(" ")), (vec!["Block".into()], "noatime vers=4".into()));
     assert_eq!((recipe.fs_type.as_str(), recipe.timeout.as_secs(), recipe.retries), ("xfs", 90, 0));

@@ -114,7 +114,7 @@ fn the_fields_of_a_storage_class_object_win() {
     let table = table(&[&silver], &[&object]);
     let class = class(&table, "silver");
     assert_eq!((class.has_object, class.binding), (true, BindingMode::WaitForFirstConsumer));
-    assert_eq!(recipe(&table, "silver").reclaim_policy, "Retain");
+    assert_eq!(recipe(&table, "silver").reclaim_policy.as_str(), "Retain");
     assert_eq!(recipe(&table, "silver").mount_options, ["noatime", "a,b"]);
     assert_eq!(table.iter().count(), 1, "the label makes no second class");
 }

@@ -1,6 +1,7 @@
 //! The inputs of [`classes`](super::classes): configs, StorageClasses and stored revisions, with the fields that
 //! matter.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,7 +90,7 @@ pub struct ClassObject {
     /// The parameters of the class.
     pub parameters: BTreeMap<String, String>,
     /// The reclaim policy of the class.
-    pub reclaim_policy: String,
+    pub reclaim_policy: ReclaimPolicy,
     /// The mount options of the class.
     pub mount_options: Vec<String>,
     /// The binding mode of the class.
@@ -107,7 +108,7 @@ impl From<&StorageClass> for ClassObject {
             uid: class.metadata.uid.clone().unwrap_or_default(),
             provisioner: class.provisioner.clone(),
             parameters: class.parameters.clone().unwrap_or_default(),
-            reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".into()),
+            reclaim_policy: class.reclaim_policy.as_deref().unwrap_or("Delete").into(),
             mount_options: class.mount_options.clone().unwrap_or_default(),
             binding: match class.volume_binding_mode.as_deref() {
                 Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
@@ -208,7 +209,7 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveCon
     if !problems.is_empty() {
         return Err(problems);
     }
-    record.data.insert(keys::RECLAIM_POLICY.name.into(), object.reclaim_policy.clone());
+    record.data.insert(keys::RECLAIM_POLICY.name.into(), object.reclaim_policy.to_string());
     match object.mount_options.is_empty() {
         true => record.data.remove(keys::MOUNT_OPTIONS.name),
         false => {

@@ -1,5 +1,6 @@
 //! The checked form of a config together with its StorageClass.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ pub struct Recipe {
     pub secret_env: Vec<String>,
     /// The Secrets whose keys become files.
     pub secret_volume: Vec<String>,
-    /// The reclaim policy: `Delete` or `Retain`.
-    pub reclaim_policy: String,
+    /// The reclaim policy of the class's volumes.
+    pub reclaim_policy: ReclaimPolicy,
     /// The access modes that claims may request.
     pub access_modes: Vec<String>,
     /// The volume modes that claims may request.

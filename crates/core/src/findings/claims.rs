@@ -1,5 +1,6 @@
 //! Claims that are stuck.
 
+use crate::model::phase::ClaimPhase;
 use flex_contract::request::Operation;
 
 use super::finding::{Finding, STUCK_AFTER, without_protection};
@@ -26,7 +27,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     if !ours || foreign || claim.belongs_to_other_instance(&w.s.identity.instance) {
         return None;
     }
-    if claim.phase == "Lost" {
+    if claim.phase == ClaimPhase::Lost {
         let (detail, remedy) = lost(w, claim);
         return finding(FindingKind::ClaimLost, detail, remedy);
     }

@@ -1,6 +1,7 @@
 //! Volumes that nothing will delete, or whose deletion is stuck.
 
 use flex_contract::names;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Operation;
 
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
@@ -75,7 +76,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     if volume.is_restored() && !is_being_adopted(w, volume) {
         return restored(w, volume, finding);
     }
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
         Owner::Alive(claim) => in_use(w, volume, claim, finding),
@@ -161,9 +162,9 @@ fn restored(
         Err(why) => finding(
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
-            match volume.phase.as_str() {
-                "Released" | "Failed" => keep_or_let_go(volume),
-                _ => format!(
+            match volume.phase.is_released() {
+                true => keep_or_let_go(volume),
+                false => format!(
                     "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",
                     by_hand(volume)
                 ),

@@ -1,5 +1,6 @@
 //! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
 
+use super::phase::ClaimPhase;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ pub struct Claim {
     /// The provisioner that the PV controller has written on the claim.
     pub storage_provisioner: Option<String>,
     /// The phase of the claim.
-    pub phase: String,
+    pub phase: ClaimPhase,
     /// The volume that the claim is bound to, or requests.
     pub volume_name: Option<String>,
     /// The binding is complete.
@@ -213,7 +214,7 @@ impl Claim {
 
     /// Checks whether the claim is bound or about to be. It then needs no volume any more.
     pub fn is_bound(&self) -> bool {
-        self.volume_name.is_some() && (self.bind_completed || self.phase == "Bound")
+        self.volume_name.is_some() && (self.bind_completed || self.phase == ClaimPhase::Bound)
     }
 }
 
@@ -223,12 +224,12 @@ impl From<&PersistentVolumeClaim> for Claim {
         let annotation = |key: &str| annotation(metadata, key);
         let spec = claim.spec.clone().unwrap_or_default();
         let list = |text: Option<String>| text.as_deref().map(names::list).unwrap_or_default();
-        let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default().into();
         let (size, data_source) = (requested_size(&spec), data_source(claim, &spec));
         // A claim with so much text is not served, so that no image gets its words.
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
-        let texts = if phase == "Bound" || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
+        let texts = if phase == ClaimPhase::Bound || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
         let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
         let claim = Claim {
             name: ObjectName::of(metadata),

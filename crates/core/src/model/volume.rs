@@ -1,8 +1,10 @@
 //! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
+use super::phase::VolumePhase;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Operation;
 use flex_contract::{names, quantity, volume as contract_volume};
-use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
+use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::node_list::nodes;
@@ -88,9 +90,9 @@ pub struct Volume {
     /// An admin has set the abandon annotation.
     pub abandoned: bool,
     /// The phase of the volume.
-    pub phase: String,
-    /// The reclaim policy: `Delete`, `Retain` or `Recycle`.
-    pub reclaim_policy: String,
+    pub phase: VolumePhase,
+    /// The reclaim policy.
+    pub reclaim_policy: ReclaimPolicy,
     /// The class of the volume.
     pub class: String,
     /// The size in bytes, or the reason why it cannot be read.
@@ -236,15 +238,14 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
 /// Kubernetes recorded such times.
 fn leaving(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
-    let status = volume.status.as_ref().filter(|status| is_released(status.phase.as_deref().unwrap_or_default()));
+    let status = volume.status.as_ref().filter(|status| phase(status).is_released());
     let released =
         status.map(|status| status.last_phase_transition_time.as_ref().or(volume.metadata.creation_timestamp.as_ref()));
     [deleted, released.flatten()].into_iter().flatten().map(|time| crate::run::view::seconds(Some(time))).min()
 }
 
-/// Checks by the phase whether the claim of a volume is gone.
-fn is_released(phase: &str) -> bool {
-    matches!(phase, "Released" | "Failed")
+fn phase(status: &PersistentVolumeStatus) -> VolumePhase {
+    status.phase.as_deref().unwrap_or_default().into()
 }
 
 impl From<&PersistentVolume> for Volume {
@@ -288,8 +289,8 @@ impl From<&PersistentVolume> for Volume {
                 .map(Box::new),
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
-            phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
-            reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),
+            phase: volume.status.as_ref().map(phase).unwrap_or_default(),
+            reclaim_policy: spec.persistent_volume_reclaim_policy.as_deref().unwrap_or("Retain").into(),
             class: spec.storage_class_name.clone().unwrap_or_default(),
             size,
             access_modes: spec.access_modes.clone().unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! The common part of runs that change a volume, be it the size or the attributes.
 
+use crate::model::phase::ClaimPhase;
 use flex_contract::exit::Failure;
 
 use crate::config::Recipe;
@@ -119,7 +120,7 @@ pub(super) enum Leftover {
 /// can a run change the volume.
 pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<&'a Claim> {
     let bound = |claim: &&Claim| {
-        claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name)
+        claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
     claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.deleting)
 }

@@ -5,6 +5,7 @@
 //! attempts before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
 
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
@@ -57,7 +58,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides about a terminating volume whose claimRef was removed. No claim released it, so that its storage is not
 /// deleted.
 fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
-    if volume.abandoned || (volume.reclaim_policy != "Delete" && !elsewhere) {
+    if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !elsewhere) {
         let message = "somebody removed its claimRef before it was deleted; the provisioner did not delete its storage";
         let decision = Rule::LostClaimRefRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::VOLUME_FAILED_DELETE, message);
@@ -69,7 +70,7 @@ fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
 /// Decides about a volume whose claim exists. `elsewhere` means that attempts left storage on other nodes.
 fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     let volume = o.volume;
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
     if (deletes || elsewhere) && is_unprotected && !volume.deleting {
         return Rule::ProtectBoundVolume.step(Step::AddFinalizer);
@@ -104,7 +105,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
 /// Decides about a volume whose claim is gone, or bound to another volume.
 fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     let volume = o.volume;
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
         let message = "released by annotation; the provisioner did not delete its storage";
         return match removal(volume, Rule::Abandoned) {
@@ -162,7 +163,8 @@ fn change(o: &Observed<'_>, now: i64) -> Decision {
 /// must stay, its own storage is never deleted.
 pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
     let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
-    let released = matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == "Delete";
+    let released =
+        matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == ReclaimPolicy::Delete;
     match (released, noted.is_empty()) {
         (true, true) => vec![home.to_owned()],
         (true, false) => noted,
@@ -260,8 +262,8 @@ fn node_clean(o: &Observed<'_>, node: &str) -> Decision {
     if nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.is_in_use() {
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes, node) });
     }
-    match o.volume.reclaim_policy.as_str() {
-        "Delete" => removal(o.volume, Rule::StorageDeleted),
+    match o.volume.reclaim_policy {
+        ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted),
         _ => Rule::RetainedCleaned.step(Step::MarkNodeClean { nodes: Vec::new() }),
     }
 }

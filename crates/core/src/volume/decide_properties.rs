@@ -1,5 +1,6 @@
 //! Properties of all observations of a volume.
 
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -51,7 +52,7 @@ prop_compose! {
         volume.provenance = recorded.then(|| "x".to_owned());
         volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
-        volume.phase = phase.to_owned();
+        volume.phase = phase.into();
         volume.deleting = deleting;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
@@ -59,6 +60,72 @@ prop_compose! {
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
         World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, run, growing, modifying }
     }
+}
+
+/// Checks the step of a volume that no other run concerns.
+fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(), TestCaseError> {
+    let volume = &world.volume;
+    let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
+    let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
+    match &decision.step {
+        Step::Nothing => {
+            let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
+            let later = alive && world.node_gone == NodeGone::RunElsewhere;
+            let awaited = !world.ours
+                || goes_on
+                || later
+                || todo.is_empty()
+                || (!released && !alive)
+                || (volume.deleting && !volume.has_finalizer())
+                || (alive && volume.abandoned)
+                || (!deletes && volume.abandoned);
+            prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+            prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
+        }
+        Step::AddFinalizer => {
+            prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty()))
+        }
+        Step::RemoveFinalizer => {
+            let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
+            prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
+        }
+        Step::Reserve => prop_assert!(false, "it was not restored"),
+        Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
+        Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
+        Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
+            prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
+            prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
+            prop_assert!(alive || !world.has_running_pods);
+            prop_assert!(volume.has_finalizer() || volume.deleting);
+            prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
+            prop_assert!(
+                todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere))
+            );
+            prop_assert!(released && deletes || node != world.home_node);
+            prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
+            prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
+        }
+        Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
+        Step::MarkNodeClean { nodes } => {
+            let forgotten = world.node_gone == NodeGone::Forget;
+            prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
+            prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
+        }
+        Step::RecordFailure(failure) => {
+            prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
+        }
+        Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
+        Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
+        Step::DeleteVolume => {
+            let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
+            let done =
+                (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
+            prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
+            prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
+        }
+    }
+    Ok(())
 }
 
 proptest! {
@@ -69,7 +136,7 @@ proptest! {
         let decision = world.decide(NOW);
         let volume = &world.volume;
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
-        let deletes = volume.reclaim_policy == "Delete";
+        let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = nodes_to_clean(volume, world.claim, world.home_node);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");
@@ -93,52 +160,6 @@ proptest! {
             return Ok(());
         }
         prop_assert!(decision.rule != Rule::InUse || (decision == Rule::InUse.nothing() && world.claim == ClaimState::Alive));
-        match &decision.step {
-            Step::Nothing => {
-                let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
-                let later = alive && world.node_gone == NodeGone::RunElsewhere;
-                let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
-                    || (volume.deleting && !volume.has_finalizer()) || (alive && volume.abandoned)
-                    || (!deletes && volume.abandoned);
-                prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
-                prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
-            }
-            Step::AddFinalizer => prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty())),
-            Step::RemoveFinalizer => {
-                let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
-                prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
-            }
-            Step::Reserve => prop_assert!(false, "it was not restored"),
-            Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
-            Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
-            Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
-                prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
-                prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
-                prop_assert!(alive || !world.has_running_pods);
-                prop_assert!(volume.has_finalizer() || volume.deleting);
-                prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
-                prop_assert!(todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere)));
-                prop_assert!(released && deletes || node != world.home_node);
-                prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
-                prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
-            }
-            Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
-            Step::MarkNodeClean { nodes } => {
-                let forgotten = world.node_gone == NodeGone::Forget;
-                prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
-                prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
-            }
-            Step::RecordFailure(failure) => {
-                prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
-            }
-            Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
-            Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
-            Step::DeleteVolume => {
-                let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
-                let done = (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
-                prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
-                prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
-            }
-        }
+        check_step(&world, &decision, &todo)?;
     }
 }

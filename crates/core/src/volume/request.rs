@@ -33,7 +33,7 @@ pub fn request(
         size_bytes: volume.size.clone().unwrap_or_default(),
         access_modes: volume.access_modes.iter().cloned().map(env_text).collect(),
         volume_mode: env_text(volume.volume_mode.clone()),
-        reclaim_policy: env_text(volume.reclaim_policy.clone()),
+        reclaim_policy: env_text(volume.reclaim_policy.to_string()).as_str().into(),
         node_name: node.to_owned(),
         volume_source: source,
         ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)

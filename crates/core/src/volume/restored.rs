@@ -6,6 +6,7 @@
 //! for its claim.
 
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -25,8 +26,7 @@ impl Volume {
     pub fn was_made_by_known_run(&self, run_known: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder = || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.id());
-        let released =
-            || matches!(self.phase.as_str(), "Released" | "Failed") && reserved.is_some_and(|of| !of.uid.is_empty());
+        let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
         self.provenance.is_none() && (run_known || placeholder() || released())
     }
 
@@ -60,7 +60,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     if reserved.is_none() && !volume.deleting {
         return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));
     }
-    let deletes = volume.reclaim_policy == "Delete";
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     // A Bound volume would vanish under its claim.
     let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
     Some(match goes {

@@ -5,6 +5,7 @@
 //! the volume. Without an explicit option the provenance must also agree with what the volume's class says now or said
 //! before.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::collections::HashSet;
 
 use crate::claim::verify::verify_volume_source;
@@ -83,7 +84,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
 pub fn is_deleted_at_once(volume: &Volume) -> bool {
-    matches!(volume.phase.as_str(), "Released" | "Failed") && volume.reclaim_policy == "Delete"
+    volume.phase.is_released() && volume.reclaim_policy == ReclaimPolicy::Delete
 }
 
 /// Writes the command that reserves a volume for the claim that its claimRef names, whatever the UID of that claim is.

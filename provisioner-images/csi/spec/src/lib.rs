@@ -5,7 +5,7 @@
 //! generates it again and compares. That file describes the fields and their meaning.
 
 /// The package `csi.v1`.
-#[allow(missing_docs, clippy::all, deprecated)]
+#[allow(missing_docs, clippy::all, clippy::too_many_lines, deprecated)]
 #[rustfmt::skip]
 pub mod csi {
     include!("csi.v1.rs");

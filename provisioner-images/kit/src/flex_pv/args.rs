@@ -37,7 +37,7 @@ pub enum Command {
     },
     /// Copy a directory with all its contents, for a run that copies a volume.
     ///
-    /// The original may be in use: no link in it is followed.
+    /// The source may be in use: no link in it is followed.
     Copy {
         /// The directory to copy.
         from: PathBuf,

@@ -112,7 +112,7 @@ pub fn is_asked_for(request: &RunRequest, copied: bool) -> Result<(), Failure> {
     }
     let (what, capability) = match (&request.clone_of, &request.snapshot) {
         _ if copied => return Ok(()),
-        (Some(original), _) => (format!("a copy of the volume {} (CLONE_OF)", original.id), "clone"),
+        (Some(source), _) => (format!("a copy of the volume {} (CLONE_OF)", source.id), "clone"),
         (None, Some(snapshot)) => (format!("restored from the snapshot {} (SNAPSHOT_ID)", snapshot.id), "snapshot"),
         (None, None) => return Ok(()),
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flex_contract::request::Operation;
 
 use crate::config::classes::ClassLookup;
+use crate::config::record::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
@@ -17,6 +18,7 @@ use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::snapshot::decide::SnapshotState;
+use crate::state::index::Index;
 use crate::volume::expand;
 
 /// Facts beyond the cache that a reconcile has confirmed.
@@ -47,7 +49,6 @@ pub(super) struct Observation {
 /// Observes a content and all objects that concern it.
 pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
     let index = context.shared.index();
-    let identity = &context.identity;
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
     let state = match &snapshot {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
@@ -59,70 +60,22 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
     let volume =
         snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
-            let volume = super::super::source(&index, identity, snapshot)?;
+            let volume = super::super::source(&index, &context.identity, snapshot)?;
             volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
         });
-    let classes = index.classes();
-    let class = |name: &str| match classes.lookup(name) {
-        ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
-        _ => None,
-    };
-    let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
-        let made =
-            serde_json::from_str::<crate::model::volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
-        let made = made.map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
-        let now = class(&volume.class);
-        let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
-        let recipe = record
-            .recipe()
-            .map_err(|problems| format!("the provenance of its volume cannot be used: {}", joined(&problems)))?;
-        let provenance = Provenance {
-            record,
-            node: made.node,
-            volume_id: volume.id().unwrap_or_default().to_owned(),
-            pv_name: volume.name.clone(),
-            size: volume.size.clone()?,
-            volume_mode: volume.volume_mode.clone(),
-        };
-        Ok((provenance, recipe))
-    });
-    let made_by = match (&content.provenance, &content.handle) {
-        (Some(text), _) => serde_json::from_str::<Provenance>(text)
-            .map_err(|error| format!("its provenance cannot be read: {error}"))
-            .and_then(|made_by| {
-                let now = class(&made_by.record.class);
-                let record = expand::record(&made_by.record, now.as_ref().map(|recipe| &recipe.record));
-                let recipe = record
-                    .recipe()
-                    .map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))?;
-                Ok((made_by, recipe))
-            }),
-        (None, Some(_)) => {
-            let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
-            of.and_then(|of| class(&of)).map(|recipe| (provenance_of_class(&recipe, content), (*recipe).clone())).ok_or_else(|| {
-                format!(
-                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
-                    crate::model::snapshot::STORAGE_CLASS
-                )
-            })
-        }
-        (None, None) => Err("no run was started for it".into()),
-    };
-    let (mut jobs, mut deletes) = (index.jobs_of_content(&content.name), Vec::new());
-    jobs.retain(|job| {
-        let deletes_it = job.run_labels.operation == Operation::DeleteSnapshot.as_str();
-        if deletes_it {
-            deletes.push(job.clone());
-        }
-        !deletes_it
-    });
+    let source = volume.as_ref().map_err(String::clone).and_then(|volume| provenance_of_source(&index, volume));
+    let made_by = provenance_of_content(&index, content);
+    let (deletes, jobs) = index
+        .jobs_of_content(&content.name)
+        .into_iter()
+        .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot.as_str());
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
     let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
-    let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
+    let of_class = recorded.and_then(|recipe| recipe_now(&index, &recipe.class)).map(|recipe| recipe.node_gone);
     Observation {
         snapshot: state,
         claim,
@@ -136,6 +89,65 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         nodes_with_pods,
         node_states,
         source_users: data_source::source_users_of_content(content, &index),
+    }
+}
+
+/// Returns the present recipe of a class, if the orchestrator serves the class.
+fn recipe_now(index: &Index, class: &str) -> Option<Arc<Recipe>> {
+    match index.classes().lookup(class) {
+        ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        _ => None,
+    }
+}
+
+/// Returns a recorded recipe, with the keys that follow the class.
+fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
+    let now = recipe_now(index, &recorded.class);
+    let record = expand::record(recorded, now.as_ref().map(|recipe| &recipe.record));
+    let recipe = record.recipe().map_err(|problems| joined(&problems))?;
+    Ok((record, recipe))
+}
+
+/// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
+fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(Provenance, Recipe), String> {
+    let text = volume.provenance.as_deref().unwrap_or_default();
+    let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
+        .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
+    let (record, recipe) = recipe_of_record(index, &made.record)
+        .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
+    let provenance = Provenance {
+        record,
+        node: made.node,
+        volume_id: volume.id().unwrap_or_default().to_owned(),
+        pv_name: volume.name.clone(),
+        size: volume.size.clone()?,
+        volume_mode: volume.volume_mode.clone(),
+    };
+    Ok((provenance, recipe))
+}
+
+/// Returns the provenance of a content, with the recipe of its runs. A snapshot that somebody else has stored has the
+/// provenance of the StorageClass that its VolumeSnapshotClass names.
+fn provenance_of_content(index: &Index, content: &Content) -> Result<(Provenance, Recipe), String> {
+    match (&content.provenance, &content.handle) {
+        (Some(text), _) => {
+            let made_by = serde_json::from_str::<Provenance>(text)
+                .map_err(|error| format!("its provenance cannot be read: {error}"))?;
+            let (_, recipe) = recipe_of_record(index, &made_by.record)
+                .map_err(|why| format!("its provenance cannot be used: {why}"))?;
+            Ok((made_by, recipe))
+        }
+        (None, Some(_)) => {
+            let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
+            let recipe = of.and_then(|of| recipe_now(index, &of)).ok_or_else(|| {
+                format!(
+                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
+                    crate::model::snapshot::STORAGE_CLASS
+                )
+            })?;
+            Ok((provenance_of_class(&recipe, content), (*recipe).clone()))
+        }
+        (None, None) => Err("no run was started for it".into()),
     }
 }
 

@@ -127,57 +127,61 @@ fn id(claim: u8, again: bool, taken: u8) -> String {
 }
 
 impl Deed {
+    /// Returns the claim that the deed creates or changes.
+    fn claim(&self) -> PersistentVolumeClaim {
+        let Deed::Claim { claim, again, class, stamp, bound, size, failed } = *self else { unreachable!() };
+        let uid = uid(claim, again);
+        let taken = u32::from(stamp == 2);
+        let mut stamped =
+            json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
+        if failed > 0 {
+            stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
+        }
+        let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,
+                "annotations": if stamp > 0 { stamped } else { json!({}) },
+            },
+            "spec": {
+                "storageClassName": CLASSES[usize::from(class)], "volumeName": volume,
+                "resources": { "requests": { "storage": format!("{size}Gi") } },
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Returns the volume that the deed creates or changes.
+    fn volume(&self) -> PersistentVolume {
+        let Deed::Volume { claim, again, taken, class, size, reference, named, theirs } = *self else { unreachable!() };
+        let (by, label) = if theirs { ("other", json!({})) } else { ("p", json!({ names::LABEL_INSTANCE: "i" })) };
+        let (of, uid) = (name(claim), uid(claim, again));
+        let reference = match reference {
+            0 => json!(null),
+            1 => json!({ "namespace": "own", "name": uid }),
+            _ => json!({ "namespace": of.namespace, "name": of.name, "uid": uid }),
+        };
+        let id = id(claim, again, taken);
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": names::pv_name(&id), "labels": label,
+                "annotations": {
+                    names::CLAIM_UUID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
+                },
+            },
+            "spec": {
+                "storageClassName": CLASSES[usize::from(class)], "capacity": { "storage": format!("{size}Gi") },
+                "claimRef": reference,
+            },
+        }))
+        .unwrap()
+    }
+
     fn on(&self, index: &mut Index) {
-        let gi = |size: u8| format!("{size}Gi");
         match *self {
-            Deed::Claim { claim, again, class, stamp, bound, size, failed } => {
-                let uid = uid(claim, again);
-                let taken = u32::from(stamp == 2);
-                let mut stamped =
-                    json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
-                if failed > 0 {
-                    stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
-                }
-                let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
-                let object: PersistentVolumeClaim = serde_json::from_value(json!({
-                    "metadata": {
-                        "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,
-                        "annotations": if stamp > 0 { stamped } else { json!({}) },
-                    },
-                    "spec": {
-                        "storageClassName": CLASSES[usize::from(class)], "volumeName": volume,
-                        "resources": { "requests": { "storage": gi(size) } },
-                    },
-                }))
-                .unwrap();
-                index.change_claim(Change::Apply((&object).into()));
-            }
+            Deed::Claim { .. } => drop(index.change_claim(Change::Apply((&self.claim()).into()))),
             Deed::ClaimGone(claim) => drop(index.change_claim(Change::Delete(name(claim)))),
-            Deed::Volume { claim, again, taken, class, size, reference, named, theirs } => {
-                let (by, label) =
-                    if theirs { ("other", json!({})) } else { ("p", json!({ names::LABEL_INSTANCE: "i" })) };
-                let (of, uid) = (name(claim), uid(claim, again));
-                let reference = match reference {
-                    0 => json!(null),
-                    1 => json!({ "namespace": "own", "name": uid }),
-                    _ => json!({ "namespace": of.namespace, "name": of.name, "uid": uid }),
-                };
-                let id = id(claim, again, taken);
-                let volume: PersistentVolume = serde_json::from_value(json!({
-                    "metadata": {
-                        "name": names::pv_name(&id), "labels": label,
-                        "annotations": {
-                            names::CLAIM_UUID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
-                        },
-                    },
-                    "spec": {
-                        "storageClassName": CLASSES[usize::from(class)], "capacity": { "storage": gi(size) },
-                        "claimRef": reference,
-                    },
-                }))
-                .unwrap();
-                index.change_volume(Change::Apply((&volume).into()));
-            }
+            Deed::Volume { .. } => drop(index.change_volume(Change::Apply((&self.volume()).into()))),
             Deed::VolumeGone { claim, again, taken } => {
                 let name = ObjectName::new("", names::pv_name(&id(claim, again, taken)));
                 index.change_volume(Change::Delete(name));

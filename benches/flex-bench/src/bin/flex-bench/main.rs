@@ -1,6 +1,8 @@
 //! The benchmark: one claim on an idle cluster and bursts of claims, compared with the machine's limits without the
 //! orchestrator.
 
+#![allow(clippy::too_many_lines, reason = "reports are written from top to bottom")]
+
 mod bursts;
 mod pools;
 mod report;

@@ -1,6 +1,7 @@
 //! The owner of a volume: the steps that make a volume the claim's, and volumes that another claim has taken.
 
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 
 use super::observed::Observed;
 use super::placement::{known_nodes, last_node};
@@ -27,7 +28,8 @@ pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
 
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
 pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
-    is_terminating_without_finalizer(volume) && o.recipe().is_some_and(|recipe| recipe.reclaim_policy == "Delete")
+    is_terminating_without_finalizer(volume)
+        && o.recipe().is_some_and(|recipe| recipe.reclaim_policy == ReclaimPolicy::Delete)
 }
 
 /// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
@@ -61,7 +63,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<D
         false => {
             volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
                 && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
-                && (volume.has_finalizer() || volume.reclaim_policy != "Delete")
+                && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
         }
     };
     let complete = kept.as_ref().is_some_and(same)

@@ -1,5 +1,6 @@
 //! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
@@ -128,7 +129,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
         if is_terminating_without_finalizer(right.volume) {
             let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
-            let half_bound = reserved && right.volume.phase == "Bound" && o.claim.volume_name.is_none();
+            let half_bound = reserved && right.volume.phase == VolumePhase::Bound && o.claim.volume_name.is_none();
             return Some(match half_bound {
                 true => Rule::NameHalfBoundVolume.step(Step::SetVolumeName { volume: right.volume.name.clone() }),
                 false => wait_for_end(right.volume),

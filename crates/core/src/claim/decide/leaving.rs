@@ -1,6 +1,8 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 
 use super::adoption::{adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred};
 use super::cleanup::deleting;
@@ -68,10 +70,10 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             ),
         );
     }
-    if is_terminating_without_finalizer(volume) && volume.phase == "Bound" && claim.deleting {
+    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.deleting {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
         return match o.recipe() {
-            Some(recipe) if recipe.reclaim_policy != "Delete" => {
+            Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
                 Rule::ReleaseRetainedVolume.step(Step::RemoveFinalizer)
             }
             _ => finalizer_refused(o, now),

@@ -6,6 +6,7 @@ use crate::config::Recipe;
 use crate::config::classes::Class;
 use crate::model::claim::{Binding, Claim};
 use crate::model::data_source::SourceUser;
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::node::NodeStates;
 use crate::run::state::RunState;
@@ -149,7 +150,7 @@ pub struct Candidate<'a> {
 impl Candidate<'_> {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub(super) fn is_synced(&self) -> bool {
-        self.volume.phase == "Bound" || self.synced
+        self.volume.phase == VolumePhase::Bound || self.synced
     }
 }
 

@@ -1,5 +1,6 @@
 //! Decisions about claims that get a pooled volume, and about pool requests.
 
+use crate::model::phase::VolumePhase;
 use flex_contract::names;
 
 use super::adoption::{adopted, is_claimed_by_other, is_terminating_without_finalizer};
@@ -34,7 +35,7 @@ pub(super) fn was_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decis
         // Kubernetes keeps a Bound volume. A volume that nothing keeps would be gone before the claim could have it.
         _ if volume.deleting
             && o.claim.volume_name.is_none()
-            && (volume.has_finalizer() || volume.phase == "Bound") =>
+            && (volume.has_finalizer() || volume.phase == VolumePhase::Bound) =>
         {
             Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() })
         }

@@ -1,5 +1,7 @@
 //! Properties that hold for each claim in each state, also in states that should never occur.
 
+use crate::model::phase::VolumePhase;
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
 use super::pooled::assigned;
@@ -8,8 +10,8 @@ use super::*;
 use crate::config::Placement;
 
 /// Returns the reclaim policy that the adoption gives to a volume.
-fn policy(provenance: &Provenance) -> String {
-    provenance.record.data.get("reclaim-policy").cloned().unwrap_or_else(|| "Delete".into())
+fn policy(provenance: &Provenance) -> ReclaimPolicy {
+    provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
 }
 
 impl World {
@@ -36,7 +38,7 @@ impl World {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
             && volume.volume_id.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
-            && (volume.has_finalizer() || volume.reclaim_policy != "Delete")
+            && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
     }
 
     fn is_bound_to(&self, name: &str) -> bool {
@@ -77,7 +79,10 @@ impl World {
         if self.is_leaving() {
             return match (&self.delete_run, &self.delete_job) {
                 _ if self.is_alive() || !self.jobs.is_empty() => Some("a process ends"),
-                _ if used && (claim.is_bound() || self.volumes.iter().any(|(volume, _)| volume.phase == "Bound")) => {
+                _ if used
+                    && (claim.is_bound()
+                        || self.volumes.iter().any(|(volume, _)| volume.phase == VolumePhase::Bound)) =>
+                {
                     Some("a pod ends that uses it")
                 }
                 (RunState::Running | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
@@ -95,13 +100,77 @@ impl World {
         }
     }
 
+    fn volume_mut(&mut self, name: &str) -> &mut Volume {
+        &mut self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap().0
+    }
+
+    /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
+    fn unhold(&mut self) {
+        self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        self.claim.nodes.clear();
+        self.claim.last_failure = None;
+    }
+
+    /// Writes a new stamp, as the step says.
+    fn stamp(&mut self, attempt: u32, nodes: Vec<String>, volume_generation: u32) {
+        if self.claim.own_stamp().is_none() {
+            self.claim.last_failure = None;
+        }
+        let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
+        let config = recipe.version();
+        if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
+            self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
+        }
+        self.claim.stamp =
+            Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
+        self.missed_batch = false;
+        self.claim.nodes = nodes;
+        if !self.claim.has_finalizer() {
+            self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
+        }
+        self.stamped_recipe = Some((*recipe).clone());
+        self.fresh = true;
+        self.run = RunState::Absent;
+    }
+
+    /// Makes the volume the claim's.
+    fn adopt(&mut self, name: &str, provenance: &Provenance, nodes: &[String]) {
+        let volume = self.volume_mut(name);
+        volume.reclaim_policy = policy(provenance);
+        if (volume.reclaim_policy == ReclaimPolicy::Delete || nodes.len() > 1 && !volume.deleting)
+            && !volume.has_finalizer()
+        {
+            assert!(!volume.deleting, "the API takes no finalizer any more");
+            volume.finalizers.push(names::VOLUME_FINALIZER.into());
+        }
+        volume.claim_uuid = Some(UID.into());
+        volume.volume_id = Some(UID.into());
+        let text = serde_json::to_string(provenance).unwrap();
+        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
+        volume.provenance = Some(text);
+        volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
+        volume.instance = Some("default".into());
+        volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
+    }
+
+    /// Makes the volume that of the claim which it names.
+    fn transfer(&mut self, name: &str, provenance: &Provenance) {
+        let id = self.claim.id();
+        let volume = self.volume_mut(name);
+        volume.reclaim_policy = policy(provenance);
+        if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
+            assert!(!volume.deleting, "the API takes no finalizer any more");
+            volume.finalizers.push(names::VOLUME_FINALIZER.into());
+        }
+        volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+        volume.volume_id = Some(id);
+        let text = serde_json::to_string(provenance).unwrap();
+        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
+        volume.provenance = Some(text);
+    }
+
     /// Changes the observation as the step would. Returns whether the reconcile continues.
     fn carry_out(&mut self, step: Step) -> bool {
-        let unhold = |claim: &mut Claim| {
-            claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
-            claim.nodes.clear();
-            claim.last_failure = None;
-        };
         match step {
             Step::Nothing
             | Step::WaitForSlot { .. }
@@ -110,26 +179,7 @@ impl World {
             | Step::RemoveJob { .. } => {
                 return false;
             }
-            Step::Stamp { attempt, nodes, volume_generation } => {
-                if self.claim.own_stamp().is_none() {
-                    self.claim.last_failure = None;
-                }
-                let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
-                let config = recipe.version();
-                if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
-                    self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
-                }
-                self.claim.stamp =
-                    Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
-                self.missed_batch = false;
-                self.claim.nodes = nodes;
-                if !self.claim.has_finalizer() {
-                    self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
-                }
-                self.stamped_recipe = Some((*recipe).clone());
-                self.fresh = true;
-                self.run = RunState::Absent;
-            }
+            Step::Stamp { attempt, nodes, volume_generation } => self.stamp(attempt, nodes, volume_generation),
             Step::AssignPooledVolume { volume } => {
                 self.pooled_volume = None;
                 let assigned = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
@@ -149,46 +199,19 @@ impl World {
             Step::UnprotectSource { copies } => self.source_users.retain(|copy| !copies.contains(&copy.uid)),
             Step::Adopt { volume: name, provenance, nodes, mark } => {
                 self.lacks_mark = !mark;
-                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
-                volume.reclaim_policy = policy(&provenance);
-                if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.has_finalizer()
-                {
-                    assert!(!volume.deleting, "the API takes no finalizer any more");
-                    volume.finalizers.push(names::VOLUME_FINALIZER.into());
-                }
-                volume.claim_uuid = Some(UID.into());
-                volume.volume_id = Some(UID.into());
-                let text = serde_json::to_string(&provenance).unwrap();
-                volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
-                volume.provenance = Some(text);
-                volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
-                volume.instance = Some("default".into());
-                volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
+                self.adopt(&name, &provenance, &nodes);
             }
             Step::MarkAdopted { .. } => self.lacks_mark = false,
-            Step::TransferToOtherClaim { volume: name, provenance, .. } => {
-                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
-                volume.reclaim_policy = policy(&provenance);
-                if volume.reclaim_policy == "Delete" && !volume.has_finalizer() {
-                    assert!(!volume.deleting, "the API takes no finalizer any more");
-                    volume.finalizers.push(names::VOLUME_FINALIZER.into());
-                }
-                volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-                volume.volume_id = Some(self.claim.id());
-                let text = serde_json::to_string(&provenance).unwrap();
-                volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
-                volume.provenance = Some(text);
-            }
+            Step::TransferToOtherClaim { volume: name, provenance, .. } => self.transfer(&name, &provenance),
             Step::Bind { volume } => {
                 self.lacks_mark = false;
-                unhold(&mut self.claim);
+                self.unhold();
                 self.claim.volume_name = Some(volume);
                 self.claim.bind_completed = true;
             }
             Step::SetVolumeName { volume } => self.claim.volume_name = Some(volume),
             Step::Quarantine { volume: name, why } => {
-                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
-                volume.quarantine = Some(why);
+                self.volume_mut(&name).quarantine = Some(why);
             }
             Step::RecordFailure { failure } => {
                 if failure.operation == Operation::Delete {
@@ -207,13 +230,13 @@ impl World {
             Step::MarkNodeClean { nodes } => {
                 (self.delete_run, self.delete_job) = (RunState::Absent, None);
                 if nodes.is_empty() {
-                    unhold(&mut self.claim);
+                    self.unhold();
                     return false;
                 }
                 self.claim.nodes = nodes;
             }
             Step::RemoveFinalizer => {
-                unhold(&mut self.claim);
+                self.unhold();
                 return !self.claim.deleting;
             }
         }
@@ -223,26 +246,13 @@ impl World {
 
 fn check(world: &World, decision: &Decision) {
     let claim = &world.claim;
-    let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     match &decision.step {
         Step::Nothing => {
             let known = decision.event.is_some() || decision.requeue_at.is_some() || world.is_awaited().is_some();
             assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
             assert!(decision.requeue_at.is_none_or(|at| at > NOW), "a wake-up in the past");
         }
-        Step::Stamp { attempt, nodes, volume_generation } => {
-            let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
-            let afresh = *volume_generation == before + 1 && world.has_transferred();
-            assert!(*volume_generation == before || afresh, "an id is given up only with its volume");
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.has_revision && world.has_slot);
-            let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-            assert!(*attempt > before || before == u32::MAX, "the number of an attempt never comes again");
-            assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-            assert!(
-                before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)),
-                "a node is forgotten"
-            );
-        }
+        Step::Stamp { attempt, nodes, volume_generation } => check_stamp(world, *attempt, nodes, *volume_generation),
         Step::WaitForSlot { .. } => {
             assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
         }
@@ -269,39 +279,10 @@ fn check(world: &World, decision: &Decision) {
                 |uid: &String| world.source_users.iter().any(|copy| copy.uid == *uid && copy.in_progress.is_none());
             assert!(!copies.is_empty() && copies.iter().all(done), "a copy is under way");
         }
-        Step::StartRun => {
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.has_finalizer() && world.fresh);
-            let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
-            assert!(claim.own_stamp().is_some() && !world.is_alive());
-            let tied =
-                world.observed(|o| o.source.state.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
-            if recipe.placement == Placement::SelectedNode {
-                let noted = claim.nodes.last().expect("where it may leave something is not noted");
-                let immediate = world.class.binding == BindingMode::Immediate;
-                let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::Gone;
-                let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
-                assert!(node.is_none_or(|node| node == noted), "another node is noted");
-            }
-            if let Some(original) = &world.data_source {
-                let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
-                assert!(kept && original.ours, "what it copies may vanish under it");
-            }
-        }
+        Step::StartRun => check_start(world),
         Step::Adopt { volume, provenance, nodes, mark } => {
             assert!(*mark || world.binding == Binding::Direct && !claim.is_bound() && !claim.deleting);
-            assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
-            let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
-            assert!(noted, "a node is forgotten");
-            let (volume, misfits) = world.volume(volume);
-            assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
-            assert!(
-                misfits.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
-                "a wrong volume is made the claim's"
-            );
-            assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-            let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != "Delete";
-            assert!(holdable, "the API takes no finalizer any more");
-            assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+            check_adoption(world, volume, provenance, nodes);
         }
         Step::MarkAdopted { volume } => {
             let (volume, _) = world.volume(volume);
@@ -313,26 +294,8 @@ fn check(world: &World, decision: &Decision) {
             assert!(volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID), "nobody has it");
             assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
-        Step::Bind { volume } => {
-            let (volume, misfits) = world.volume(volume);
-            let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
-            let assigned = assigned && claim.own_stamp().is_none();
-            assert!(assigned || misfits.is_empty() && volume.name == names::pv_name(UID));
-            assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
-            assert!(!volume.deleting || volume.has_finalizer());
-            assert!(
-                volume.phase == "Bound" || world.synced,
-                "the PV controller may not know the volume, and call the claim Lost"
-            );
-            assert_eq!(world.binding, Binding::Direct);
-        }
-        Step::SetVolumeName { volume } => {
-            let (volume, misfits) = world.volume(volume);
-            let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
-            let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == "Bound";
-            assert!(assigned || misfits.is_empty() && kept);
-            assert!(!claim.deleting && claim.volume_name.is_none());
-        }
+        Step::Bind { volume } => check_binding(world, volume),
+        Step::SetVolumeName { volume } => check_volume_name(world, volume),
         Step::Quarantine { volume, why } => {
             let (volume, misfits) = world.volume(volume);
             assert!(!misfits.is_empty() && volume.quarantine.as_ref() != Some(why));
@@ -344,62 +307,149 @@ fn check(world: &World, decision: &Decision) {
             );
             assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
         }
-        Step::Reschedule { failure } => {
-            let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoCapacity);
-            assert!(failure.is_none() || no_room && failure.as_ref().is_some_and(|f| f.kind == Failure::Retry));
-            assert!(claim.selected_node.is_some() && !world.is_leaving());
-            assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
-        }
+        Step::Reschedule { failure } => check_reschedule(world, failure.as_ref()),
         Step::ConfirmNoVolume => {
             assert!(!world.no_volume);
             let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
             assert!(!there, "it would be found, and asked for again");
         }
         Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::Missing),
-        Step::RemoveJob { job } => {
-            let all = world.jobs.iter().chain(&world.delete_job);
-            let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
-            assert!(!job.deleting);
-            assert!(job.is_over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
-        }
-        Step::StartDelete { attempt, node, on_any_node } => {
-            let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
-            let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-            assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
-            assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
-            assert!(*attempt > 0 && world.delete_run == RunState::Absent);
-            assert!(claim.nodes.contains(node) || claim.nodes.is_empty() && node.is_empty());
-            for (volume, _) in &world.volumes {
-                let ours = volume.name == names::pv_name(UID);
-                let last = bound_to_ours || volume.phase == "Bound";
-                assert!(!ours || last && volume.deleting && !volume.has_finalizer(), "its volume would be deleted");
-                assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-            }
-        }
-        Step::MarkNodeClean { nodes } => {
-            assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
-            assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
-            let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
-            let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
-            assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
-        }
-        Step::RemoveFinalizer => {
-            assert!(claim.has_finalizer());
-            let safe = world.volumes.iter().any(|(volume, _)| {
-                volume.name == names::pv_name(UID)
-                    && world.is_safe(volume)
-                    && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
-            });
-            let recipe =
-                world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
-            let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != "Delete")
-                && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
-            assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
-            let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
-            let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());
-            assert!(!unmarked || claim.abandoned || kept || world.has_transferred(), "nobody could delete it later");
-        }
+        Step::RemoveJob { job } => check_removed_job(world, job),
+        Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node, *on_any_node),
+        Step::MarkNodeClean { nodes } => check_clean(world, nodes),
+        Step::RemoveFinalizer => check_end(world),
     }
+}
+
+fn check_volume_name(world: &World, volume: &str) {
+    let claim = &world.claim;
+    let (volume, misfits) = world.volume(volume);
+    let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
+    let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == VolumePhase::Bound;
+    assert!(assigned || misfits.is_empty() && kept);
+    assert!(!claim.deleting && claim.volume_name.is_none());
+}
+
+fn check_reschedule(world: &World, failure: Option<&LastFailure>) {
+    let claim = &world.claim;
+    let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoCapacity);
+    assert!(failure.is_none() || no_room && failure.is_some_and(|f| f.kind == Failure::Retry));
+    assert!(claim.selected_node.is_some() && !world.is_leaving());
+    assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
+}
+
+fn check_removed_job(world: &World, job: &ObjectName) {
+    let claim = &world.claim;
+    let all = world.jobs.iter().chain(&world.delete_job);
+    let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
+    assert!(!job.deleting);
+    assert!(job.is_over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+}
+
+fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation: u32) {
+    let claim = &world.claim;
+    let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+    let afresh = volume_generation == before + 1 && world.has_transferred();
+    assert!(volume_generation == before || afresh, "an id is given up only with its volume");
+    assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.has_revision && world.has_slot);
+    let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
+    assert!(before == 0 || !world.is_alive(), "one attempt at a time");
+    assert!(before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+}
+
+fn check_start(world: &World) {
+    let claim = &world.claim;
+    assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.has_finalizer() && world.fresh);
+    let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
+    assert!(claim.own_stamp().is_some() && !world.is_alive());
+    let tied = world.observed(|o| o.source.state.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
+    if recipe.placement == Placement::SelectedNode {
+        let noted = claim.nodes.last().expect("where it may leave something is not noted");
+        let immediate = world.class.binding == BindingMode::Immediate;
+        let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::Gone;
+        let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
+        assert!(node.is_none_or(|node| node == noted), "another node is noted");
+    }
+    if let Some(original) = &world.data_source {
+        let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
+        assert!(kept && original.ours, "what it copies may vanish under it");
+    }
+}
+
+fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &[String]) {
+    let claim = &world.claim;
+    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
+    let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
+    assert!(noted, "a node is forgotten");
+    let (volume, misfits) = world.volume(volume);
+    assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+    assert!(
+        misfits.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
+        "a wrong volume is made the claim's"
+    );
+    assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+    let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
+    assert!(holdable, "the API takes no finalizer any more");
+    assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+}
+
+fn check_binding(world: &World, volume: &str) {
+    let claim = &world.claim;
+    let (volume, misfits) = world.volume(volume);
+    let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
+    let assigned = assigned && claim.own_stamp().is_none();
+    assert!(assigned || misfits.is_empty() && volume.name == names::pv_name(UID));
+    assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
+    assert!(!volume.deleting || volume.has_finalizer());
+    assert!(
+        volume.phase == VolumePhase::Bound || world.synced,
+        "the PV controller may not know the volume, and call the claim Lost"
+    );
+    assert_eq!(world.binding, Binding::Direct);
+}
+
+fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
+    let claim = &world.claim;
+    let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
+    let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
+    let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
+    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
+    assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
+    assert!(attempt > 0 && world.delete_run == RunState::Absent);
+    assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
+    for (volume, _) in &world.volumes {
+        let ours = volume.name == names::pv_name(UID);
+        let last = bound_to_ours || volume.phase == VolumePhase::Bound;
+        assert!(!ours || last && volume.deleting && !volume.has_finalizer(), "its volume would be deleted");
+        assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+    }
+}
+
+fn check_clean(world: &World, nodes: &[String]) {
+    let claim = &world.claim;
+    assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
+    assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
+    let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
+    let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
+    assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
+}
+
+fn check_end(world: &World) {
+    let claim = &world.claim;
+    assert!(claim.has_finalizer());
+    let safe = world.volumes.iter().any(|(volume, _)| {
+        volume.name == names::pv_name(UID)
+            && world.is_safe(volume)
+            && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
+    });
+    let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
+    let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)
+        && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == VolumePhase::Bound);
+    assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
+    let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
+    let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());
+    assert!(!unmarked || claim.abandoned || kept || world.has_transferred(), "nobody could delete it later");
 }
 
 proptest! {

@@ -86,7 +86,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         volume.name = name.clone();
         volume.deleting = deleting;
-        volume.phase = phase.to_owned();
+        volume.phase = phase.into();
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
         if !adopted {
@@ -176,11 +176,13 @@ prop_compose! {
     }
 }
 
-pub(super) fn worlds() -> impl Strategy<Value = World> {
-    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+/// What is known beside the objects, in the order in which `worlds` takes it.
+type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, bool, Option<&'static str>);
+
+fn flags() -> impl Strategy<Value = Flags> {
     let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| RemovedJob { times, at: NOW - 5 }));
     let ways = select(vec![Binding::Direct, Binding::Controller]);
-    let flags = (
+    (
         any::<bool>(),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.8),
@@ -190,7 +192,12 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::bool::weighted(0.1),
         (prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.3)),
         prop::option::weighted(0.1, Just("pvc-ready")),
-    );
+    )
+}
+
+pub(super) fn worlds() -> impl Strategy<Value = World> {
+    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+    let flags = flags();
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
         prop::option::weighted(0.2, volumes("misnamed".into())),
