@@ -9,4 +9,6 @@ pub mod observed;
 pub mod request;
 pub mod restored;
 pub mod rule;
+#[cfg(test)]
+mod test_runs;
 pub mod vouch;

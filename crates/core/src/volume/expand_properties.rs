@@ -4,26 +4,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-
-fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
-    prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
-        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
-    ]
-}
-
-prop_compose! {
-    fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over: over, ..job(attempt, size) }, state)
-    }
-}
+use crate::volume::test_runs::{is_any_awaited, is_any_in_progress, may_remove, runs};
 
 prop_compose! {
     fn worlds()(
         (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
-        runs in prop::collection::vec(runs(), 0..3),
+        runs in prop::collection::vec(runs(1..4, 1u64..6, job, failed), 0..3),
         note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
             let mut note = note(attempt, size, kind).unwrap();
             note.at -= ago;
@@ -66,7 +52,7 @@ proptest! {
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
-        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let goes_on = is_any_in_progress(&world.runs);
         let Some(decision) = world.decided(NOW) else {
             let at_rest = wish <= size && (claim.capacity == Some(size) || volume.kubelet_finishes_resize);
             prop_assert!(at_rest, "a dead end");
@@ -74,7 +60,7 @@ proptest! {
         };
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                let awaited = world.is_starting || is_any_awaited(&world.runs);
                 prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
@@ -98,11 +84,7 @@ proptest! {
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
             }
             Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
-            Step::RemoveJob { job } => {
-                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
-                prop_assert!(stopped, "a run that goes on is stopped");
-            }
+            Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),
         }
     }
 }

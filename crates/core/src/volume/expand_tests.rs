@@ -6,9 +6,9 @@ use serde_json::json;
 use super::*;
 use crate::config::values::yaml;
 use crate::volume::change::Run;
+use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
-const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 const GI: u64 = 1 << 30;
 
@@ -71,10 +71,6 @@ fn job(attempt: u32, size: u64) -> Job {
 
 fn failed(kind: Failure, pods_ended: bool) -> RunState {
     RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, pods_ended }
-}
-
-fn stuck() -> RunState {
-    RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
 }
 
 fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<FailedExpansion>> {

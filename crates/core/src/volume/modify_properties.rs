@@ -4,24 +4,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::volume::test_runs::{is_any_awaited, is_any_in_progress, may_remove, runs};
 
 fn classes() -> impl Strategy<Value = &'static str> {
     select(vec!["", "gold", "silver", "bronze"])
-}
-
-fn states() -> impl Strategy<Value = RunState> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
-    prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
-        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
-    ]
-}
-
-prop_compose! {
-    fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
-        let over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over: over, ..job(attempt, class) }, state)
-    }
 }
 
 prop_compose! {
@@ -39,7 +25,7 @@ prop_compose! {
 prop_compose! {
     fn worlds()(
         (has, wish) in (classes(), classes()),
-        runs in prop::collection::vec(runs(), 0..3),
+        runs in prop::collection::vec(runs(1..6, classes(), job, failed), 0..3),
         note in prop::option::of(notes()),
         report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
             let (class, error) = (class.to_owned(), "array on fire".to_owned());
@@ -78,14 +64,14 @@ proptest! {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (has, wanted) = (volume.attributes(), requested_class(claim));
         let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-        let goes_on = world.runs.iter().any(|(job, state)| !job.is_over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        let goes_on = is_any_in_progress(&world.runs);
         let Some(decision) = world.decided(NOW) else {
             prop_assert!(settled && finished(&has.class).is_written(claim), "a dead end");
             return Ok(());
         };
         match &decision.step {
             Step::Nothing => {
-                let awaited = world.is_starting || world.runs.iter().any(|(job, _)| job.deleting || !job.is_over);
+                let awaited = world.is_starting || is_any_awaited(&world.runs);
                 prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
@@ -117,11 +103,7 @@ proptest! {
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }
             Step::Forget => prop_assert!(settled && world.runs.is_empty()),
-            Step::RemoveJob { job } => {
-                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
-                let stopped = named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }));
-                prop_assert!(stopped, "a run that goes on is stopped");
-            }
+            Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),
         }
     }
 }

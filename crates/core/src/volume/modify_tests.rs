@@ -7,9 +7,9 @@ use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
 use crate::volume::change::Leftover;
+use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
-const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
 fn attributes(class: &str) -> Attributes {
@@ -83,10 +83,6 @@ fn over(attempt: u32, class: &str) -> Job {
 
 fn failed(kind: Failure, pods_ended: bool) -> RunState {
     RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, pods_ended }
-}
-
-fn stuck() -> RunState {
-    RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
 }
 
 /// Returns the record of a run that has just failed.

@@ -1,0 +1,54 @@
+//! Fixtures that the tests of expansions and of modifications share: runs, and what must hold for their Jobs.
+
+use std::ops::Range;
+
+use flex_contract::exit::Failure;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::object::ObjectName;
+use crate::run::state::{Cause, RunState};
+use crate::run::view::Job;
+
+/// The present time, in seconds since 1970.
+pub const NOW: i64 = 1_000_000;
+
+/// Returns the state of a run whose image cannot be pulled.
+pub fn stuck() -> RunState {
+    RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
+}
+
+/// Generates runs with these attempts and targets. `job` and `failed` make the Job of a run and a failure.
+pub fn runs<T: std::fmt::Debug + Clone>(
+    attempts: Range<u32>,
+    targets: impl Strategy<Value = T>,
+    job: fn(u32, T) -> Job,
+    failed: fn(Failure, bool) -> RunState,
+) -> impl Strategy<Value = (Job, RunState)> {
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
+    let states = prop_oneof![
+        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        (kinds, any::<bool>()).prop_map(move |(kind, pods_ended)| failed(kind, pods_ended))
+    ];
+    (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, deleting)| {
+        let is_over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
+        (Job { deleting, is_over, ..job(attempt, target) }, state)
+    })
+}
+
+/// Checks whether a run is in progress, stuck or not.
+pub fn is_any_in_progress(runs: &[(Job, RunState)]) -> bool {
+    let in_progress = |state: &RunState| matches!(state, RunState::Running | RunState::Stuck { .. });
+    runs.iter().any(|(job, state)| !job.is_over && in_progress(state))
+}
+
+/// Checks whether a Job will change by itself.
+pub fn is_any_awaited(runs: &[(Job, RunState)]) -> bool {
+    runs.iter().any(|(job, _)| job.deleting || !job.is_over)
+}
+
+/// Checks whether a Job may be removed: it exists, and its run is over or stuck.
+pub fn may_remove(runs: &[(Job, RunState)], job: &ObjectName) -> bool {
+    let mut named = runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+    named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }))
+}
