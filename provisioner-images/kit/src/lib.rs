@@ -8,6 +8,7 @@
 //! - [`copy`] copies a directory that is in use, and [`remove`] removes one that somebody still holds open. [`mounted`]
 //!   does both for a run that sees only its own volume.
 //! - [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them.
+//!   [`handover`] lets these programs share one connection.
 //! - [`flex_pv`] interprets the arguments of the helper.
 //! - [`secrets`] keeps the secrets of the run out of its messages.
 //!
@@ -22,6 +23,7 @@ pub mod copy;
 pub mod each;
 mod failure;
 pub mod flex_pv;
+pub mod handover;
 pub mod listing;
 pub mod mounted;
 pub mod patience;

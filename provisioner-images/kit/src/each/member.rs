@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 use flex_contract::batch::{self, Member};
@@ -21,6 +22,7 @@ use tokio::time::{Instant, timeout};
 use super::command::{Each, cannot_start, not_started};
 use crate::Failure;
 use crate::batch::Stop;
+use crate::handover::{self, Desk, Seat};
 use crate::secrets::Secrets;
 use crate::termination_message::PATH_VARIABLE;
 
@@ -38,22 +40,31 @@ const MAX_OUTPUT: usize = 16 << 10;
 ///
 /// # Errors
 /// If the member fails, with its exit code and last words.
-pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop) -> Result<(), Failure> {
+pub(super) async fn run(
+    each: &Each,
+    number: usize,
+    member: &Member,
+    desk: Option<&Rc<Desk>>,
+    stop: Stop,
+) -> Result<(), Failure> {
     let program = &each.command[0];
     let no_process = |error: io::Error| Failure { code: not_started(&error), message: cannot_start(program, &error) };
     // The file is only in memory, because the image may have no writable place.
     let texts = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
-    let (mut output, mut child) = start(each, member, &texts).map_err(no_process)?;
+    let seat = desk.map(|desk| desk.seat(member)).transpose().map_err(no_process)?;
+    let (mut output, mut child) = start(each, member, seat.as_ref(), &texts).map_err(no_process)?;
     let mut log = Log { number, line: Vec::new(), end: Vec::new() };
     let ended = attend(each, &mut child, &mut output, &mut log, stop).await;
     while let Ok(Ok(true)) = timeout(DRAIN, log.follow(&mut output)).await {}
     log.print();
     let (status, stopped_for) = ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    if code == exit::OK {
+        return Ok(());
+    }
     let said =
         text(&read(&texts)).or_else(|| Some(end(&Secrets::of_this_run().mask(&text(&log.end)?)))).unwrap_or_default();
     match stopped_for {
-        _ if code == exit::OK => Ok(()),
         Some(limit) => {
             let message = format!("it took longer than {} s and was stopped; its last words: ", limit.as_secs());
             Err(Failure::retry(message + if said.is_empty() { "none" } else { &said }))
@@ -62,13 +73,15 @@ pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop)
     }
 }
 
-fn start(each: &Each, member: &Member, texts: &File) -> io::Result<(pipe::Receiver, Child)> {
+fn start(each: &Each, member: &Member, seat: Option<&Seat>, texts: &File) -> io::Result<(pipe::Receiver, Child)> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&each.command[0]);
     command
         .args(&each.command[1..])
         .env_remove(batch::VARIABLE)
+        .env_remove(handover::VARIABLE)
         .envs(member)
+        .envs(seat.map(|seat| (handover::VARIABLE, seat.address())))
         .env(PATH_VARIABLE, format!("/proc/{}/fd/{}", std::process::id(), texts.as_raw_fd()))
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)

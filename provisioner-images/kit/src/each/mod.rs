@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub use command::Each;
 use command::{cannot_start, not_started};
 
+use crate::handover::Desk;
 use crate::{Failure, batch, conclude, terminated};
 
 /// Runs the command for each member. If the run is for a single claim, the command replaces this process.
@@ -22,11 +23,23 @@ pub fn each(each: Each) -> ExitCode {
     }
     batch::run(async |members| {
         let (jobs, each) = (each.jobs, Arc::new(each));
+        let desk = Desk::open()
+            .inspect_err(|error| eprintln!("each program must connect to the API by itself: no socket: {error}"))
+            .ok();
         let work = |number, member, stop| {
-            let each = each.clone();
-            async move { member::run(&each, number, &member, stop).await }
+            let (each, desk) = (each.clone(), desk.clone());
+            async move { member::run(&each, number, &member, desk.as_ref(), stop).await }
         };
-        Ok(batch::each(members, jobs, terminated()?, work).await)
+        let serve = async {
+            match &desk {
+                Some(desk) => desk.serve().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            code = batch::each(members, jobs, terminated()?, work) => Ok(code),
+            never = serve => match never {},
+        }
     })
 }
 

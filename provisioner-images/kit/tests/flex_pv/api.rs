@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use serde_json::{Value, json};
 
 /// A reply to the next request.
@@ -19,6 +20,8 @@ pub enum Reply {
     Object(u16, Value),
     /// Any other text, such as a proxy's page.
     Text(u16, &'static str),
+    /// Nothing, for as long as the test takes.
+    Never,
 }
 
 /// Makes an error in the API's own form.
@@ -33,7 +36,8 @@ pub fn error(code: u16, reason: &str, message: &str) -> Reply {
 struct Script {
     replies: VecDeque<Reply>,
     asked: Vec<String>,
-    posted: Value,
+    posted: Vec<Value>,
+    connections: usize,
 }
 
 /// The server, with a kubeconfig that leads to it. It ends with the test.
@@ -51,6 +55,8 @@ impl Api {
         let app = Router::new().fallback(serve).with_state(script.clone());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
+        let counted = script.clone();
+        let listener = listener.tap_io(move |_| counted.lock().unwrap().connections += 1);
         runtime.spawn(async move { axum::serve(listener, app).await });
         Api { script, folder: kubeconfig_folder(address), _runtime: runtime }
     }
@@ -67,7 +73,17 @@ impl Api {
 
     /// Returns the last object that was posted.
     pub fn posted(&self) -> Value {
+        self.script.lock().unwrap().posted.last().cloned().unwrap_or_default()
+    }
+
+    /// Returns all objects that were posted, in their order.
+    pub fn all_posted(&self) -> Vec<Value> {
         self.script.lock().unwrap().posted.clone()
+    }
+
+    /// Returns the number of connections that were accepted so far.
+    pub fn connections(&self) -> usize {
+        self.script.lock().unwrap().connections
     }
 }
 
@@ -93,15 +109,19 @@ async fn serve(State(script): State<Arc<Mutex<Script>>>, request: Request) -> Re
     let query = request.uri().query().unwrap_or_default();
     assert_eq!(query.contains("fieldValidation=Ignore"), request.method() == "POST", "{asked}?{query}");
     let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
-    let mut script = script.lock().unwrap();
-    script.asked.push(asked);
-    if !body.is_empty() {
-        script.posted = serde_json::from_slice(&body).unwrap();
-    }
-    let (code, text) = match script.replies.pop_front() {
-        Some(Reply::Echo) => (201, script.posted.to_string()),
+    let reply = {
+        let mut script = script.lock().unwrap();
+        script.asked.push(asked);
+        if !body.is_empty() {
+            script.posted.push(serde_json::from_slice(&body).unwrap());
+        }
+        script.replies.pop_front()
+    };
+    let (code, text) = match reply {
+        Some(Reply::Echo) => (201, String::from_utf8(body.to_vec()).unwrap()),
         Some(Reply::Object(code, value)) => (code, value.to_string()),
         Some(Reply::Text(code, text)) => (code, text.to_owned()),
+        Some(Reply::Never) => std::future::pending().await,
         None => (500, "more was asked than the test expected".to_owned()),
     };
     (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], text).into_response()

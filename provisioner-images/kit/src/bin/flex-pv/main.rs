@@ -15,7 +15,7 @@ use flex_image_kit::each::{Each, each};
 use flex_image_kit::flex_pv::args::{Cli, Command, Create, Kind};
 use flex_image_kit::flex_pv::made;
 use flex_image_kit::mounted::{self, Mounts};
-use flex_image_kit::{Failure, cluster};
+use flex_image_kit::{Failure, cluster, handover};
 
 /// The largest file for `--from`. The API accepts no larger PersistentVolume.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -67,7 +67,9 @@ fn run(create: Create) -> Result<(), Failure> {
         return cluster::print(&volume);
     }
     mounted::check(&Mounts::of_run(), &volume)?;
-    flex_image_kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
+    let by_itself =
+        || flex_image_kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await });
+    handover::create(&volume, patience).unwrap_or_else(by_itself)?;
     println!("created PersistentVolume {}", request.pv_name);
     Ok(())
 }
