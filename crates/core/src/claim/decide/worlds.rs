@@ -177,7 +177,7 @@ prop_compose! {
 }
 
 /// What is known beside the objects, in the order in which `worlds` takes it.
-type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, bool, Option<&'static str>);
+type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, (bool, bool, bool), Option<&'static str>);
 
 fn flags() -> impl Strategy<Value = Flags> {
     let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| RemovedJob { times, at: NOW - 5 }));
