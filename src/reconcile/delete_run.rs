@@ -24,7 +24,7 @@ impl Context {
         name: &str,
     ) -> RunState {
         let is_other_alive = || {
-            jobs.iter().any(|job| job.run_labels.operation == operation.as_str() && !job.is_over)
+            jobs.iter().any(|job| job.run_labels.operation == operation && !job.is_over)
                 || crate::run::view::has_running_pods(pods, operation)
                 || self.shared.index().has_expectation(&job::prefix(operation, id))
         };

@@ -56,7 +56,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         (index.jobs_of(id), index.pods_of(id))
     };
     let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.deleting).collect();
-    let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision.as_str());
+    let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await
 }
@@ -88,8 +88,7 @@ impl Leftovers<'_> {
 /// Reconciles the objects of an id once.
 pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers<'_>) -> Result<Requeue, WriteError> {
     let (stores, deletes) = leftovers.operations();
-    let of =
-        |operation: Operation| leftovers.jobs.iter().filter(move |job| job.run_labels.operation == operation.as_str());
+    let of = |operation: Operation| leftovers.jobs.iter().filter(move |job| job.run_labels.operation == operation);
     let stored: Vec<_> = of(stores).cloned().collect();
     let cleared: Vec<_> = of(deletes)
         .filter(|job| job.name.name == job::name(deletes, leftovers.id, job.run_labels.attempt, SCOPE))
@@ -113,9 +112,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     context.decided(&leftovers.id, rule, &step);
     match (step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
-            for job in
-                stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores.as_str()))
-            {
+            for job in stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores)) {
                 context.remove_run(job).await?;
             }
             Ok(Requeue::Done)

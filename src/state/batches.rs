@@ -240,7 +240,7 @@ impl Batches {
         let observed = facts.cache.runs.jobs();
         let observed = observed.filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
         let fills = |job: &Job| job.claims().any(|claim| facts.is_pool_request_name(claim));
-        let observed = observed.filter(|job| job.run_labels.operation == operation.as_str());
+        let observed = observed.filter(|job| job.run_labels.operation == operation);
         let mut observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
         let mut expected = expectations.of_class(&label, facts.now()).filter(|(job, expected)| {
@@ -424,7 +424,7 @@ impl Batches {
     /// Returns the open batches of a class of which a run has ended.
     pub fn open_of(&self, ended: &Job) -> impl Iterator<Item = &String> {
         let of_class = |open: &OpenBatch| {
-            label_value(&open.class) == ended.run_labels.class && open.operation.as_str() == ended.run_labels.operation
+            label_value(&open.class) == ended.run_labels.class && ended.run_labels.operation == open.operation
         };
         self.open.iter().filter(move |(_, open)| of_class(open)).map(|(name, _)| name)
     }

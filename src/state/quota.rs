@@ -393,7 +393,7 @@ fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
 }
 
 fn is_growth(job: &Job) -> bool {
-    job.run_labels.operation == crate::volume::expand::CAPABILITY
+    job.run_labels.operation == Operation::Expand
 }
 
 fn has_failed(job: &Job) -> bool {

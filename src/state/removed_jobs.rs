@@ -1,5 +1,6 @@
 //! Provision Jobs that somebody deleted while they were in progress.
 
+use flex_contract::request::Operation;
 use std::collections::HashMap;
 
 use crate::claim::decide::RemovedJob;
@@ -18,7 +19,7 @@ impl RemovedJobs {
 
     /// Records that a Job is gone. If it was in progress, somebody deleted it. `now` is in seconds since 1970.
     pub fn on_deleted_job(&mut self, job: &Job, claims: &Claims, now: i64) {
-        if job.run_labels.operation != "provision" || job.is_over {
+        if job.run_labels.operation != Operation::Provision || job.is_over {
             return;
         }
         let alone = job.members.is_empty().then(|| (job.run_labels.id.clone(), job.name.name.clone()));

@@ -1,5 +1,6 @@
 //! Runs of claims of which no container has run. Kubernetes says so for a moment, before the pod is gone.
 
+use flex_contract::request::Operation;
 use std::collections::HashMap;
 
 use crate::run::view::{Job, Pod};
@@ -32,7 +33,7 @@ impl UnstartedRuns {
     /// Records a change of a pod, of a Job that is in the cache or not. A container that has run, or may have run, counts
     /// for good.
     pub fn see(&mut self, pod: &Pod, job: Option<&Job>) {
-        if pod.run_labels.operation != "provision" || !pod.members.is_empty() {
+        if pod.run_labels.operation != Operation::Provision || !pod.members.is_empty() {
             return;
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_started);

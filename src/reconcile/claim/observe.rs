@@ -1,5 +1,6 @@
 //! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
+use flex_contract::request::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -171,7 +172,7 @@ impl Basis<'_> {
             .ids()
             .flat_map(|id| index.jobs_of(&id))
             .filter(|job| job.is_for_claim())
-            .partition(|job| job.run_labels.operation == "delete");
+            .partition(|job| job.run_labels.operation == Operation::Delete);
         let pods = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
         Runs { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
@@ -296,7 +297,7 @@ impl Basis<'_> {
 
 /// Returns the node where the claim's volume is made: that of its run, or the selected one.
 fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Option<&'a String> {
-    let provision = || pods.iter().filter(|pod| pod.run_labels.operation == "provision" && pod.node.is_some());
+    let provision = || pods.iter().filter(|pod| pod.run_labels.operation == Operation::Provision && pod.node.is_some());
     let last_pod = || provision().max_by_key(|pod| (pod.run_labels.attempt, pod.created))?.node.as_ref();
     match recipe.placement {
         Placement::SelectedNode => last_node(claim),

@@ -76,7 +76,7 @@ pub(super) fn observed<T>(
 
 /// Returns the observation of the provision runs.
 fn runs<'a>(context: &Context, claim: &Claim, s: &'a Observation, jobs: &'a [&'a Job]) -> Runs<'a> {
-    let provision = |pod: &&Arc<Pod>| pod.run_labels.operation == "provision";
+    let provision = |pod: &&Arc<Pod>| pod.run_labels.operation == Operation::Provision;
     let name = provision_name(claim);
     Runs {
         jobs,

@@ -97,7 +97,7 @@ impl Observation {
         expand_runs: &'a [Run<'a>],
         modify_runs: &'a [Run<'a>],
     ) -> Observed<'a> {
-        let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision.as_str();
+        let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
             volume,
             ours: true,
@@ -139,7 +139,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
 /// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
 /// Jobs.
 fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
-    let begun = jobs.iter().filter(|job| job.run_labels.operation == Operation::Provision.as_str() && !job.is_over);
+    let begun = jobs.iter().filter(|job| job.run_labels.operation == Operation::Provision && !job.is_over);
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 

@@ -56,13 +56,12 @@ pub(super) fn observe(
     pods: &[Arc<Pod>],
     confirmed: &Confirmed,
 ) -> Observation {
-    let of_it =
-        |job: &&Arc<Job>| job.run_labels.operation == operation.as_str() && job.volume.as_deref() == Some(&volume.name);
+    let of_it = |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
         let deleting = job.deleting || confirmed.removed.contains(&job.name);
         (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
-    let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation.as_str() && !pod.is_over());
+    let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Observation {

@@ -59,7 +59,7 @@ impl Snapshots {
     /// Returns the content of a run by its labels, also if its Job is not visible any more.
     pub fn content_of_run(&self, run: &RunLabels) -> Option<&Arc<Content>> {
         let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
-        of_snapshot.iter().find(|operation| operation.as_str() == run.operation)?;
+        of_snapshot.iter().find(|operation| run.operation == **operation)?;
         let named = self.contents.get(&names::content_name(&run.id));
         named.or_else(|| self.contents.values().find(|content| content.run_id() == run.id))
     }

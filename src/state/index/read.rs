@@ -152,9 +152,8 @@ impl Index {
 
     /// Returns the volume ids of provision runs that belong to no claim and whose recipes are stored.
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
-        let is_provision = |job: &&Arc<Job>| {
-            job.is_for_claim() && job.run_labels.operation == Operation::Provision.as_str() && !job.deleting
-        };
+        let is_provision =
+            |job: &&Arc<Job>| job.is_for_claim() && job.run_labels.operation == Operation::Provision && !job.deleting;
         let provisions = self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.config).is_some());
         let ids = provisions.flat_map(|job| job.ids());
         ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
@@ -162,7 +161,7 @@ impl Index {
 
     /// Returns all capacity runs: the Jobs, each with its pods.
     pub fn capacity_runs(&self) -> Vec<(Arc<Job>, Vec<Arc<Pod>>)> {
-        let jobs = self.jobs().filter(|job| job.run_labels.operation == crate::capacity::CAPABILITY);
+        let jobs = self.jobs().filter(|job| job.run_labels.operation == Operation::Capacity);
         jobs.map(|job| (job.clone(), self.pods_of(&job.run_labels.id))).collect()
     }
 

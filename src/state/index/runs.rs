@@ -59,7 +59,7 @@ impl Index {
 
     /// Remembers a deleted Job of one claim whose pod has not started a container.
     fn note_unstarted(&mut self, job: &Job) {
-        if job.run_labels.operation != Operation::Provision.as_str() || !job.members.is_empty() {
+        if job.run_labels.operation != Operation::Provision || !job.members.is_empty() {
             return;
         }
         let id = &job.run_labels.id;

@@ -23,6 +23,7 @@
 //! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |
 //! | the begin of a term | everything |
 
+use flex_contract::request::Operation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -41,9 +42,6 @@ use crate::state::batches::Left;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};
 use crate::state::pools::PoolChange;
-
-/// The operation of the orchestrator's runs that are for no claim or volume.
-const CAPACITY: &str = crate::capacity::CAPABILITY;
 
 /// The slots and the quota that a change has set free, as the ledgers report it.
 #[derive(Debug, Default)]
@@ -202,7 +200,7 @@ impl Index {
 
     /// For a pod: the items of its Job, its claim, volumes and content.
     pub(super) fn woken_by_pod(&self, pod: &Pod) -> Vec<WorkItem> {
-        if pod.run_labels.operation == CAPACITY {
+        if pod.run_labels.operation == Operation::Capacity {
             return vec![WorkItem::Capacity];
         }
         let cache = &self.facts.cache;
@@ -437,7 +435,7 @@ fn of_job(job: &Job) -> Vec<WorkItem> {
         return job.members.iter().map(WorkItem::of_member).collect();
     }
     vec![match (&job.content, &job.volume) {
-        (None, None) if job.run_labels.operation == CAPACITY => WorkItem::Capacity,
+        (None, None) if job.run_labels.operation == Operation::Capacity => WorkItem::Capacity,
         (Some(content), _) => WorkItem::Content(content.clone()),
         (None, Some(volume)) => WorkItem::Volume(volume.clone()),
         (None, None) => WorkItem::Claim(job.claim.clone().unwrap_or_default()),

@@ -7,14 +7,16 @@ use crate::config::record::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::batch::Member;
+use crate::run::view::LabelledOperation;
 use crate::run::view::{Job, Pod};
+use flex_contract::request::Operation;
 
 /// The time to live of a finished Job, in seconds.
 const JOB_TTL: i64 = 3600;
 /// The time after its deadline for which a Job may be without an end, in seconds.
 const STALLED_AFTER: i64 = 120;
 /// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
-const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
+const OF_NO_VOLUME: [Operation; 2] = [Operation::List, Operation::Capacity];
 
 fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> ObjectRef {
     ObjectRef { kind, name: name.clone(), uid: uid.to_owned() }
@@ -24,8 +26,8 @@ fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> ObjectRef {
 pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
     // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
-    let of_no_volume = OF_NO_VOLUME.contains(&job.run_labels.operation.as_str());
-    let ours = !job.run_labels.operation.is_empty() && (!job.run_labels.id.is_empty() || of_no_volume);
+    let of_no_volume = OF_NO_VOLUME.iter().any(|operation| job.run_labels.operation == *operation);
+    let ours = job.run_labels.operation != LabelledOperation::None && (!job.run_labels.id.is_empty() || of_no_volume);
     if job.deleting || age < MIN_AGE || !ours {
         return None;
     }
@@ -112,16 +114,16 @@ fn is_known(w: &Lookups<'_>, job: &Job) -> bool {
 /// Returns the finding about a pod whose Job is gone.
 pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
-    let ours = !pod.run_labels.operation.is_empty()
+    let ours = pod.run_labels.operation != LabelledOperation::None
         && !pod.run_labels.id.is_empty()
-        && !pod.run_labels.operation.contains("snapshot");
+        && !pod.run_labels.operation.is_of_snapshot();
     if pod.deleting || w.now - pod.created < MIN_AGE || !ours || w.jobs.contains(&job) {
         return None;
     }
     let id = &pod.run_labels.id;
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
-        _ if OF_NO_VOLUME.contains(&pod.run_labels.operation.as_str()) => "no claim".to_owned(),
+        _ if OF_NO_VOLUME.iter().any(|operation| pod.run_labels.operation == *operation) => "no claim".to_owned(),
         _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),

@@ -120,7 +120,7 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
         pod_annotations[names::BATCH]
     );
     let kept = Job::from(&job);
-    assert_eq!(kept.run_labels.operation, "delete");
+    assert_eq!(kept.run_labels.operation.as_str(), "delete");
     let shown = kept.as_seen_by(1, &[], false).unwrap();
     assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
     let other = members[1].0.job_name("delete-batch-1123456789abcdef");

@@ -1,6 +1,7 @@
 //! Jobs, pods and warnings, with the fields that the cache keeps.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use flex_contract::names;
@@ -15,11 +16,65 @@ use super::pod::required_node;
 use crate::attributes::Attributes;
 use crate::object::ObjectName;
 
+/// The operation of a run, as the label of its Job or pod has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LabelledOperation {
+    /// The object has no such label.
+    #[default]
+    None,
+    /// An operation of this version.
+    Known(Operation),
+    /// Any other text.
+    Other(String),
+}
+
+impl LabelledOperation {
+    /// Returns the text of the label; empty for none.
+    pub fn as_str(&self) -> &str {
+        match self {
+            LabelledOperation::None => "",
+            LabelledOperation::Known(operation) => operation.as_str(),
+            LabelledOperation::Other(text) => text,
+        }
+    }
+
+    /// Checks whether the run makes or deletes a snapshot. An operation of another version has it in its name.
+    pub fn is_of_snapshot(&self) -> bool {
+        match self {
+            LabelledOperation::None => false,
+            LabelledOperation::Known(operation) => operation.is_of_snapshot(),
+            LabelledOperation::Other(text) => text.contains("snapshot"),
+        }
+    }
+}
+
+impl From<&str> for LabelledOperation {
+    fn from(text: &str) -> Self {
+        match text.parse() {
+            Ok(operation) => LabelledOperation::Known(operation),
+            Err(_) if text.is_empty() => LabelledOperation::None,
+            Err(_) => LabelledOperation::Other(text.to_owned()),
+        }
+    }
+}
+
+impl PartialEq<Operation> for LabelledOperation {
+    fn eq(&self, other: &Operation) -> bool {
+        matches!(self, LabelledOperation::Known(operation) if operation == other)
+    }
+}
+
+impl fmt::Display for LabelledOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// The labels of a Job or pod of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunLabels {
     /// The operation of the run.
-    pub operation: String,
+    pub operation: LabelledOperation,
     /// The volume id of the run.
     pub id: String,
     /// The number of the attempt.
@@ -31,7 +86,7 @@ pub struct RunLabels {
 fn run_labels(metadata: &ObjectMeta) -> RunLabels {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned()).unwrap_or_default();
     RunLabels {
-        operation: label(names::LABEL_OPERATION),
+        operation: label(names::LABEL_OPERATION).as_str().into(),
         id: label(names::LABEL_CLAIM_UUID),
         attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
         class: label(names::LABEL_CLASS),
@@ -356,7 +411,7 @@ pub fn nodes_with_pods(pods: &[Arc<Pod>]) -> Vec<String> {
 
 /// Checks whether a pod of a run of this operation may still be running.
 pub fn has_running_pods(pods: &[Arc<Pod>], operation: Operation) -> bool {
-    pods.iter().any(|pod| pod.run_labels.operation == operation.as_str() && !pod.is_over())
+    pods.iter().any(|pod| pod.run_labels.operation == operation && !pod.is_over())
 }
 
 #[cfg(test)]

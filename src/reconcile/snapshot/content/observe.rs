@@ -68,7 +68,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let (deletes, jobs) = index
         .jobs_of_content(&content.name)
         .into_iter()
-        .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot.as_str());
+        .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot);
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
