@@ -155,7 +155,9 @@ impl Log {
 
     fn print(&mut self) {
         if !self.line.is_empty() {
-            eprintln!("[{}] {}", self.number, String::from_utf8_lossy(&self.line).trim_end_matches('\n'));
+            let line = String::from_utf8_lossy(&self.line);
+            // As one text it is one call of the system.
+            eprint!("{}", format!("[{}] {}\n", self.number, line.trim_end_matches('\n')));
             self.line.clear();
         }
     }
