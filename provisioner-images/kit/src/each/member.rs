@@ -155,9 +155,10 @@ impl Log {
 
     fn print(&mut self) {
         if !self.line.is_empty() {
-            let line = String::from_utf8_lossy(&self.line);
+            let text = String::from_utf8_lossy(&self.line);
             // As one text it is one call of the system.
-            eprint!("{}", format!("[{}] {}\n", self.number, line.trim_end_matches('\n')));
+            let line = format!("[{}] {}\n", self.number, text.trim_end_matches('\n'));
+            eprint!("{line}");
             self.line.clear();
         }
     }
