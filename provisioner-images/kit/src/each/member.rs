@@ -155,7 +155,10 @@ impl Log {
 
     fn print(&mut self) {
         if !self.line.is_empty() {
-            eprintln!("[{}] {}", self.number, String::from_utf8_lossy(&self.line).trim_end_matches('\n'));
+            let text = String::from_utf8_lossy(&self.line);
+            // As one text it is one call of the system.
+            let line = format!("[{}] {}\n", self.number, text.trim_end_matches('\n'));
+            eprint!("{line}");
             self.line.clear();
         }
     }

@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::api::{Api, Reply, error, kubeconfig_folder, path_text};
 use super::batch::{Batch, failed, outcomes};
-use super::tool::{Ended, flex_pv};
+use super::tool::{ENVIRONMENT, Ended, flex_pv};
 
 const WARNING: &str = "does not create the volume, so this one connects itself";
 
@@ -195,6 +199,22 @@ fn an_answer_that_does_not_arrive_delays_no_other_member() {
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
+/// A script that leaves its address, and creates its volume when it may go on.
+const WAITS: &str = r#"
+    echo "$FLEX_PV_SOCKET" >"$HOME/new"; mv "$HOME/new" "$HOME/address"
+    while [ ! -e "$HOME/go" ]; do sleep 0.02; done
+    exec "$FLEX_PV" create --local /a"#;
+
+/// Waits for the address that [`WAITS`] leaves.
+fn address(home: &Path) -> String {
+    let begun = Instant::now();
+    while !home.join("address").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the member begins");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::read_to_string(home.join("address")).unwrap().trim().to_owned()
+}
+
 /// Sends bytes to a socket. Returns the answer until the end of the connection.
 fn send(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
@@ -213,19 +233,10 @@ fn a_request_without_a_key_or_an_end_gets_no_answer() {
     let (batch, api) = (Batch::of(1), Api::start(echoes(1)));
     let home = batch.folder.path().to_owned();
     let kubeconfig = api.kubeconfig();
-    let script = r#"
-        echo "$FLEX_PV_SOCKET" >"$HOME/new"; mv "$HOME/new" "$HOME/address"
-        while [ ! -e "$HOME/go" ]; do sleep 0.02; done
-        exec "$FLEX_PV" create --local /a"#;
     std::thread::scope(|threads| {
-        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "60"], script));
-        let begun = Instant::now();
-        while !home.join("address").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the member begins");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let address = std::fs::read_to_string(home.join("address")).unwrap();
-        let (name, key) = address.trim().split_once(':').unwrap();
+        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "60"], WAITS));
+        let address = address(&home);
+        let (name, key) = address.split_once(':').unwrap();
         let volume = json!({"metadata": {"name": "pvc-x"}, "spec": {}});
         let stranger = format!("{}\n", json!({"key": "x", "patience": 1, "volume": volume}));
         let whole = json!({"key": key, "patience": 1, "volume": volume}).to_string();
@@ -239,4 +250,38 @@ fn a_request_without_a_key_or_an_end_gets_no_answer() {
         assert!(!ended.err.contains(WARNING), "{ended:?}");
     });
     assert_eq!((api.asked().len(), api.connections()), (1, 1));
+}
+
+/// This test needs root, to become another user.
+#[test]
+fn another_user_with_the_address_gets_no_answer() {
+    let (batch, api) = (Batch::of(1), Api::start(echoes(3)));
+    let home = batch.folder.path().to_owned();
+    let kubeconfig = api.kubeconfig();
+    // The other user may not reach the folder of the build. No child that a parallel test forks holds the copy open.
+    let open = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(open.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (program, config) = (open.path().join("flex-pv"), open.path().join("config"));
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_flex-pv")).arg(&program).status().unwrap().success());
+    std::fs::copy(&kubeconfig, &config).unwrap();
+    for (file, mode) in [(&program, 0o755), (&config, 0o644)] {
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::thread::scope(|threads| {
+        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "60"], WAITS));
+        let address = address(&home);
+        let create = |user: u32| {
+            let mut command = Command::new(&program);
+            command.args(["create", "--local", "/a"]).env_clear().envs(ENVIRONMENT.iter().copied());
+            command.env("KUBECONFIG", &config).env("FLEX_PV_SOCKET", &address).uid(user);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(create(0), "", "this user gets an answer");
+        assert!(create(65534).contains(WARNING));
+        assert_eq!(api.connections(), 2);
+        std::fs::write(home.join("go"), "").unwrap();
+        assert_eq!(ended.join().unwrap().code, 0);
+    });
 }

@@ -74,18 +74,19 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<D
         && volume.volume_id.as_ref() == Some(&o.claim.id());
     let name = volume.name.clone();
     if !complete {
-        let mark = !(o.volumes.many_wait && may_mark_later(o));
+        let mark = !(o.volumes.many_wait && may_mark_later(o, rule));
         return Some(rule.step(Step::Adopt { volume: name, provenance: Box::new(provenance), nodes, mark }));
     }
     let lacks_mark = o.volumes.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark);
-    (lacks_mark && !may_mark_later(o)).then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
+    (lacks_mark && !may_mark_later(o, rule)).then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
 }
 
 /// Checks whether the adoption mark may be written with the volume's phase, when the orchestrator binds the claim. That
 /// saves a write, and nothing needs the mark before: an orchestrator that begins meanwhile adopts the volume again.
-fn may_mark_later(o: &Observed<'_>) -> bool {
+/// By any other rule the claim is not bound to the volume, or already is.
+fn may_mark_later(o: &Observed<'_>, rule: Rule) -> bool {
     let claim = o.claim;
-    o.volumes.binding == Binding::Direct && !o.pool.is_request && !claim.is_bound() && !claim.deleting
+    rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.deleting
 }
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted

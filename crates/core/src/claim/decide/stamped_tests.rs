@@ -98,6 +98,9 @@ fn the_mark_waits_for_the_phase_where_many_volumes_wait() {
     world.claim.volume_name = Some(names::pv_name(UID));
     world.claim.bind_completed = true;
     assert!(marks(&world, Rule::AdoptBoundVolume), "the PV controller has bound it");
+    world.claim.bind_completed = false;
+    world.claim.volume_name = Some("other".into());
+    assert!(marks(&world, Rule::AdoptLeftVolume), "the claim has another volume");
 }
 
 #[test]
