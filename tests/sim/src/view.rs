@@ -2,7 +2,7 @@
 
 use flex_contract::names;
 use flex_provisioner::api::read;
-use flex_provisioner::config::classes::{ClassObject, Config, Revision};
+use flex_provisioner::config::classes::{ClassObject, Config, Stored};
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::snapshot::Content;
 use flex_provisioner::model::snapshot::Snapshot;
@@ -31,8 +31,8 @@ pub enum View {
     Config(Config),
     /// A class.
     Class(ClassObject),
-    /// A revision with its hash.
-    Revision(String, Revision),
+    /// A revision, or a kept script.
+    Stored(Stored),
     /// A node.
     Node(Node),
     /// A VolumeSnapshot.
