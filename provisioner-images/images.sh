@@ -55,16 +55,18 @@ assert_static() {
 # Brings the Debian packages of an image and all that they depend on, unless they are there. An empty status file says
 # that nothing is installed.
 fetch_packages() { # NAME DIRECTORY
-    local packages empty
+    local packages empty get
     mapfile -t packages < <(sed -e 's/#.*//' -e '/^ *$/d' "provisioner-images/$1/packages")
     [[ -f $2/list && $(<"$2/list") == "${packages[*]}" ]] && return
     say "$1: getting Debian packages"
     rm -rf "$2"
     mkdir -p "$2/partial"
     empty=$(mktemp)
-    apt-get --quiet --yes --download-only --no-install-recommends -o Dir::State::status="$empty" \
-        -o Dir::Cache::archives="$2" -o APT::Sandbox::User=root install "${packages[@]}" >&2 </dev/null ||
-        { say "apt-get could not bring the packages of $1 (its output is above): run \`apt-get update\`"; exit 1; }
+    get=(apt-get --quiet --yes --download-only --no-install-recommends -o Dir::State::status="$empty"
+        -o Dir::Cache::archives="$2" -o APT::Sandbox::User=root install "${packages[@]}")
+    # The lists of packages may be missing or old.
+    "${get[@]}" >&2 </dev/null || { apt-get --quiet update >&2 </dev/null && "${get[@]}" >&2 </dev/null; } ||
+        { say "apt-get could not bring the packages of $1 (its output is above)"; exit 1; }
     rm "$empty"
     echo "${packages[*]}" >"$2/list"
 }

@@ -26,7 +26,7 @@ impl Node {
         fs::create_dir(&base).unwrap();
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
-        for name in ["sh", "mkdir"] {
+        for name in ["sh", "mkdir", "chmod"] {
             symlink(busybox, bin.join(name)).unwrap();
         }
         symlink(env!("CARGO_BIN_EXE_flex-pv"), bin.join("flex-pv")).unwrap();
@@ -64,6 +64,9 @@ impl Node {
 #[test]
 fn each_run_of_the_example_can_be_repeated() {
     let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    // A run that died after its first step leaves a directory with other rights.
+    fs::create_dir(node.volume()).unwrap();
+    fs::set_permissions(node.volume(), fs::Permissions::from_mode(0o750)).unwrap();
     for _ in 0..2 {
         assert_eq!(node.run("provision", &api.kubeconfig()), 0);
         assert_eq!(fs::metadata(node.volume()).unwrap().permissions().mode() & 0o7777, 0o777);

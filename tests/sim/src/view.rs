@@ -31,7 +31,7 @@ pub enum View {
     Config(Config),
     /// A class.
     Class(ClassObject),
-    /// A stored recipe or script.
+    /// A revision, or a kept script.
     Stored(Stored),
     /// A node.
     Node(Node),

@@ -258,6 +258,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
         Err(problems) => verdict.problems.extend(problems),
         Ok(recipe) => {
+            verdict.problems.extend(script::problem_of_template(&recipe));
             let any = |rule: &&SourceRule| {
                 rule.driver.is_none()
                     && (rule.kind == "flexVolume" || rule.kind == "csi" && config.replaces().is_none())

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Problem;
+use flex_contract::names::CONTAINER;
+
 use super::identity::Identity;
 use super::keys;
+use super::{Problem, Recipe};
 use crate::limits;
 
 /// The characters of a script's hash, in hexadecimal.
@@ -68,6 +70,19 @@ pub(super) fn problems(data: &BTreeMap<String, String>, identity: &Identity) -> 
         ));
     }
     problems
+}
+
+/// Finds a second program in the template of a config with a script. It concerns no later run: the template of a volume
+/// may be older than the script of its class, which then wins.
+pub(super) fn problem_of_template(recipe: &Recipe) -> Option<Problem> {
+    let spec = recipe.pod_template.as_ref().filter(|_| recipe.script.is_some())?.spec.as_ref()?;
+    let mut containers = spec.containers.iter().filter(|container| container.name == CONTAINER);
+    containers.any(|container| container.command.is_some() || container.args.is_some()).then(|| {
+        Problem::new(
+            keys::POD_TEMPLATE.name,
+            "sets `command` or `args` of the container `provisioner`, which cannot be used with `script`; remove one of the two",
+        )
+    })
 }
 
 /// Returns the reason why a text cannot be a script.

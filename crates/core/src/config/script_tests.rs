@@ -111,18 +111,33 @@ fn another_script_makes_other_volumes() {
 
 #[test]
 fn a_second_program_beside_the_script_is_refused() {
-    let template = |field: &str| format!("spec: {{containers: [{{name: provisioner, {field}: [x]}}]}}");
-    for (key, value) in [
-        ("command", "/run".to_owned()),
-        ("args", "--fast".to_owned()),
-        ("pod-template", template("command")),
-        ("pod-template", template("args")),
-    ] {
-        let found = checked(&[("script", "exit 0"), (key, &value)]).unwrap_err();
+    let refused = |key: &str, found: Vec<String>| {
         assert!(found.len() == 1 && found[0].starts_with(&format!("{key}: ")), "{found:?}");
         assert!(found[0].contains("cannot be used with `script`"), "{found:?}");
-        checked(&[("image", "x"), (key, &value)]).unwrap();
+    };
+    for (key, value) in [("command", "/run"), ("args", "--fast")] {
+        refused(key, checked(&[("script", "exit 0"), (key, value)]).unwrap_err());
+        checked(&[("image", "x"), (key, value)]).unwrap();
     }
+    for field in ["command", "args"] {
+        let template = format!("spec: {{containers: [{{name: provisioner, {field}: [x]}}]}}");
+        let of =
+            |program: (&str, &str)| problem_of_template(&checked(&[program, ("pod-template", &template)]).unwrap());
+        refused("pod-template", of(("script", "exit 0")).iter().map(Problem::to_string).collect());
+        assert_eq!(of(("image", "x")), None);
+        let config = config(&[("script", "exit 0"), ("pod-template", &template)]);
+        let table =
+            classes(&identity(Some("shell")), [&config], [], &Default::default(), &ExternalProvisioners::none());
+        assert_eq!(table.verdicts[&config.name].problems.len(), 1);
+    }
+}
+
+#[test]
+fn a_volume_whose_template_names_a_program_is_deleted_by_a_later_script() {
+    let template = "spec: {containers: [{name: provisioner, command: [/run]}]}";
+    let made = record_of(&config(&[("image", "x"), ("pod-template", template)]), "c");
+    let now = record_of(&config(&[("script", "exit 0")]), "c");
+    assert_eq!(record(&made, Some(&now)).recipe().unwrap().script, now.script);
 }
 
 #[test]
