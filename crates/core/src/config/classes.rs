@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::accounts::Accounts;
-use super::capability;
 use super::checked::Checked;
 pub use super::class::{Class, ClassLookup, Verdict};
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
@@ -13,12 +12,9 @@ pub use super::identity::Identity;
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, record_of, record_with,
 };
-use super::keys;
 use super::record::EffectiveConfig;
-use super::script;
-use super::slips;
 use super::topology::Topologies;
-use super::{Problem, Recipe, SourceRule};
+use super::{Problem, Recipe, SourceRule, capability, keys, script, slips};
 use crate::object::ObjectName;
 
 /// All classes and all verdicts.
