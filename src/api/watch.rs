@@ -293,7 +293,7 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
         let text: Arc<str> = script::kept_text(&data)?.into();
         let hash = script::hash(&text);
         let uid = object.metadata.uid.unwrap_or_default();
-        return (name == script::kept_name(&hash)).then_some(Stored::Script(KeptScript { hash, text, uid, created }));
+        return (script::kept_hash(&name) == Some(&hash)).then_some(Stored::Script(KeptScript { hash, text, uid, created }));
     }
     let record: EffectiveConfig = serde_json::from_value(data).ok()?;
     let hash = record.hash();
@@ -343,7 +343,7 @@ mod tests {
             let meta = serde_json::json!({ "name": name, "uid": "u", "creationTimestamp": "1970-01-01T00:00:07Z" });
             serde_json::from_value(serde_json::json!({ "metadata": meta, "revision": 1, "data": data })).unwrap()
         };
-        let name = script::kept_name(&script::hash("exit 0"));
+        let name = script::kept_prefix(&script::hash("exit 0"));
         let kept = KeptScript { hash: script::hash("exit 0"), text: "exit 0".into(), uid: "u".into(), created: 7 };
         assert_eq!(stored(object(name.clone(), script::kept_data("exit 0"))), Some(Stored::Script(kept)));
         assert_eq!(stored(object(name.clone(), script::kept_data("rm -rf /"))), None, "somebody exchanged it");

@@ -19,7 +19,7 @@ use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::api::VolumeSnapshotContent;
 use crate::model::volume::Volume;
-use crate::uninstall::{Dependent, can_be_retained, dependents};
+use crate::uninstall::{Dependent, can_be_retained, dependents, is_resolved_by_retain};
 
 /// The time between two looks at the cluster.
 const POLL: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ pub(super) struct UninstallArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Keep the storage of all volumes and snapshots: sets their policies to Retain. The orchestrator then removes its
-    /// finalizers, for which --wait waits.
+    /// Keep the storage of all volumes and snapshots: sets their policies to Retain, once no claim, run or deletion is in
+    /// progress. The orchestrator then removes its finalizers. --wait waits for both.
     #[arg(long)]
     retain: bool,
     /// The longest time to wait until nothing needs the orchestrator [default: do not wait].
@@ -49,6 +49,13 @@ struct Objects {
     dependents: Vec<Dependent>,
 }
 
+impl Objects {
+    /// Checks whether there is something that must end before volumes are retained.
+    fn has_work_in_progress(&self) -> bool {
+        self.dependents.iter().any(|dependent| !is_resolved_by_retain(dependent))
+    }
+}
+
 pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let UninstallArgs { names, namespaces, output, retain, wait } = args;
     let identity = names.identity(&namespaces);
@@ -57,11 +64,20 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         let (client, _) = client::connect().await?;
         let began = Instant::now();
         let mut objects = read(&client, &identity).await?;
+        let waits = || wait.is_some_and(|longest| began.elapsed() < longest);
         if retain {
+            while objects.has_work_in_progress() && waits() {
+                tokio::time::sleep(POLL).await;
+                objects = read(&client, &identity).await?;
+            }
+            // Nothing is changed where the removal is not safe afterwards.
+            if objects.has_work_in_progress() {
+                return Ok(objects.dependents);
+            }
             keep(&client, &objects).await?;
             objects = read(&client, &identity).await?;
         }
-        while !objects.dependents.is_empty() && wait.is_some_and(|longest| began.elapsed() < longest) {
+        while !objects.dependents.is_empty() && waits() {
             tokio::time::sleep(POLL).await;
             objects = read(&client, &identity).await?;
         }

@@ -12,7 +12,7 @@ use crate::api::client;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::keys;
-use crate::config::script::kept_name;
+use crate::config::script::kept_prefix;
 use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 say!("    {kind}{key}: {}", crate::text::printable(value, 400));
             }
             if let Some(hash) = &record.script {
-                say!("    script: in the ControllerRevision {}", kept_name(hash));
+                say!("    script: in the ControllerRevision {}", kept_prefix(hash));
             }
             match untrusted_difference.filter(|_| !args.trust_record) {
                 Some(why) => {

@@ -8,29 +8,31 @@ use std::sync::Arc;
 use crate::model::volume::{Volume, adoption_mark};
 use crate::state::change::Changed;
 
-/// The marks that are still to be written, by the names of the volumes.
+/// The UIDs of the volumes and the marks that are still to be written, by the names of the volumes.
 #[derive(Debug, Default)]
-pub struct Unmarked(HashMap<String, String>);
+pub struct Unmarked(HashMap<String, (String, String)>);
 
 impl Unmarked {
     /// Records a volume as this process has just adopted it.
     pub fn record(&mut self, adopted: &Volume) {
         if let Some(provenance) = &adopted.provenance {
-            self.0.insert(adopted.name.clone(), adoption_mark(provenance));
+            self.0.insert(adopted.name.clone(), (adopted.uid.clone(), adoption_mark(provenance)));
         }
     }
 
-    /// Applies a change of a volume: forgets one that is gone or has a mark.
+    /// Applies a change of a volume: forgets one that is gone or has a mark, and one in whose place another volume is.
     pub fn on_volume(&mut self, changed: &Changed<Volume>) {
-        if changed.now.as_ref().is_none_or(|now| now.adoption_mark.is_some()) {
-            self.0.remove(&changed.last().name);
+        let name = &changed.last().name;
+        let is_other = |now: &Volume| self.0.get(name).is_some_and(|(uid, _)| *uid != now.uid);
+        if changed.now.as_ref().is_none_or(|now| now.adoption_mark.is_some() || is_other(now)) {
+            self.0.remove(name);
         }
     }
 
     /// Returns the volume with the mark that it lacks; `None` if it lacks none. A volume whose provenance somebody has
     /// changed since is not adopted.
     pub fn marked(&self, volume: &Volume) -> Option<Arc<Volume>> {
-        let mark = self.0.get(&volume.name)?;
+        let (_, mark) = self.0.get(&volume.name).filter(|(uid, _)| *uid == volume.uid)?;
         let is_same = volume.provenance.as_deref().is_some_and(|provenance| adoption_mark(provenance) == *mark);
         let adoption_mark = Some(mark.clone());
         let lacks_it = is_same && volume.adoption_mark.is_none();
@@ -61,6 +63,7 @@ mod tests {
         assert!(marked.is_adopted());
         assert!(unmarked.marked(&volume("{ }")).is_none(), "somebody has changed its provenance");
         assert!(unmarked.marked(&Volume { name: "other".into(), ..volume("{}") }).is_none());
+        assert!(unmarked.marked(&Volume { uid: "restored".into(), ..volume("{}") }).is_none(), "it was restored");
         assert!(unmarked.marked(&marked).is_none(), "it has its mark");
     }
 
@@ -73,6 +76,9 @@ mod tests {
         let marked = unmarked.marked(&volume("{}")).expect("another change leaves it");
         unmarked.on_volume(&changed((*marked).clone()));
         assert!(unmarked.marked(&volume("{}")).is_none(), "a mark was written");
+        unmarked.record(&volume("{}"));
+        unmarked.on_volume(&changed(Volume { uid: "restored".into(), ..volume("{}") }));
+        assert!(unmarked.marked(&volume("{}")).is_none(), "another volume has taken its place");
         unmarked.record(&volume("{}"));
         unmarked.on_volume(&Changed::gone(Arc::new(volume("{}"))));
         assert!(unmarked.marked(&volume("{}")).is_none(), "another volume may have the name");

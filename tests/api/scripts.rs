@@ -9,7 +9,7 @@ use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::writes::{Binding, Writes};
 use flex_provisioner::clock::{Clock, Time};
 use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::script::{hash, kept_data, kept_name};
+use flex_provisioner::config::script::{hash, kept_data, kept_prefix};
 use flex_provisioner::kept_script::UNNAMED_TTL;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::model::volume::Volume;
@@ -50,7 +50,7 @@ fn kept(ring: &Ring) -> Api<ControllerRevision> {
 
 /// Waits until a script is kept.
 async fn is_kept(ring: &Ring, text: &str) -> ControllerRevision {
-    let name = kept_name(&hash(text));
+    let name = kept_prefix(&hash(text));
     until(format!("{name} exists"), || async {
         kept(ring).get_opt(&name).await.map_err(|error| error.to_string())?.ok_or_else(|| "none".to_owned())
     })
@@ -153,7 +153,7 @@ async fn a_config_without_an_image_is_refused_where_no_shell_image_is_known() {
 #[tokio::test]
 async fn an_object_of_the_same_name_with_another_text_is_reported() {
     let mut ring = Ring::without_orchestrator(&SHELL).await;
-    let name = kept_name(&hash(FIRST));
+    let name = kept_prefix(&hash(FIRST));
     let foreign = json!({ "metadata": { "name": name }, "revision": 1, "data": kept_data(SECOND) });
     kept(&ring).create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
     ring.run().await;

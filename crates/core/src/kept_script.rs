@@ -8,9 +8,9 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::rules::{self, Rule as _};
 
-/// The time for which nobody must have named a script before it is deleted, in seconds. It is much longer than a watch
-/// lags behind.
-pub const UNNAMED_TTL: i64 = 600;
+/// The time for which nobody must have named a script before it is deleted, in seconds: a week. Somebody may delete a
+/// volume and restore it from a backup, and its script then deletes its storage. A script is at most 64 KiB.
+pub const UNNAMED_TTL: i64 = 7 * 24 * 3600;
 
 /// The observation on which the decision rests. All times are in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ pub enum Rule {
     NamedByConfig,
     /// A volume or a VolumeSnapshotContent was made by the script. Keeps it for the deletion.
     NamedByStorage,
-    /// The script was stored less than 600 s ago, and its first record may not be visible yet. Keeps it.
+    /// The script was stored less than 7 days ago, and its first record may not be visible yet. Keeps it.
     YoungScript,
     /// Nobody names the script, and this process sees that for the first time. Remembers the time.
     UnnamedScript,
-    /// Nobody has named the script for less than 600 s. Keeps it.
+    /// Nobody has named the script for less than 7 days. Keeps it.
     UnnamedNotLong,
-    /// Nobody has named the script for 600 s. Deletes it.
+    /// Nobody has named the script for 7 days. Deletes it.
     UnnamedLong,
 }
 
@@ -97,24 +97,25 @@ mod tests {
     #[test]
     fn an_unnamed_script_is_deleted_after_some_time() {
         let young = Observed { created: 1000, ..UNNAMED };
-        assert_eq!(decide(&young, 1599), Rule::YoungScript.nothing().requeue_at(1600));
-        assert_eq!(decide(&young, 1600), Rule::UnnamedScript.step(Step::Remember).requeue_at(2200));
-        let seen = Observed { unnamed_since: Some(1600), ..young };
-        assert_eq!(decide(&seen, 2199), Rule::UnnamedNotLong.nothing().requeue_at(2200));
-        assert_eq!(decide(&seen, 2200), Rule::UnnamedLong.step(Step::Delete));
+        let (old, later) = (1000 + UNNAMED_TTL, 1000 + 2 * UNNAMED_TTL);
+        assert_eq!(decide(&young, old - 1), Rule::YoungScript.nothing().requeue_at(old));
+        assert_eq!(decide(&young, old), Rule::UnnamedScript.step(Step::Remember).requeue_at(later));
+        let seen = Observed { unnamed_since: Some(old), ..young };
+        assert_eq!(decide(&seen, later - 1), Rule::UnnamedNotLong.nothing().requeue_at(later));
+        assert_eq!(decide(&seen, later), Rule::UnnamedLong.step(Step::Delete));
     }
 
     #[test]
     fn a_clock_that_goes_back_deletes_nothing() {
-        let later = Observed { created: 1000, unnamed_since: Some(2000), ..UNNAMED };
+        let later = Observed { created: 1000, unnamed_since: Some(2 * UNNAMED_TTL), ..UNNAMED };
         assert_eq!(decide(&later, 500).rule, Rule::YoungScript);
-        assert_eq!(decide(&later, 1800).rule, Rule::UnnamedNotLong);
+        assert_eq!(decide(&later, 1500 + UNNAMED_TTL).rule, Rule::UnnamedNotLong);
     }
 
     #[test]
     fn the_documentation_says_the_time() {
         for rule in [Rule::YoungScript, Rule::UnnamedNotLong, Rule::UnnamedLong] {
-            assert!(rule.documentation().contains(&format!("{UNNAMED_TTL} s")), "{}", rule.documentation());
+            assert!(rule.documentation().contains(&format!("{} days", UNNAMED_TTL / 86_400)), "{}", rule.documentation());
         }
     }
 }

@@ -4,6 +4,7 @@ use flex_contract::policy::ReclaimPolicy;
 use serde::Serialize;
 
 use crate::model::claim::Claim;
+use crate::model::phase::VolumePhase;
 use crate::model::snapshot::Content;
 use crate::model::volume::Volume;
 use crate::run::view::Job;
@@ -23,8 +24,18 @@ pub struct Dependent {
 
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
-    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && volume.pool_kind().is_none()
+    let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
+    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && !is_released && volume.pool_kind().is_none()
 }
+
+/// Checks whether `--retain` can make the removal safe for an object. The others must end before it changes anything:
+/// otherwise the removal would be refused, and the policies would be changed all the same.
+pub fn is_resolved_by_retain(dependent: &Dependent) -> bool {
+    dependent.remedy.contains("--retain") || dependent.remedy == FINALIZER_GOES
+}
+
+/// The remedy for a volume that is retained already.
+const FINALIZER_GOES: &str = "wait until the orchestrator has removed its finalizer";
 
 /// Returns the objects of an orchestrator that still need it, sorted.
 pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jobs: &[Job]) -> Vec<Dependent> {
@@ -40,6 +51,10 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
     let held = volume.has_finalizer();
     let (why, remedy) = if volume.deleting {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it")
+    } else if volume.reclaim_policy == ReclaimPolicy::Delete
+        && matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+    {
+        ("its storage is being deleted", "wait until the orchestrator has deleted it")
     } else if volume.pool_kind().is_some() {
         (
             "it is pooled, and nobody would use or delete it",
@@ -48,7 +63,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
     } else if volume.reclaim_policy == ReclaimPolicy::Delete {
         ("nobody would delete its storage", "delete its claim, or keep the storage with --retain")
     } else if held {
-        ("it would stay terminating when somebody deletes it", "wait until the orchestrator has removed its finalizer")
+        ("it would stay terminating when somebody deletes it", FINALIZER_GOES)
     } else {
         return None;
     };
@@ -131,6 +146,18 @@ mod tests {
         let terminating = Volume { deleting: true, ..volume("Delete", true) };
         assert!(!can_be_retained(&terminating));
         assert_eq!(remedies(&of(terminating)), ["wait until the orchestrator has deleted it"]);
+        let released = Volume { phase: VolumePhase::Released, ..volume("Delete", true) };
+        assert!(!can_be_retained(&released), "its deletion may be in progress");
+        assert_eq!(remedies(&of(released)), ["wait until the orchestrator has deleted it"]);
+    }
+
+    #[test]
+    fn retain_resolves_volumes_and_no_work_in_progress() {
+        let job = Job { name: ObjectName::new("flex", "provision-1"), ..Job::default() };
+        let volumes = [volume("Delete", true), volume("Retain", true)];
+        let found = dependents(&volumes, &[claim(&[names::CLAIM_FINALIZER])], &[], &[job]);
+        let open: Vec<_> = found.iter().filter(|one| !is_resolved_by_retain(one)).map(|one| one.kind).collect();
+        assert_eq!((found.len(), open), (4, vec!["Job", "PersistentVolumeClaim"]));
     }
 
     #[test]

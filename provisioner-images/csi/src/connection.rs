@@ -15,6 +15,8 @@ use crate::parameters::Parameters;
 
 /// The time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// The time that a starting driver has to open its socket to the user of this image.
+const DENIED_GRACE: Duration = Duration::from_millis(500);
 
 /// Connects as soon as the driver answers.
 ///
@@ -26,11 +28,19 @@ pub async fn connect(parameters: &Parameters, until: Instant) -> Result<Channel,
         Endpoint::Tcp(..) => Some(tls(parameters)?),
     };
     let mut pause = Duration::from_millis(20);
+    let mut denied_until = None;
     loop {
         let problem = match (&parameters.endpoint, &tls) {
             (Endpoint::Socket(path), _) => match socket(path).await {
                 Ok(channel) => return Ok(channel),
-                Err(problem) => problem?,
+                Err(Ok(problem)) => problem,
+                // A driver that starts makes its socket first, and then lets others use it.
+                Err(Err(denied))
+                    if Instant::now() < *denied_until.get_or_insert_with(|| Instant::now() + DENIED_GRACE) =>
+                {
+                    denied.to_string()
+                }
+                Err(Err(denied)) => return Err(denied),
             },
             (Endpoint::Tcp(host, port), Some(tls)) => match tcp(host, *port, tls.clone()).await {
                 Ok(channel) => return Ok(channel),

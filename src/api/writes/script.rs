@@ -27,7 +27,7 @@ impl Writes {
 
     /// Keeps a script. An existing object is accepted if it has the same text.
     pub async fn write_script(&self, text: &str) -> Result<()> {
-        let name = kept_name(&hash(text));
+        let name = kept_name(&self.identity.instance, &hash(text));
         let what = || format!("script {name}");
         let labels = json!({ names::LABEL_INSTANCE: self.identity.instance });
         let kept = ControllerRevision {
@@ -72,7 +72,7 @@ impl Writes {
 
     /// Deletes a kept script that nobody names.
     pub async fn delete_script(&self, script: &KeptScript) -> Result<()> {
-        let name = kept_name(&script.hash);
+        let name = kept_name(&self.identity.instance, &script.hash);
         let answer = DiscardReply(self.stored()).delete(&name, &guarded(&script.uid, "")).await;
         deleted(answer, format!("script {name}"))
     }

@@ -29,10 +29,25 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let next = match cached {
         None => clean_up(context, name).await?,
         Some(volume) if !volume.belongs_to(&context.identity) && !is_of_a_run(context, &volume) => Requeue::Done,
-        Some(volume) => return drive::<Volumes>(context, volume, Confirmed::default()).await,
+        Some(volume) => return drive::<Volumes>(context, marked(context, volume).await?, Confirmed::default()).await,
     };
     context.shared.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
     Ok(next)
+}
+
+/// Returns the volume with the adoption mark that only this process knows to be due. If no claim waits for its binding
+/// any more, the mark is written: without it, another process would take the volume for a restored one.
+async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
+    let (marked, is_awaited) = {
+        let index = context.shared.index();
+        let claim = volume.claim_uuid.as_deref().and_then(|uid| index.claim_by_id(uid));
+        (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
+    };
+    match marked {
+        None => Ok(volume),
+        Some(marked) if is_awaited => Ok((*marked).clone()),
+        Some(marked) => context.writes.write_adoption_mark(&marked).await,
+    }
 }
 
 /// The reconciler of volumes.

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use flex_contract::names::CONTAINER;
+use flex_contract::names::{self, CONTAINER};
 
 use super::identity::Identity;
 use super::keys;
 use super::{Problem, Recipe};
 use crate::limits;
+use crate::object;
 
 /// The characters of a script's hash, in hexadecimal.
 const HASH: usize = 32;
@@ -33,14 +34,24 @@ pub fn hash(text: &str) -> String {
     hash
 }
 
-/// Returns the name of the ControllerRevision that keeps the script with this hash.
-pub fn kept_name(hash: &str) -> String {
+/// Returns the beginning of the name of the ControllerRevision that keeps the script with this hash. It is the whole
+/// name for the usual instance.
+pub fn kept_prefix(hash: &str) -> String {
     format!("{PREFIX}{hash}")
+}
+
+/// Returns the name of the ControllerRevision in which an instance keeps the script with this hash. Instances may share a
+/// namespace, and each keeps a script as long as it needs it.
+pub fn kept_name(instance: &str, hash: &str) -> String {
+    match instance {
+        names::DEFAULT_INSTANCE => kept_prefix(hash),
+        other => format!("{PREFIX}{hash}-{}", object::hash(other.as_bytes())),
+    }
 }
 
 /// Returns the hash in the name of a ControllerRevision, if it keeps a script.
 pub fn kept_hash(name: &str) -> Option<&str> {
-    name.strip_prefix(PREFIX)
+    name.strip_prefix(PREFIX)?.split('-').next()
 }
 
 /// Returns the content of the ControllerRevision that keeps a script.

@@ -20,7 +20,12 @@ fn identity(shell_image: Option<&str>) -> Identity {
 #[test]
 fn a_script_is_named_by_128_bits_of_its_sha_256() {
     assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223");
-    assert_eq!(kept_hash(&kept_name(&hash("abc"))), Some(hash("abc").as_str()));
+    let of = |instance| kept_name(instance, &hash("abc"));
+    assert_eq!(of("default"), format!("flex-script-{}", hash("abc")));
+    assert_ne!(of("second"), of("default"), "each instance keeps its own");
+    for instance in ["default", "second", "third"] {
+        assert_eq!(kept_hash(&of(instance)), Some(hash("abc").as_str()));
+    }
     assert_eq!(kept_hash("flex-config-0123456789abcdef"), None);
     let mut data = BTreeMap::from([("script".to_owned(), "abc".to_owned()), ("a".to_owned(), "b".to_owned())]);
     assert_eq!(take(&mut data), Some(hash("abc")));

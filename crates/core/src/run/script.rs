@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::config::Recipe;
-use crate::config::script::kept_name;
+use crate::config::script::kept_prefix;
 
 /// The volume with the file.
 const VOLUME: &str = "flex-script";
@@ -69,7 +69,7 @@ pub fn complete(job: &mut Job, recipe: &Recipe, texts: Texts<'_>) -> Result<(), 
         return Err(format!(
             "the script of this version of the config {} is lost: somebody has deleted the ControllerRevision {}; restore that object from a backup, or let the config serve the class {} again, with a script that can do this",
             recipe.config,
-            kept_name(hash),
+            kept_prefix(hash),
             recipe.class,
         ));
     };

@@ -69,7 +69,9 @@ mod tests {
         run(async {
             let turns = Turns::one_by_one();
             let begun = Instant::now();
+            // The slow request comes first.
             tokio::select! {
+                biased;
                 () = turns.take(std::future::pending()) => {}
                 () = turns.take(async {}) => {}
             }

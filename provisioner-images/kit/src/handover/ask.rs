@@ -48,5 +48,10 @@ fn reach(name: &str) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(SLACK))?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    // The process of the batch may have ended, and a pod in the node's network shares the names with others.
+    let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+    if peer.uid != rustix::process::geteuid() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
+    }
     Ok(UnixStream::from(socket))
 }

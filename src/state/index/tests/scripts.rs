@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::config::classes::{KeptScript, record_of};
-use crate::config::script::{hash, kept_name};
+use crate::config::script::{hash, kept_prefix};
 use crate::model::volume::adoption_mark;
 
 const TEXT: &str = "exec flex-pv create --local /srv/a";
@@ -33,7 +33,7 @@ fn named(index: &Index) -> (bool, bool) {
 }
 
 fn object(hash: &str) -> ObjectName {
-    ObjectName::new("own", kept_name(hash))
+    ObjectName::new("own", kept_prefix(hash))
 }
 
 #[test]

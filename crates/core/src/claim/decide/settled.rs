@@ -16,6 +16,10 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     if o.claim.has_finalizer() {
         return held(o, now);
     }
+    // Somebody has removed the finalizer before the volume had its mark.
+    if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
+        return Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: unmarked.volume.name.clone() });
+    }
     match o.runs.jobs.iter().find(|job| job.is_over && !job.deleting) {
         Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
         None => was_bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),

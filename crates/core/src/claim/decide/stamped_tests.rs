@@ -116,6 +116,9 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     world.claim.volume_name = Some(names::pv_name(UID));
     world.claim.bind_completed = true;
     assert_eq!(world.step(Rule::MarkAdoptedVolume), mark, "the PV controller was faster");
+    let mut bare = world.clone();
+    bare.claim.finalizers.clear();
+    assert_eq!(bare.step(Rule::MarkAdoptedVolume), mark, "somebody removed the finalizer");
     world.lacks_mark = false;
     assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
 }
