@@ -62,5 +62,11 @@ function pulls(line, inside) {
     if (kind ~ /^(Deployment|DaemonSet)$/ && line == "    spec:") {
         print "      imagePullSecrets: [{name: " pull_secret "}]"
     }
-    if (kind == "ConfigMap" && inside == "data:" && line ~ /^  image: /) print "  image-pull-secrets: " pull_secret
+    if (kind == "ConfigMap" && line == "data:" && runs_pods()) print "  image-pull-secrets: " pull_secret
+}
+
+# Tells whether the ConfigMap is a provisioner config, whose image its pods pull.
+function runs_pods(    i) {
+    for (i = 1; i <= count; i++) if (lines[i] ~ /^  (image|script): /) return 1
+    return 0
 }
