@@ -293,7 +293,12 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
         let text: Arc<str> = script::kept_text(&data)?.into();
         let hash = script::hash(&text);
         let uid = object.metadata.uid.unwrap_or_default();
-        return (script::kept_hash(&name) == Some(&hash)).then_some(Stored::Script(KeptScript { hash, text, uid, created }));
+        return (script::kept_hash(&name) == Some(&hash)).then_some(Stored::Script(KeptScript {
+            hash,
+            text,
+            uid,
+            created,
+        }));
     }
     let record: EffectiveConfig = serde_json::from_value(data).ok()?;
     let hash = record.hash();

@@ -115,7 +115,11 @@ mod tests {
     #[test]
     fn the_documentation_says_the_time() {
         for rule in [Rule::YoungScript, Rule::UnnamedNotLong, Rule::UnnamedLong] {
-            assert!(rule.documentation().contains(&format!("{} days", UNNAMED_TTL / 86_400)), "{}", rule.documentation());
+            assert!(
+                rule.documentation().contains(&format!("{} days", UNNAMED_TTL / 86_400)),
+                "{}",
+                rule.documentation()
+            );
         }
     }
 }
