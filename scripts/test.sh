@@ -36,8 +36,8 @@ without=flex-bench budget=240 stage 'programs and images' build
 budget=240 stage 'build the tests' build_tests
 # Not sooner: a compiler loses twice what this wins beside it.
 begin_computing
-# More at one time than there are processors: most of them wait for a cluster, or for its pods.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
+# Twice as many at one time as there are processors: most of them wait for a cluster, or for its pods.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
 beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
 budget=500 stage 'tests' cargo test --workspace --no-fail-fast
 budget=200 stage 'with pods, the rest' joined 'with pods'
