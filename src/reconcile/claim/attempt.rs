@@ -77,8 +77,11 @@ pub(super) async fn stamp(
     if attempt == 1 && s.pool.exists && s.pool.request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
-    let message = format!("attempt {attempt}: image {} of class {}", context.image(recipe), recipe.class);
-    context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
+    // A claim in a batch gets its first event when something is slow or fails.
+    if stamped.batch().is_none() || context.events.has_emitted(&claim.uid) {
+        let message = format!("attempt {attempt}: image {} of class {}", context.image(recipe), recipe.class);
+        context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
+    }
     Ok(stamped.into())
 }
 
