@@ -211,11 +211,16 @@ impl Writes {
         self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
     }
 
+    /// Returns the objects in which the orchestrator keeps recipes and scripts.
+    fn revisions(&self) -> Api<ControllerRevision> {
+        Api::namespaced(self.client.clone(), &self.identity.namespace)
+    }
+
     /// Stores a recipe as the newest revision of its config and class.
     pub async fn write_revision(&self, record: &EffectiveConfig, number: i64) -> Result<()> {
         let name = revision_name(&record.hash());
         let what = format!("revision {name}");
-        let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let revisions = self.revisions();
         let labels = [
             (names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone()),
             (names::LABEL_REVISION.to_owned(), hash(record.config.to_string().as_bytes())),
@@ -243,7 +248,7 @@ impl Writes {
     /// Deletes a revision to which nothing refers.
     pub async fn delete_revision(&self, hash: &str) -> Result<()> {
         let name = revision_name(hash);
-        let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let revisions = self.revisions();
         let deleted = DiscardReply(revisions).delete(&name, &DeleteParams::default()).await;
         deleted.map_err(WriteError::of(format!("revision {name}")))
     }

@@ -19,7 +19,7 @@ use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::api::VolumeSnapshotContent;
 use crate::model::volume::Volume;
-use crate::uninstall::{Dependent, can_be_retained, dependents, is_resolved_by_retain};
+use crate::uninstall::{Dependent, can_be_retained, dependents};
 
 /// The time between two looks at the cluster.
 const POLL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ struct Objects {
 impl Objects {
     /// Checks whether there is something that must end before volumes are retained.
     fn has_work_in_progress(&self) -> bool {
-        self.dependents.iter().any(|dependent| !is_resolved_by_retain(dependent))
+        self.dependents.iter().any(|dependent| dependent.is_in_progress)
     }
 }
 
@@ -134,7 +134,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
 }
 
 fn print(found: &[Dependent], identity: &Identity) {
-    for Dependent { kind, name, why, remedy } in found {
+    for Dependent { kind, name, why, remedy, .. } in found {
         say!("{kind} {name}: {why}");
         say!("    what to do: {remedy}");
     }

@@ -3,7 +3,6 @@
 //! It asks the API only before it deletes an object. It deletes only objects that are provably the orchestrator's, and
 //! that nothing can need any more.
 
-use crate::model::phase::VolumePhase;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use flex_contract::names::reason;
 
 use crate::api::writes::{WriteError, Writes};
 use crate::findings::{Finding, Removal, Severity, find};
+use crate::model::phase::VolumePhase;
 use crate::reconcile::context::{Context, Requeue};
 use crate::rules::NewEvent;
 use crate::state::index::WorkItem;

@@ -1,11 +1,11 @@
 //! Volumes that the PV controller has seen, as sync probes have shown ([`crate::sync_probe`]).
 
-use crate::model::phase::VolumePhase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use flex_contract::names;
 
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::state::change::Changed;
 use crate::state::facts::Facts;

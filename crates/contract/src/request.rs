@@ -1,11 +1,11 @@
 //! One run of an image: the orchestrator writes a request as properties, and the image reads it from its environment.
 
-use crate::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 
 use crate::operation;
 pub use crate::operation::Operation;
 use crate::parameter;
+use crate::policy::ReclaimPolicy;
 use crate::request_env::RunEnv;
 pub use crate::request_error::RequestError;
 use crate::variable;

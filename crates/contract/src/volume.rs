@@ -1,6 +1,5 @@
 //! The PersistentVolume that an image creates as the last act of a provision run.
 
-use crate::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -10,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::names;
+use crate::policy::ReclaimPolicy;
 use crate::quantity::quantity;
 use crate::request::RunRequest;
 

@@ -4,7 +4,6 @@ use flex_contract::policy::ReclaimPolicy;
 use serde::Serialize;
 
 use crate::model::claim::Claim;
-use crate::model::phase::VolumePhase;
 use crate::model::snapshot::Content;
 use crate::model::volume::Volume;
 use crate::run::view::Job;
@@ -20,22 +19,16 @@ pub struct Dependent {
     pub why: String,
     /// The way to make the removal safe.
     pub remedy: String,
+    /// It must end before `--retain` changes anything: policies would be changed, and the removal refused all the same.
+    #[serde(skip)]
+    pub is_in_progress: bool,
 }
 
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
-    let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
+    let is_released = volume.phase.is_released();
     volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && !is_released && volume.pool_kind().is_none()
 }
-
-/// Checks whether `--retain` can make the removal safe for an object. The others must end before it changes anything:
-/// otherwise the removal would be refused, and the policies would be changed all the same.
-pub fn is_resolved_by_retain(dependent: &Dependent) -> bool {
-    dependent.remedy.contains("--retain") || dependent.remedy == FINALIZER_GOES
-}
-
-/// The remedy for a volume that is retained already.
-const FINALIZER_GOES: &str = "wait until the orchestrator has removed its finalizer";
 
 /// Returns the objects of an orchestrator that still need it, sorted.
 pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jobs: &[Job]) -> Vec<Dependent> {
@@ -49,25 +42,32 @@ pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jo
 
 fn of_volume(volume: &Volume) -> Option<Dependent> {
     let held = volume.has_finalizer();
-    let (why, remedy) = if volume.deleting {
-        ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it")
-    } else if volume.reclaim_policy == ReclaimPolicy::Delete
-        && matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
-    {
-        ("its storage is being deleted", "wait until the orchestrator has deleted it")
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
+    let (why, remedy, is_in_progress) = if volume.deleting {
+        ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
+    } else if deletes && volume.phase.is_released() {
+        ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
     } else if volume.pool_kind().is_some() {
         (
             "it is pooled, and nobody would use or delete it",
             "remove `pool` from its config, and wait until the pool is empty",
+            true,
         )
-    } else if volume.reclaim_policy == ReclaimPolicy::Delete {
-        ("nobody would delete its storage", "delete its claim, or keep the storage with --retain")
+    } else if deletes {
+        ("nobody would delete its storage", "delete its claim, or keep the storage with --retain", false)
     } else if held {
-        ("it would stay terminating when somebody deletes it", FINALIZER_GOES)
+        let remedy = "wait until the orchestrator has removed its finalizer";
+        ("it would stay terminating when somebody deletes it", remedy, false)
     } else {
         return None;
     };
-    Some(Dependent { kind: "PersistentVolume", name: volume.name.clone(), why: why.into(), remedy: remedy.into() })
+    Some(Dependent {
+        kind: "PersistentVolume",
+        name: volume.name.clone(),
+        why: why.into(),
+        remedy: remedy.into(),
+        is_in_progress,
+    })
 }
 
 fn of_claim(claim: &Claim) -> Option<Dependent> {
@@ -82,11 +82,13 @@ fn of_claim(claim: &Claim) -> Option<Dependent> {
         name: claim.name.to_string(),
         why: why.into(),
         remedy: remedy.into(),
+        is_in_progress: true,
     })
 }
 
 fn of_content(content: &Content) -> Option<Dependent> {
-    let (why, remedy) = match (content.has_finalizer(), content.policy == "Delete") {
+    let deletes = content.policy == "Delete";
+    let (why, remedy) = match (content.has_finalizer(), deletes) {
         (true, true) => (
             "nobody would delete the snapshot on the backend",
             format!("delete VolumeSnapshot {}, or keep the snapshot with --retain", content.snapshot),
@@ -94,7 +96,13 @@ fn of_content(content: &Content) -> Option<Dependent> {
         (true, false) if content.deleting => ("it is terminating, and would stay so", "wait until it is gone".into()),
         _ => return None,
     };
-    Some(Dependent { kind: "VolumeSnapshotContent", name: content.name.clone(), why: why.into(), remedy })
+    Some(Dependent {
+        kind: "VolumeSnapshotContent",
+        name: content.name.clone(),
+        why: why.into(),
+        remedy,
+        is_in_progress: !deletes,
+    })
 }
 
 fn of_job(job: &Job) -> Dependent {
@@ -103,6 +111,7 @@ fn of_job(job: &Job) -> Dependent {
         name: job.name.to_string(),
         why: "its run is in progress".into(),
         remedy: "wait until the Job has ended".into(),
+        is_in_progress: true,
     }
 }
 
@@ -113,6 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::phase::VolumePhase;
     use crate::object::ObjectName;
 
     fn volume(policy: &str, finalizer: bool) -> Volume {
@@ -156,7 +166,7 @@ mod tests {
         let job = Job { name: ObjectName::new("flex", "provision-1"), ..Job::default() };
         let volumes = [volume("Delete", true), volume("Retain", true)];
         let found = dependents(&volumes, &[claim(&[names::CLAIM_FINALIZER])], &[], &[job]);
-        let open: Vec<_> = found.iter().filter(|one| !is_resolved_by_retain(one)).map(|one| one.kind).collect();
+        let open: Vec<_> = found.iter().filter(|one| one.is_in_progress).map(|one| one.kind).collect();
         assert_eq!((found.len(), open), (4, vec!["Job", "PersistentVolumeClaim"]));
     }
 

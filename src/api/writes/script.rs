@@ -21,10 +21,6 @@ use crate::model::snapshot::api::VolumeSnapshotContent;
 const PAGE: u32 = 500;
 
 impl Writes {
-    fn stored(&self) -> Api<ControllerRevision> {
-        Api::namespaced(self.client.clone(), &self.identity.namespace)
-    }
-
     /// Keeps a script. An existing object is accepted if it has the same text.
     pub async fn write_script(&self, text: &str) -> Result<()> {
         let name = kept_name(&self.identity.instance, &hash(text));
@@ -40,7 +36,7 @@ impl Writes {
             data: Some(RawExtension(kept_data(text))),
             revision: 1,
         };
-        let error = match DiscardReply(self.stored()).create(&post(), &kept).await {
+        let error = match DiscardReply(self.revisions()).create(&post(), &kept).await {
             Ok(()) => return Ok(()),
             Err(error) => WriteError::of(what())(error),
         };
@@ -49,7 +45,8 @@ impl Writes {
         }
         // The data of a ControllerRevision never changes. The label brings the object back into the watch.
         let body = json!({ "metadata": { "labels": labels } });
-        let there = self.stored().patch(&name, &params(), &Patch::Merge(body)).await.map_err(WriteError::of(what()))?;
+        let there =
+            self.revisions().patch(&name, &params(), &Patch::Merge(body)).await.map_err(WriteError::of(what()))?;
         match there.data.as_ref().and_then(|data| kept_text(&data.0)) == Some(text) {
             true => Ok(()),
             false => Err(WriteError::Foreign(what())),
@@ -73,7 +70,7 @@ impl Writes {
     /// Deletes a kept script that nobody names.
     pub async fn delete_script(&self, script: &KeptScript) -> Result<()> {
         let name = kept_name(&self.identity.instance, &script.hash);
-        let answer = DiscardReply(self.stored()).delete(&name, &guarded(&script.uid, "")).await;
+        let answer = DiscardReply(self.revisions()).delete(&name, &guarded(&script.uid, "")).await;
         deleted(answer, format!("script {name}"))
     }
 }

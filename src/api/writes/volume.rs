@@ -58,9 +58,19 @@ impl Writes {
     }
 
     async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
-        let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
-        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        let patched = self.patched_volume(volume, metadata, rest).await;
         self.written_volume(volume, patched)
+    }
+
+    /// Patches a volume of the observed version. Returns the answer with all of its fields.
+    async fn patched_volume(
+        &self,
+        volume: &Volume,
+        metadata: Value,
+        rest: Value,
+    ) -> kube::Result<Trimmed<PersistentVolume>> {
+        let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
+        self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await
     }
 
     async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
@@ -326,8 +336,7 @@ impl Writes {
     /// Records the batch of the volume's delete run. Returns the volume with its source, as of this write.
     pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<(Volume, String)> {
         let metadata = json!({ "annotations": { names::BATCH: batch } });
-        let body = patch(&volume.uid, &volume.resource_version, metadata, json!({}));
-        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        let patched = self.patched_volume(volume, metadata, json!({})).await;
         let source = patched.as_ref().map_or_else(|_| String::new(), |patched| source_of(&patched.0));
         Ok((self.written_volume(volume, patched)?, source))
     }

@@ -1,10 +1,10 @@
 //! The state of a class: what is known to be wrong with it.
 
-use crate::model::phase::VolumePhase;
 use flex_contract::request::Operation;
 
 use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::text::line;
 

@@ -5,7 +5,7 @@ use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::config::classes::{ClassLookup, Classes};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
 use crate::text::line;
@@ -67,7 +67,7 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
         _ => "Running",
     };
     let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
-    let began = stamp.filter(|_| state == "Running").and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let began = stamp.filter(|_| state == "Running").and_then(Stamp::began);
     let running = began.map(|began| now - began.as_second());
     let failure = failure.cloned();
     Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })

@@ -1,6 +1,5 @@
 //! The steps of claims.
 
-use crate::model::phase::VolumePhase;
 use std::time::Duration;
 
 use flex_contract::names::{self, reason};
@@ -14,8 +13,9 @@ use super::served::serving;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, Stamp};
 use crate::model::object_ref::ObjectRef;
+use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume};
 use crate::node::NodeState;
 use crate::object::ObjectName;
@@ -275,7 +275,7 @@ fn is_over(claim: &Claim, error: &WriteError) -> bool {
 
 /// Returns the time since the current attempt began.
 fn age(context: &Context, claim: &Claim) -> Duration {
-    let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let began = claim.own_stamp().and_then(Stamp::began);
     began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::names::provision_name;
 use super::observe::Observation;
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, Stamp};
 use crate::reconcile::context::Context;
 use crate::run::state::never_started;
 use crate::run::view::Pod;
@@ -15,8 +15,7 @@ const FIRST_JOB_MAX_AGE: i64 = 2;
 /// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, and a process
 /// that is gone may have created it again with the same name. Such a Job is younger than the stamp.
 pub(super) fn has_never_started(context: &Context, claim: &Claim, s: &Observation) -> bool {
-    let Some(stamp) = claim.own_stamp() else { return false };
-    let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
+    let Some(stamped) = claim.own_stamp().and_then(Stamp::began) else { return false };
     let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB_MAX_AGE;
     let name = provision_name(claim);
     let job = s.runs.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);

@@ -2,12 +2,12 @@
 
 pub(super) mod content;
 
-use crate::model::phase::ClaimPhase;
 use std::sync::Arc;
 
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
 use crate::model::object_ref::ObjectRef;
+use crate::model::phase::ClaimPhase;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Of;
 use crate::model::snapshot::Snapshot;

@@ -1,7 +1,6 @@
 //! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
 //! volume.
 
-use crate::model::phase::ClaimPhase;
 use flex_contract::names;
 use flex_contract::quantity::quantity;
 
@@ -10,6 +9,7 @@ use crate::model;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::grant::not_granted;
+use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::snapshot::restore::SnapshotSource;
 

@@ -1,6 +1,5 @@
 //! Claims that are stuck.
 
-use crate::model::phase::ClaimPhase;
 use flex_contract::request::Operation;
 
 use super::finding::{Finding, STUCK_AFTER, without_protection};
@@ -11,6 +10,7 @@ use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
+use crate::model::phase::ClaimPhase;
 use crate::volume::vouch::reserve;
 
 /// Returns the finding about a claim, if any.
@@ -131,7 +131,7 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)>
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return None;
     }
-    let began = stamp.ts.parse::<jiff::Timestamp>().ok()?.as_second();
+    let began = stamp.began()?.as_second();
     let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
     (w.now.saturating_sub(began) > patience)
         .then(|| (format!("attempt {} began long ago and has not ended", stamp.attempt), began))

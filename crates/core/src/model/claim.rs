@@ -53,6 +53,13 @@ pub struct Stamp {
     pub batch: Option<String>,
 }
 
+impl Stamp {
+    /// Returns the time when the attempt began; `None` if the stamp does not have one.
+    pub fn began(&self) -> Option<jiff::Timestamp> {
+        self.ts.parse().ok()
+    }
+}
+
 /// A claim, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {

@@ -1,10 +1,10 @@
 //! The common part of runs that change a volume, be it the size or the attributes.
 
-use crate::model::phase::ClaimPhase;
 use flex_contract::exit::Failure;
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
+use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};

@@ -1,6 +1,5 @@
 //! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
-use crate::model::phase::VolumePhase;
 use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
@@ -16,9 +15,10 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
 use crate::config::classes::{BindingMode, Class};
-use crate::model::claim::Binding;
 use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
+use crate::model::claim::{Binding, Stamp};
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay, seconds};
@@ -226,7 +226,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 /// more than it tells. After [`SLOW_BATCH`] its user learns what is in progress.
 fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
     let wait = wait_for_run(o, Rule::RunInProgress);
-    let began = o.claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let began = o.claim.own_stamp().and_then(Stamp::began);
     let (Some(batch), Some(began), None) = (o.claim.batch(), began, &wait.event) else { return wait };
     let due = clamp_to_recent(began.as_second(), now).saturating_add(SLOW_BATCH);
     match now < due {

@@ -1,6 +1,5 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
-use crate::model::phase::VolumePhase;
 use flex_contract::names::{self, reason};
 use flex_contract::policy::ReclaimPolicy;
 
@@ -12,6 +11,7 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::unstarted::{has_no_leftovers, unrecorded};
 use super::waits::{cleanup_needs_recipe, wait_for_end, wait_for_run};
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 

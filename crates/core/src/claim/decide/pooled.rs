@@ -1,6 +1,5 @@
 //! Decisions about claims that get a pooled volume, and about pool requests.
 
-use crate::model::phase::VolumePhase;
 use flex_contract::names;
 
 use super::adoption::{adopted, is_claimed_by_other, is_terminating_without_finalizer};
@@ -9,6 +8,7 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::succeeded;
 use crate::model::claim::Binding;
+use crate::model::phase::VolumePhase;
 use crate::model::volume::Reference;
 use crate::rules::Rule as _;
 

@@ -1,6 +1,5 @@
 //! Properties that hold for each claim in each state, also in states that should never occur.
 
-use crate::model::phase::VolumePhase;
 use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
@@ -8,6 +7,7 @@ use super::pooled::assigned;
 use super::worlds::worlds;
 use super::*;
 use crate::config::Placement;
+use crate::model::phase::VolumePhase;
 
 /// Returns the reclaim policy that the adoption gives to a volume.
 fn policy(provenance: &Provenance) -> ReclaimPolicy {
