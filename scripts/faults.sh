@@ -39,21 +39,11 @@ computing() {
     "$programs/flex-sim" --bugs
 }
 
-# Two processes, because each computes on one processor.
 simulation() {
-    local all=${HISTORIES:-100000} status=0 other
-    simulate 0 $((all / 2)) &
-    other=$!
-    simulate $((all / 2)) $((all - all / 2)) || status=$?
-    wait "$other" || status=$?
-    return "$status"
-}
-
-simulate() { # FIRST-SEED HISTORIES
-    "$programs/flex-sim" --seed-base "$1" --histories "$2" 2>&1 | grep -v ' a second$'
+    "$programs/flex-sim" --histories "${HISTORIES:-100000}" 2>&1 | grep -v ' a second$'
     return "${PIPESTATUS[0]}"
 }
-export -f said computing simulation simulate
+export -f said computing simulation
 
 build_faults() {
     cargo test --workspace --no-run --test faults --test whole_faults --test soak &&

@@ -102,7 +102,8 @@ fn config(class: &str, profile: &Profile) -> Value {
         false => data["placement"] = json!("any"),
     }
     if class == "script" {
-        data["script"] = json!("yes");
+        // A parameter for the image, which then makes its volume by hand.
+        data["by-hand"] = json!("yes");
     }
     json!({
         "metadata": {

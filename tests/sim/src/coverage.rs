@@ -178,7 +178,7 @@ pub const UNREACHED: &[Unreached] = &[
     // Pools.
     rare("pool", "RequestBlocksClaim", "a claim must wait for quota while a request of the pool has not begun"),
     // Scripts.
-    rare("script", ANY, "few configs of a history have a script, and none is edited for a week"),
+    impossible("script", ANY, "no config of a history has a script"),
     // Capacity.
     impossible("capacity", ANY, "the simulated world has no scheduler that checks capacity"),
 ];

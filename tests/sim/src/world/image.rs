@@ -273,7 +273,7 @@ impl World {
                 request.claim_uuid, request.operation
             ));
         }
-        Process { script: get("SCRIPT").is_some(), reserved: profile.policies, request, storage_key, member, acts }
+        Process { script: get("BY_HAND").is_some(), reserved: profile.policies, request, storage_key, member, acts }
     }
 
     /// Takes the next act of a container.
