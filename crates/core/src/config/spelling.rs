@@ -1,5 +1,7 @@
 //! Words that are nearly the name of a key.
 
+use std::sync::LazyLock;
+
 use strsim::osa_distance;
 
 use super::keys::{self, KeySpec};
@@ -16,6 +18,10 @@ const SYNONYMS: &[(&str, KeySpec)] = &[
     ("serviceaccount", keys::SERVICE_ACCOUNT_NAME),
 ];
 
+/// Each key with its letters. They are computed once, because each parameter of each config is compared with all.
+static KEYS: LazyLock<Vec<(&str, String)>> =
+    LazyLock::new(|| keys::ALL.iter().map(|key| (key.name, letters(key.name))).collect());
+
 /// Removes the differences of case and separators from a text.
 pub fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
@@ -24,7 +30,7 @@ pub fn letters(text: &str) -> String {
 /// Returns the key from which a name differs only in separators or case.
 pub fn misspelt(name: &str) -> Option<&'static str> {
     let wanted = letters(name);
-    keys::ALL.iter().map(|key| key.name).find(|key| letters(key) == wanted && *key != name)
+    KEYS.iter().find(|(key, letters)| *letters == wanted && *key != name).map(|(key, _)| *key)
 }
 
 /// Returns the key that a name with other letters was probably meant to be.
@@ -36,7 +42,7 @@ pub fn near_key(name: &str) -> Option<&'static str> {
         return None;
     }
     let other = SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, key)| key.name);
-    other.or_else(|| keys::ALL.iter().map(|key| key.name).find(|key| is_near(&word, &letters(key))))
+    other.or_else(|| KEYS.iter().find(|(_, letters)| is_near(&word, letters)).map(|(key, _)| *key))
 }
 
 /// Checks whether a word is another word with a typing error: one letter, or two in long words. People hardly ever
