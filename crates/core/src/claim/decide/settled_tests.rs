@@ -24,6 +24,21 @@ fn a_bound_volume_without_a_complete_adoption_is_adopted() {
 }
 
 #[test]
+fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_exists() {
+    let by_name = Reference { name: ObjectName::new("team", "data"), uid: String::new() };
+    for claim_ref in [None, Some(by_name)] {
+        let restored = Volume { claim_ref, adoption_mark: None, ..adopted_volume() };
+        let read = bound(with_volume(stamped(1), restored, &[]), &names::pv_name(UID));
+        let cached = World { fresh: false, ..read.clone() };
+        assert_eq!(cached.step(Rule::ReadClaimBeforeAdoption), Step::Refresh, "the claim may be gone");
+        adopts(Rule::AdoptBoundVolume, &read);
+    }
+    let unmarked = Volume { adoption_mark: None, ..adopted_volume() };
+    let cached = World { fresh: false, ..bound(with_volume(stamped(1), unmarked, &[]), &names::pv_name(UID)) };
+    adopts(Rule::AdoptBoundVolume, &cached);
+}
+
+#[test]
 fn a_forged_provenance_is_replaced() {
     let provenance = Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new() };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
