@@ -43,6 +43,10 @@ metrics! {
     /// Time from the beginning of the last attempt to the binding.
     provision_seconds: Family<Class, Histogram> = "controller_persistentvolumeclaim_provision_duration_seconds",
         made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
+    /// Time from the adoption of a volume until the PV controller has shown that it knows the volume as the claim's.
+    /// Before that no claim is bound.
+    pv_sync_seconds: Histogram = "flex_pv_sync_duration_seconds",
+        made by Histogram::new(exponential_buckets(0.01, 1.5, 18));
     /// Volumes deleted with their storage.
     deleted: Family<Class, Counter> = "controller_persistentvolume_delete";
     /// Delete runs that failed.
@@ -108,6 +112,11 @@ impl Metrics {
     pub fn provisioned(&self, name: &str, took: Duration) {
         self.provisioned.get_or_create(&class(name)).inc();
         self.provision_seconds.get_or_create(&class(name)).observe(took.as_secs_f64());
+    }
+
+    /// Counts a volume of which the PV controller knows, with the time from its adoption until then.
+    pub fn pv_synced(&self, waited: Duration) {
+        self.pv_sync_seconds.observe(waited.as_secs_f64());
     }
 
     /// Counts a failed attempt.
@@ -266,6 +275,7 @@ mod tests {
         let published =
             Published { class: "c".into(), record: Some(CapacityRecord::default()), ..Published::default() };
         metrics.provisioned("c", Duration::from_secs(1));
+        metrics.pv_synced(Duration::from_millis(20));
         metrics.capacities([&published].into_iter());
         metrics.capacity_run(true);
         metrics.snapshot_run(Operation::Snapshot, true);

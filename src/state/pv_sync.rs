@@ -24,10 +24,21 @@ pub struct PvSync {
     current: Option<(String, Duration)>,
     /// Volumes that existed before the current probe was created.
     before: BTreeSet<String>,
-    /// Volumes that wait for probes, and the number of probes that have covered each.
-    waiting: BTreeMap<String, u8>,
+    /// Volumes that the PV controller has not shown to have seen with their claims.
+    waiting: BTreeMap<String, Waiting>,
     /// Volumes that the PV controller has seen with their claims.
     synced: BTreeSet<String>,
+    /// How long each volume waited, until its claim is counted as bound.
+    waited: BTreeMap<String, Duration>,
+}
+
+/// A volume that waits for the PV controller.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// The time since when it waits.
+    since: Duration,
+    /// The number of probes that have covered it.
+    probes: u8,
 }
 
 /// Checks whether the volume is a sync probe of this orchestrator.
@@ -69,7 +80,7 @@ impl PvSync {
 
     /// Checks whether enough volumes wait for a probe.
     fn is_probe_worthwhile(&self) -> bool {
-        self.waiting.len() >= MIN_VOLUMES || self.waiting.values().any(|count| *count > 0)
+        self.waiting.len() >= MIN_VOLUMES || self.waiting.values().any(|waiting| waiting.probes > 0)
     }
 
     /// Records that a probe with this name is about to be created. It is the current one.
@@ -85,7 +96,7 @@ impl PvSync {
     }
 
     /// Applies a change of a probe. Returns the volumes that are synced by that.
-    pub fn on_probe(&mut self, probe: &Volume) -> Vec<String> {
+    pub fn on_probe(&mut self, probe: &Volume, now: Duration) -> Vec<String> {
         match probe.deleting {
             true => self.probes.remove(&probe.name),
             false => self.probes.insert(probe.name.clone(), probe.uid.clone()),
@@ -93,18 +104,18 @@ impl PvSync {
         let is_current = self.current.as_ref().is_some_and(|(name, _)| *name == probe.name);
         // The PV controller has written the phase.
         let answers = is_current && !matches!(probe.phase, VolumePhase::Unset | VolumePhase::Pending);
-        if answers { self.on_answer() } else { Vec::new() }
+        if answers { self.on_answer(now) } else { Vec::new() }
     }
 
     /// Records that the current probe has its phase. Returns the volumes that are synced by that.
-    fn on_answer(&mut self) -> Vec<String> {
+    fn on_answer(&mut self, now: Duration) -> Vec<String> {
         self.current = None;
         let mut synced = Vec::new();
         for volume in std::mem::take(&mut self.before) {
-            let Some(count) = self.waiting.get_mut(&volume) else { continue };
-            *count += 1;
-            if *count >= PROBES_NEEDED {
-                self.waiting.remove(&volume);
+            let Some(waiting) = self.waiting.get_mut(&volume) else { continue };
+            waiting.probes += 1;
+            if waiting.probes >= PROBES_NEEDED {
+                self.end_wait(&volume, now);
                 self.synced.insert(volume.clone());
                 synced.push(volume);
             }
@@ -119,7 +130,7 @@ impl PvSync {
 
     /// Applies a change of a volume. A volume with a claim waits for probes, until its phase shows that the controller
     /// has seen it. Returns whether a probe is due.
-    pub fn on_volume(&mut self, changed: &Changed<Volume>) -> bool {
+    pub fn on_volume(&mut self, changed: &Changed<Volume>, now: Duration) -> bool {
         let Some(volume) = &changed.now else {
             self.forget(&changed.last().name);
             return false;
@@ -131,20 +142,36 @@ impl PvSync {
         let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_released());
         let before = changed.before.as_ref();
         let same = before.is_some_and(|before| before.uid == volume.uid && claimed(before) == claim);
-        if bound || !same {
+        if bound && same {
+            self.end_wait(&volume.name, now);
+            self.synced.remove(&volume.name);
+        } else if bound || !same {
             self.forget(&volume.name);
         }
         if bound || same || claim.is_none() {
             return false;
         }
-        self.waiting.insert(volume.name.clone(), 0);
+        self.waiting.insert(volume.name.clone(), Waiting { since: now, probes: 0 });
         self.current.is_none() && self.is_probe_worthwhile()
+    }
+
+    /// Returns how long the volume waited for the PV controller, once.
+    pub fn take_waited(&mut self, volume: &str) -> Option<Duration> {
+        self.waited.remove(volume)
+    }
+
+    fn end_wait(&mut self, volume: &str, now: Duration) {
+        self.before.remove(volume);
+        if let Some(waiting) = self.waiting.remove(volume) {
+            self.waited.insert(volume.to_owned(), now.saturating_sub(waiting.since));
+        }
     }
 
     fn forget(&mut self, volume: &str) {
         self.before.remove(volume);
         self.waiting.remove(volume);
         self.synced.remove(volume);
+        self.waited.remove(volume);
     }
 }
 
@@ -172,19 +199,23 @@ mod tests {
     #[test]
     fn a_volume_needs_two_probes_that_were_created_after_it() {
         let mut sync = PvSync::default();
-        let dues: Vec<bool> = (1..=MIN_VOLUMES).map(|number| sync.on_volume(&added(&format!("pv-{number}")))).collect();
+        let dues: Vec<bool> =
+            (1..=MIN_VOLUMES).map(|number| sync.on_volume(&added(&format!("pv-{number}")), Duration::ZERO)).collect();
         assert!(dues.iter().take(MIN_VOLUMES - 1).all(|due| !due) && dues[MIN_VOLUMES - 1]);
         for probe in ["first", "second"] {
             assert!(sync.observe(Duration::ZERO).many && !sync.is_synced("pv-1"));
             sync.begin(probe, Duration::ZERO);
-            assert!(sync.on_probe(&empty(probe)).is_empty(), "the controller has not written its phase");
-            let synced = sync.on_probe(&Volume { phase: "Available".into(), ..empty(probe) });
+            assert!(
+                sync.on_probe(&empty(probe), Duration::ZERO).is_empty(),
+                "the controller has not written its phase"
+            );
+            let synced = sync.on_probe(&Volume { phase: "Available".into(), ..empty(probe) }, Duration::ZERO);
             assert_eq!(synced.len(), if probe == "second" { MIN_VOLUMES } else { 0 });
             assert_eq!(sync.observe(Duration::ZERO).old, Some(probe), "it has served its purpose");
             sync.forget_probe(probe);
         }
         assert!(sync.is_synced("pv-1") && !sync.observe(Duration::ZERO).many);
-        sync.on_volume(&Changed::gone(Arc::new(empty("pv-1"))));
+        sync.on_volume(&Changed::gone(Arc::new(empty("pv-1"))), Duration::ZERO);
         assert!(!sync.is_synced("pv-1"));
     }
 
@@ -193,19 +224,42 @@ mod tests {
         let mut sync = PvSync::default();
         let (first, added) = (added("pv-1"), added("pv-2"));
         let volume = first.now.clone().unwrap();
-        sync.on_volume(&first);
-        sync.on_volume(&added);
+        sync.on_volume(&first, Duration::ZERO);
+        sync.on_volume(&added, Duration::ZERO);
         sync.begin("probe", Duration::ZERO);
-        sync.on_probe(&Volume { phase: "Available".into(), ..empty("probe") });
+        sync.on_probe(&Volume { phase: "Available".into(), ..empty("probe") }, Duration::ZERO);
         let same = || Changed { before: Some(volume.clone()), now: Some(volume.clone()) };
-        assert!(!sync.on_volume(&same()), "the volume keeps its first probe");
+        assert!(!sync.on_volume(&same(), Duration::ZERO), "the volume keeps its first probe");
         sync.begin("probe-2", Duration::ZERO);
         let answer = Volume { phase: "Available".into(), ..empty("probe-2") };
-        assert_eq!(sync.on_probe(&answer), ["pv-1", "pv-2"]);
-        assert_eq!(sync.on_probe(&answer), [""; 0], "a probe answers once");
+        assert_eq!(sync.on_probe(&answer, Duration::ZERO), ["pv-1", "pv-2"]);
+        assert_eq!(sync.on_probe(&answer, Duration::ZERO), [""; 0], "a probe answers once");
         let bound = Volume { phase: "Bound".into(), ..(*volume).clone() };
-        sync.on_volume(&Changed { before: Some(volume.clone()), now: Some(Arc::new(bound)) });
+        sync.on_volume(&Changed { before: Some(volume.clone()), now: Some(Arc::new(bound)) }, Duration::ZERO);
         assert!(!sync.is_synced("pv-1") && sync.is_synced("pv-2"), "the phase says it");
+    }
+
+    #[test]
+    fn the_time_of_a_wait_ends_with_what_the_controller_shows_first() {
+        let (mut sync, seconds) = (PvSync::default(), Duration::from_secs);
+        let bound = |added: &Changed<Volume>| {
+            let before = added.now.clone();
+            let now = before.as_deref().map(|volume| Volume { phase: VolumePhase::Bound, ..volume.clone() });
+            Changed { before, now: now.map(Arc::new) }
+        };
+        for (name, at) in [("pv-1", 1), ("pv-2", 2), ("pv-3", 3), ("pv-4", 4)] {
+            sync.on_volume(&added(name), seconds(at));
+        }
+        sync.on_volume(&bound(&added("pv-1")), seconds(6));
+        for (probe, at) in [("first", 7), ("second", 8)] {
+            sync.begin(probe, seconds(at));
+            sync.on_probe(&Volume { phase: "Available".into(), ..empty(probe) }, seconds(at));
+        }
+        sync.on_volume(&bound(&added("pv-2")), seconds(9));
+        sync.on_volume(&Changed::gone(added("pv-4").now.unwrap()), seconds(9));
+        let waited = ["pv-1", "pv-2", "pv-3", "pv-4"].map(|name| sync.take_waited(name));
+        assert_eq!(waited, [Some(seconds(5)), Some(seconds(6)), Some(seconds(5)), None], "pv-4 is gone");
+        assert_eq!(sync.take_waited("pv-1"), None, "it is told once");
     }
 
     #[test]
@@ -213,15 +267,15 @@ mod tests {
         let mut sync = PvSync::default();
         let answer = |probe: &str| Volume { phase: "Available".into(), ..empty(probe) };
         for probe in ["probe-1", "probe-2"] {
-            sync.on_volume(&added("pv-1"));
+            sync.on_volume(&added("pv-1"), Duration::ZERO);
             sync.begin(probe, Duration::ZERO);
-            sync.on_volume(&Changed::gone(added("pv-1").now.unwrap()));
-            sync.on_volume(&added("pv-1"));
-            assert_eq!(sync.on_probe(&answer(probe)), [""; 0], "the volume is younger than {probe}");
+            sync.on_volume(&Changed::gone(added("pv-1").now.unwrap()), Duration::ZERO);
+            sync.on_volume(&added("pv-1"), Duration::ZERO);
+            assert_eq!(sync.on_probe(&answer(probe), Duration::ZERO), [""; 0], "the volume is younger than {probe}");
         }
         for (probe, is_synced) in [("probe-3", false), ("probe-4", true)] {
             sync.begin(probe, Duration::ZERO);
-            sync.on_probe(&answer(probe));
+            sync.on_probe(&answer(probe), Duration::ZERO);
             assert_eq!(sync.is_synced("pv-1"), is_synced, "{probe}");
         }
     }
@@ -239,11 +293,11 @@ mod tests {
                 match operation {
                     0 => {
                         let before = volumes[number].and(change.now.clone());
-                        sync.on_volume(&Changed { before, ..change });
+                        sync.on_volume(&Changed { before, ..change }, Duration::ZERO);
                         volumes[number].get_or_insert((0, false));
                     }
                     1 => {
-                        sync.on_volume(&Changed::gone(change.now.unwrap()));
+                        sync.on_volume(&Changed::gone(change.now.unwrap()), Duration::ZERO);
                         volumes[number] = None;
                     }
                     2 => {
@@ -255,7 +309,7 @@ mod tests {
                     }
                     3 => {
                         if let Some(probe) = current.take() {
-                            sync.on_probe(&Volume { phase: "Available".into(), ..empty(&probe) });
+                            sync.on_probe(&Volume { phase: "Available".into(), ..empty(&probe) }, Duration::ZERO);
                             volumes.iter_mut().flatten().for_each(|volume| volume.0 += u8::from(volume.1));
                         }
                     }

@@ -146,7 +146,7 @@ impl Execution<'_> {
         let (context, claim) = (self.context, self.claim);
         let Some(volume) = self.volume(volume) else { return Ok(StepOutcome::Wait) };
         let noted = context.writes.backfill_stamp(claim, &stamp_of_ready(context, claim, volume)).await?;
-        context.metrics.provisioned(&volume.class, time_since_creation(context, claim));
+        count_bound(context, &volume.class, &volume.name, time_since_creation(context, claim));
         Ok(noted.into())
     }
 
@@ -198,7 +198,7 @@ impl Execution<'_> {
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
         let bound = context.writes.bind(claim, volume, stamp.as_ref()).await?;
         let since = if stamp.is_some() { time_since_creation(context, claim) } else { age(context, claim) };
-        context.metrics.provisioned(&volume.class, since);
+        count_bound(context, &volume.class, &volume.name, since);
         Ok(bound.into())
     }
 
@@ -262,9 +262,18 @@ impl Execution<'_> {
         };
         // The PV controller may have bound the volume first. It is the orchestrator's all the same.
         if claim.is_bound() && claim.own_stamp().is_some() {
-            context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
+            let (class, volume) = (claim.class.as_deref(), claim.volume_name.as_deref());
+            count_bound(context, class.unwrap_or_default(), volume.unwrap_or_default(), age(context, claim));
         }
         Ok(if released.deleting { StepOutcome::End(Requeue::Done) } else { released.into() })
+    }
+}
+
+/// Counts a claim that is bound, with the time since its attempt began.
+fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
+    context.metrics.provisioned(class, since);
+    if let Some(waited) = context.shared.index().take_sync_time(volume) {
+        context.metrics.pv_synced(waited);
     }
 }
 

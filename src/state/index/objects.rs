@@ -97,7 +97,7 @@ impl Index {
     pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<WorkItem> {
         match change {
             Change::Apply(volume) if is_probe(&volume, &self.facts) => {
-                let synced = self.pv_sync.on_probe(&volume);
+                let synced = self.pv_sync.on_probe(&volume, self.facts.now());
                 self.woken_by_probe(&synced)
             }
             Change::Apply(volume) => {
@@ -127,7 +127,7 @@ impl Index {
         let version = changed.now.as_ref().map(|volume| volume.resource_version.as_str());
         self.unseen_writes.shows(&item, version);
         self.unmarked.on_volume(changed);
-        let probe_due = self.pv_sync.on_volume(changed);
+        let probe_due = self.pv_sync.on_volume(changed, facts.now());
         freed.quota.extend(self.quota.on_volume(changed, facts));
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);

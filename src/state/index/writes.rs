@@ -1,6 +1,8 @@
 //! The records that reconcilers make of their own steps. Those that set something free return the items that may use
 //! it.
 
+use std::time::Duration;
+
 use flex_contract::request::Operation;
 
 use super::{BatchEntry, Index, SlotRequest, WorkItem};
@@ -234,5 +236,10 @@ impl Index {
     /// Records that a probe was deleted, before its event arrives.
     pub fn probe_deleted(&mut self, name: &str) {
         self.pv_sync.forget_probe(name);
+    }
+
+    /// Returns how long an adopted volume waited until the PV controller had seen it. It tells that once.
+    pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
+        self.pv_sync.take_waited(volume)
     }
 }
