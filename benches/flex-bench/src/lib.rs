@@ -2,6 +2,7 @@
 //! claim, the cost of many, and tables and plots.
 
 pub mod audit;
+pub mod histogram;
 pub mod machine;
 pub mod many;
 pub mod objects;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use cluster::{Cluster, Component};
 use flex_bench::audit::{Asked, Audit, Each};
+use flex_bench::histogram::Histogram;
 use flex_bench::machine::Process;
 use flex_bench::many::{self, Times, WRITERS, within};
 use flex_bench::objects;
@@ -93,6 +94,19 @@ pub struct Cost {
     pub writes: f64,
     /// Requests by client.
     pub requests: Vec<Each>,
+    /// The waits for the PV controller.
+    pub pv_sync: PvSync,
+}
+
+/// How long adopted volumes waited until the PV controller knew them.
+#[derive(Debug, Serialize)]
+pub struct PvSync {
+    /// The number of volumes.
+    pub volumes: f64,
+    /// Their median, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// Their 99th percentile, in milliseconds.
+    pub p99_ms: Option<f64>,
 }
 
 /// The deletion of many claims.
@@ -116,6 +130,8 @@ pub struct Bench<'a> {
     pub client: Client,
     root: &'a Path,
     audit: Audit,
+    /// The orchestrator's pod.
+    pod: String,
     orchestrator: Process,
     watched: Watched,
 }
@@ -127,7 +143,7 @@ impl<'a> Bench<'a> {
     /// A process does not exist.
     pub async fn new(cluster: &Cluster, name: &str, root: &'a Path) -> Result<Self> {
         let client = cluster.client().await?;
-        let orchestrator = orchestrator(&client).await?;
+        let (pod, orchestrator) = orchestrator(&client).await?;
         let mut processes = vec![(profile::ORCHESTRATOR.to_owned(), orchestrator)];
         for component in [
             Component::Etcd,
@@ -142,7 +158,7 @@ impl<'a> Bench<'a> {
             processes.push((component.name().to_owned(), Process { pid }));
         }
         let (audit, watched) = (Audit::of(cluster.audit_log()), Watched::new(processes, Some(name)));
-        Ok(Bench { client, root, audit, orchestrator, watched })
+        Ok(Bench { client, root, audit, pod, orchestrator, watched })
     }
 
     /// Measures the machine's own limits with this many pods.
@@ -239,17 +255,17 @@ impl<'a> Bench<'a> {
         let claims = many::claims("default", class, count);
         let api: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let mut watch = many::watch(api).await?;
-        let begun = self.begin()?;
+        let begun = self.begin().await?;
         let times = many::made(&self.client, &claims, &mut watch, many::is_bound, LIMIT).await?;
         let profile = self.watched.since(&begun.sample)?;
         self.quiet().await?;
         let mut burst = burst(name, what, &times, profile);
-        burst.cost = Some(self.cost(begun, count)?);
+        burst.cost = Some(self.cost(begun, count).await?);
         eprintln!("  {:.1} a second; their deletion", burst.per_second);
 
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let mut watch = many::watch(volumes).await?;
-        let begun = self.begin()?;
+        let begun = self.begin().await?;
         // Sync probes are created and deleted besides.
         let own_objects = |volume: &PersistentVolume| volume.name_any().starts_with(names::PV_PREFIX);
         let times = many::removed(&self.client, &claims, &mut watch, own_objects, LIMIT).await?;
@@ -257,7 +273,7 @@ impl<'a> Bench<'a> {
         self.quiet().await?;
         let seconds = times.seconds();
         let (per_second, done) = (count as f64 / seconds, times.done());
-        burst.deletion = Some(Deletion { seconds, per_second, cost: self.cost(begun, count)?, profile, done });
+        burst.deletion = Some(Deletion { seconds, per_second, cost: self.cost(begun, count).await?, profile, done });
         eprintln!("  {per_second:.1} a second");
         Ok(burst)
     }
@@ -335,17 +351,29 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Begun> {
+    async fn begin(&self) -> Result<Begun> {
+        let pv_sync = self.pv_sync().await?;
         self.orchestrator.forget_peak()?;
         let used = self.orchestrator.processor_time()?;
-        Ok(Begun { mark: self.audit.mark()?, used, sample: self.watched.sample()? })
+        Ok(Begun { mark: self.audit.mark()?, used, sample: self.watched.sample()?, pv_sync })
     }
 
-    fn cost(&self, begun: Begun, count: usize) -> Result<Cost> {
+    /// Reads from the orchestrator's metrics how long volumes have waited for the PV controller.
+    async fn pv_sync(&self) -> Result<Histogram> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", self.pod);
+        let request = http::Request::get(path).body(Vec::new())?;
+        let metrics = self.client.request_text(request).await.context("read the orchestrator's metrics")?;
+        Ok(Histogram::of(&metrics, "flex_pv_sync_duration_seconds"))
+    }
+
+    async fn cost(&self, begun: Begun, count: usize) -> Result<Cost> {
         let mut asked = Asked::default();
         self.audit.since(begun.mark, &mut asked)?;
         let used = self.orchestrator.processor_time()? - begun.used;
+        let waits = self.pv_sync().await?.since(&begun.pv_sync);
+        let millis = |part| waits.quantile(part).map(|seconds| seconds * 1000.0);
         Ok(Cost {
+            pv_sync: PvSync { volumes: waits.count(), p50_ms: millis(0.5), p99_ms: millis(0.99) },
             cpu_ms: used.as_secs_f64() * 1000.0 / count as f64,
             peak_mib: self.orchestrator.peak_memory()? as f64 / f64::from(1 << 20),
             writes: asked.writes() as f64 / count as f64,
@@ -359,16 +387,18 @@ struct Begun {
     mark: flex_bench::audit::Mark,
     used: Duration,
     sample: profile::Sample,
+    pv_sync: Histogram,
 }
 
-/// Finds the orchestrator's process, by its pod.
-async fn orchestrator(client: &Client) -> Result<Process> {
+/// Finds the orchestrator's pod, and its process.
+async fn orchestrator(client: &Client) -> Result<(String, Process)> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let own_objects = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
-    let ids = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.container_id.clone();
+    let id = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.container_id.clone();
     let found = pods.list(&own_objects).await?.items;
-    let id = found.iter().find_map(ids).context("the orchestrator has no pod")?;
-    Process::of_container(id.trim_start_matches("containerd://"))
+    let of_pod = found.iter().find_map(|pod| Some((pod.name_any(), id(pod)?)));
+    let (pod, id) = of_pod.context("the orchestrator has no pod")?;
+    Ok((pod, Process::of_container(id.trim_start_matches("containerd://"))?))
 }
 
 /// Returns this many copies of an object, named by number.

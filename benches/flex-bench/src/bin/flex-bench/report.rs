@@ -39,10 +39,11 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
 /// Returns all printed tables.
 pub fn tables(results: &Results) -> String {
     format!(
-        "{}\n{}\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}\n{}\n{}",
         singles(results),
         bursts(results),
         costs(results),
+        pv_sync(results),
         requests(results),
         profiles(results)
     )
@@ -125,6 +126,19 @@ fn costs(results: &Results) -> String {
     text
 }
 
+/// Prints how long the volumes of each burst waited for the PV controller.
+fn pv_sync(results: &Results) -> String {
+    let mut text = String::from("| volumes of | that waited | p50 | p99 |\n|---|---|---|---|\n");
+    let millis = |value: Option<f64>| value.map_or_else(String::new, |millis| format!("{millis:.0} ms"));
+    for burst in claims(results) {
+        if let Some(Cost { pv_sync, .. }) = &burst.cost {
+            let (p50, p99) = (millis(pv_sync.p50_ms), millis(pv_sync.p99_ms));
+            let _ = writeln!(text, "| {} | {:.0} | {p50} | {p99} |", heading(burst), pv_sync.volumes);
+        }
+    }
+    text
+}
+
 fn requests(results: &Results) -> String {
     let made = claims(results).filter_map(|burst| Some((heading(burst), burst.cost.as_ref()?.requests.as_slice())));
     let gone = claims(results)
@@ -195,6 +209,10 @@ fn markdown(results: &Results) -> String {
          The cost is counted until no run is left.\n\
          Writes are those of all clients but this program, in the API server's audit log.\n\
          Their share of the limit is that at the rate of the burst.\n\n{}\n\
+         ### Waits for the PV controller\n\n\
+         A claim is not bound before the PV controller knows its volume.\n\
+         The time runs from the adoption of a volume until the controller has shown that; \
+         it comes from the buckets of the metric `flex_pv_sync_duration_seconds`.\n\n{}\n\
          ### Requests\n\n\
          These are the requests in the audit log in the same time.\n\
          Leases are left out, because their renewal follows the clock; events are included.\n\
@@ -230,6 +248,7 @@ fn markdown(results: &Results) -> String {
         bursts(results),
         plots.join("\n"),
         costs(results),
+        pv_sync(results),
         requests(results),
         profiles(results),
         details.join("\n"),
