@@ -66,6 +66,32 @@ fn a_new_claim_does_not_wait_for_many_deletions() {
 }
 
 #[test]
+fn a_claim_that_comes_during_a_drain_has_one_of_the_next_two_turns() {
+    for namespace in ["a", "b"] {
+        let mut queue = FairQueue::default();
+        let deletes = Flow { deletes: true, ..flow("a") };
+        (0..10_000)
+            .for_each(|number| queue.enqueue(&WorkItem::Volume(format!("pv-{number}")), "c", deletes.clone(), NOW));
+        let late = claim(&format!("{namespace}/late"));
+        let mut waited = None;
+        for turns in 0..102_u32 {
+            if turns == 100 {
+                queue.enqueue(&late, "c", flow(namespace), NOW);
+            }
+            let next =
+                queue.dispatch("c", &FreeSlots { free: 1, ..FreeSlots::for_all() }, NOW).next().cloned().unwrap();
+            queue.dequeue(&next);
+            if next == late {
+                waited = Some(turns - 100);
+                break;
+            }
+            queue.record_dispatch("c", &deletes);
+        }
+        assert!(waited.is_some(), "a claim of namespace {namespace} waits behind the deletions");
+    }
+}
+
+#[test]
 fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
     let mut queue = fair_queue(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
     assert_eq!(dispatch(&queue, FreeSlots { free: 3, ..FreeSlots::for_all() }), ["big/1", "small/1", "big/2"]);
