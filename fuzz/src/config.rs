@@ -183,7 +183,7 @@ fn renders(recipe: &Recipe) {
             "annotations": { "a.example/b": "b".repeat(10_000), "c": "d", "team": "e" },
         },
         "spec": {
-            "accessModes": recipe.access_modes, "storageClassName": "silver", "volumeMode": recipe.volume_modes[0],
+            "accessModes": recipe.access_modes, "storageClassName": "silver", "volumeMode": recipe.volume_modes[0].as_str(),
             "resources": { "requests": { "storage": "1Gi" } },
         },
     });

@@ -132,8 +132,8 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some(request.reclaim_policy.as_str()));
     assert_eq!(spec.storage_class_name.as_ref(), Some(&request.storage_class));
     assert_eq!(
-        (spec.access_modes.as_ref(), spec.volume_mode.as_ref()),
-        (Some(&request.access_modes), Some(&request.volume_mode))
+        (spec.access_modes.as_ref(), spec.volume_mode.as_deref()),
+        (Some(&request.access_modes), Some(request.volume_mode.as_str()))
     );
     assert_eq!(spec.mount_options.clone().unwrap_or_default(), request.mount_options);
     let size = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).expect("a volume has a size");

@@ -1,5 +1,6 @@
 //! `uninstall`: shows what still needs the orchestrator before it is removed.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -121,7 +122,9 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
         eprintln!("PersistentVolume {}: its storage is kept", volume.name);
     }
     let contents: Api<VolumeSnapshotContent> = Api::all(client.clone());
-    for content in objects.contents.iter().filter(|content| content.policy == "Delete" && !content.deleting) {
+    for content in
+        objects.contents.iter().filter(|content| content.policy == ReclaimPolicy::Delete && !content.deleting)
+    {
         let patch = json!({
             "metadata": { "resourceVersion": content.resource_version },
             "spec": { "deletionPolicy": "Retain" },

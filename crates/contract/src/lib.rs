@@ -14,6 +14,7 @@
 //! - [`listing`], [`capacity`]: the answers of `list` and `capacity` runs
 //! - [`storage`]: directories of a run that sees only its own storage
 //! - [`volume`]: the PersistentVolume that an image creates
+//! - [`policy`], [`volume_mode`]: texts of Kubernetes as enums
 //! - [`text`]: the limits of texts
 //! - [`api`]: what both ask of the API server with each write
 //!
@@ -35,5 +36,7 @@ mod request_env;
 mod request_error;
 pub mod storage;
 pub mod text;
+mod text_enum;
 pub mod variable;
 pub mod volume;
+pub mod volume_mode;

@@ -1,5 +1,6 @@
 //! One run of an image: the orchestrator writes a request as properties, and the image reads it from its environment.
 
+use crate::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 
 use crate::operation;
@@ -88,8 +89,8 @@ pub struct RunRequest {
     pub old_attributes: BTreeMap<String, String>,
     /// The access modes of the claim, such as `ReadWriteOnce`.
     pub access_modes: Vec<String>,
-    /// The volume mode: `Filesystem` or `Block`.
-    pub volume_mode: String,
+    /// The volume mode.
+    pub volume_mode: VolumeMode,
     /// Mount options of the class.
     pub mount_options: Vec<String>,
     /// The reclaim policy.
@@ -184,7 +185,7 @@ impl RunRequest {
             (variable::OLD_ATTRIBUTES_CLASS, self.old_attributes_class.clone()),
             (variable::OLD_ATTRIBUTES, pairs(&self.old_attributes)),
             (variable::ACCESS_MODES, self.access_modes.join(",")),
-            (variable::VOLUME_MODE, self.volume_mode.clone()),
+            (variable::VOLUME_MODE, self.volume_mode.to_string()),
             (variable::MOUNT_OPTIONS, self.mount_options.join(",")),
             (variable::RECLAIM_POLICY, self.reclaim_policy.to_string()),
             (variable::FS_TYPE, self.fs_type.clone()),
@@ -237,7 +238,7 @@ impl RunRequest {
             old_attributes_class: env.text(variable::OLD_ATTRIBUTES_CLASS),
             old_attributes: env.pairs(variable::OLD_ATTRIBUTES)?,
             access_modes: env.list(variable::ACCESS_MODES),
-            volume_mode: env.text_or(variable::VOLUME_MODE, "Filesystem"),
+            volume_mode: env.text_or(variable::VOLUME_MODE, "Filesystem").as_str().into(),
             mount_options: env.list(variable::MOUNT_OPTIONS),
             reclaim_policy: env.text_or(variable::RECLAIM_POLICY, "Delete").as_str().into(),
             fs_type: env.text(variable::FS_TYPE),

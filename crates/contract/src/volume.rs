@@ -144,7 +144,7 @@ pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
         spec: Some(PersistentVolumeSpec {
             capacity: Some([("storage".to_owned(), quantity(size_bytes.unwrap_or(request.size_bytes)))].into()),
             access_modes: Some(request.access_modes.clone()),
-            volume_mode: Some(request.volume_mode.clone()),
+            volume_mode: Some(request.volume_mode.to_string()),
             mount_options: (!request.mount_options.is_empty()).then(|| request.mount_options.clone()),
             persistent_volume_reclaim_policy: Some(request.reclaim_policy.to_string()),
             storage_class_name: Some(request.storage_class.clone()),

@@ -87,7 +87,7 @@ fn of_claim(claim: &Claim) -> Option<Dependent> {
 }
 
 fn of_content(content: &Content) -> Option<Dependent> {
-    let deletes = content.policy == "Delete";
+    let deletes = content.policy == ReclaimPolicy::Delete;
     let (why, remedy) = match (content.has_finalizer(), deletes) {
         (true, true) => (
             "nobody would delete the snapshot on the backend",

@@ -3,6 +3,7 @@
 //! Cinder extends only available volumes. So the volume is unreserved, extended, and reserved again. The connection
 //! stays, and is requested once more, because some storage systems then show the new size.
 
+use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::Failure;
 use serde_json::Value;
 
@@ -93,7 +94,7 @@ impl Run {
         };
         match mapper.grows(&self.parameters) {
             Growth::OnTheNode => Ok(()),
-            Growth::BlockOnly if self.request.volume_mode == "Block" => Ok(()),
+            Growth::BlockOnly if self.request.volume_mode == VolumeMode::Block => Ok(()),
             Growth::BlockOnly => Err(Failure::never(format!(
                 "the kubelet does not make file systems on {} volumes larger, so this one stays as it is: ask for the old size \
                  again, and copy the data to a new, larger claim. Volumes with volumeMode Block can grow",

@@ -2,6 +2,7 @@
 
 use flex_contract::names::{CLAIM_UUID, VOLUME_ID};
 use flex_contract::request::RunRequest;
+use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
@@ -107,7 +108,7 @@ pub fn volume_of(
             "the claim {name} to copy is of the class {its_class}: a copy is possible within one class only"
         )));
     }
-    let mode = |mode: Option<&String>| mode.map_or("Filesystem", String::as_str).to_owned();
+    let mode = |mode: Option<&String>| VolumeMode::of(mode.map(String::as_str));
     let its_mode = mode(volume.spec.as_ref().and_then(|spec| spec.volume_mode.as_ref()));
     if its_mode != request.volume_mode {
         return Err(Failure::never(format!("the claim {name} to copy has the volume mode {its_mode}")));

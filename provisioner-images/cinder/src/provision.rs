@@ -1,5 +1,6 @@
 //! The provision run: makes a volume, and the PersistentVolume with which nodes attach it.
 
+use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 
 use flex_contract::volume::{Made, persistent_volume};
@@ -69,7 +70,7 @@ impl Run {
             self.cluster.check_in_tree_rbd().await?;
         }
         let many = self.request.access_modes.iter().any(|mode| mode == "ReadWriteMany");
-        if many && self.request.volume_mode != "Block" {
+        if many && self.request.volume_mode != VolumeMode::Block {
             return Err(Failure::never(
                 "ReadWriteMany is possible with volumeMode Block alone: a file system on a block device is for one node; ask for \
                  ReadWriteOnce, and have `access-modes: ReadWriteOnce, ReadOnlyMany` put into the config",
@@ -212,7 +213,7 @@ impl Run {
     /// # Errors
     /// If there is none.
     pub fn map(&self, connection: &Connection) -> Result<mapper::Mapped, Failure> {
-        let fs_type = if self.request.volume_mode == "Block" { "" } else { self.request.fs_type.as_str() };
+        let fs_type = if self.request.volume_mode == VolumeMode::Block { "" } else { self.request.fs_type.as_str() };
         let target = Target { parameters: &self.parameters, fs_type, secret: self.secret_place() };
         mapper::map(connection, &target)
     }

@@ -4,6 +4,7 @@ use csi_spec::csi::VolumeCapability;
 use csi_spec::csi::volume_capability::access_mode::Mode;
 use csi_spec::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use flex_contract::request::RunRequest;
+use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::Failure;
 
 /// Returns a capability for each access mode. `tells_writers_apart` says that the driver supports
@@ -19,8 +20,8 @@ pub fn capabilities(
     let one = |name: &String| {
         let mode = mode(name, tells_writers_apart)
             .ok_or_else(|| Failure::never(format!("the access mode {name} is not known to CSI")))?;
-        let access = match request.volume_mode.as_str() {
-            "Block" => AccessType::Block(BlockVolume {}),
+        let access = match request.volume_mode {
+            VolumeMode::Block => AccessType::Block(BlockVolume {}),
             _ => AccessType::Mount(MountVolume {
                 fs_type: fs_type.to_owned(),
                 mount_flags: request.mount_options.clone(),

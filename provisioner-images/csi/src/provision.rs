@@ -1,5 +1,6 @@
 //! The provision run: makes a volume, and the PersistentVolume with which nodes use it.
 
+use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
@@ -122,8 +123,8 @@ impl Run {
 
     /// Returns the file system of the class, or else of the config.
     pub fn fs_type(&self) -> String {
-        match (self.request.volume_mode.as_str(), &self.parameters.fs_type) {
-            ("Block", _) => String::new(),
+        match (&self.request.volume_mode, &self.parameters.fs_type) {
+            (VolumeMode::Block, _) => String::new(),
             (_, Some(fs_type)) => fs_type.clone(),
             (_, None) => self.request.fs_type.clone(),
         }

@@ -2,6 +2,7 @@
 
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
+use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::{Failure, cluster};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 
@@ -16,7 +17,7 @@ pub async fn provision(
     request: &RunRequest,
     dry_run: bool,
 ) -> Result<(), Failure> {
-    if request.volume_mode == "Block" {
+    if request.volume_mode == VolumeMode::Block {
         return Err(Failure::never("volumeMode Block is not possible: NFS has directories, not block devices"));
     }
     if let Some(original) = &request.clone_of {

@@ -1,5 +1,6 @@
 //! Writes of pool requests.
 
+use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -10,14 +11,16 @@ use crate::api::trimmed::Trimmed;
 use crate::config::Recipe;
 use crate::object::ObjectName;
 
+/// Returns the wanted one of several modes, or else the first.
+fn preferred<M: Clone + PartialEq>(wanted: &M, of: &[M]) -> M {
+    of.iter().find(|mode| *mode == wanted).or(of.first()).unwrap_or(wanted).clone()
+}
+
 impl Writes {
     /// Creates a pool request for a volume of a class with this size in bytes. A request of this name may already
     /// exist.
     pub async fn create_pool_request(&self, name: &ObjectName, recipe: &Recipe, size: u64) -> Result<()> {
-        let first = |wanted: &str, of: &[String]| match of.iter().any(|mode| mode == wanted) {
-            true => wanted.to_owned(),
-            false => of.first().cloned().unwrap_or_default(),
-        };
+        let read_write_once = "ReadWriteOnce".to_owned();
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let of_pools = label(names::LABEL_POOL, names::POOL_REQUEST);
         let request = PersistentVolumeClaim {
@@ -28,8 +31,8 @@ impl Writes {
             },
             spec: Some(PersistentVolumeClaimSpec {
                 storage_class_name: Some(recipe.class.clone()),
-                access_modes: Some(vec![first("ReadWriteOnce", &recipe.access_modes)]),
-                volume_mode: Some(first("Filesystem", &recipe.volume_modes)),
+                access_modes: Some(vec![preferred(&read_write_once, &recipe.access_modes)]),
+                volume_mode: Some(preferred(&VolumeMode::Filesystem, &recipe.volume_modes).to_string()),
                 resources: Some(VolumeResourceRequirements {
                     requests: Some([("storage".into(), quantity::quantity(size))].into()),
                     ..Default::default()

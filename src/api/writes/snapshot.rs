@@ -1,6 +1,7 @@
 //! Writes and reads of VolumeSnapshots and their contents.
 
 use flex_contract::names;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::quantity;
 use kube::Api;
 use kube::api::Patch;
@@ -115,7 +116,12 @@ impl Writes {
 
     /// Creates the content of a VolumeSnapshot of a claim, with the name that the snapshot-controller would use. An
     /// existing content must belong to this VolumeSnapshot.
-    pub async fn create_content(&self, snapshot: &Snapshot, policy: &str, volume: (&str, &str)) -> Result<Content> {
+    pub async fn create_content(
+        &self,
+        snapshot: &Snapshot,
+        policy: &ReclaimPolicy,
+        volume: (&str, &str),
+    ) -> Result<Content> {
         let name = names::content_name(&snapshot.uid);
         let what = || format!("VolumeSnapshotContent {name}");
         let content = json!({
@@ -129,7 +135,7 @@ impl Writes {
                 "finalizers": [names::SNAPSHOT_FINALIZER],
             },
             "spec": {
-                "deletionPolicy": policy,
+                "deletionPolicy": policy.as_str(),
                 "driver": self.identity.provisioner,
                 "source": { "volumeHandle": volume.0 },
                 "sourceVolumeMode": volume.1,

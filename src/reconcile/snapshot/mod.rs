@@ -2,6 +2,7 @@
 
 pub(super) mod content;
 
+use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
 use crate::api::writes::WriteError;
@@ -99,7 +100,7 @@ impl Reconcile for Snapshots {
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
                 let handle = volume.id().unwrap_or_default();
-                let content = writes.create_content(snapshot, &policy, (handle, &volume.volume_mode)).await?;
+                let content = writes.create_content(snapshot, &policy, (handle, volume.volume_mode.as_str())).await?;
                 confirmed.content = Some(Arc::new(content));
                 StepOutcome::Again
             }
@@ -138,7 +139,7 @@ struct Observation {
 
 enum SnapshotClassObservation {
     NotOurs,
-    Ours(String),
+    Ours(ReclaimPolicy),
     Unnamed(Result<String, String>),
 }
 

@@ -1,6 +1,7 @@
 //! The check whether a class can serve a claim at all.
 
 use flex_contract::quantity::quantity;
+use flex_contract::volume_mode::VolumeMode;
 
 use crate::claim::data_source::check_data_source;
 use crate::claim::request::check_request_size;
@@ -45,7 +46,7 @@ pub fn admit(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), Str
             "class {} does not allow the volume mode {}; it allows {}",
             recipe.class,
             claim.volume_mode,
-            recipe.volume_modes.join(", ")
+            recipe.volume_modes.iter().map(VolumeMode::as_str).collect::<Vec<_>>().join(", ")
         ));
     }
     if claim.has_selector && !is_request {

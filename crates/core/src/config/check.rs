@@ -89,7 +89,11 @@ fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
         secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
         reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete").as_str().into(),
         access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
-        volume_modes: r.some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES),
+        volume_modes: r
+            .some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES)
+            .iter()
+            .map(|mode| mode.as_str().into())
+            .collect(),
         mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),
         fs_type: r.read(&keys::FS_TYPE, fs_type).unwrap_or_default(),
         timeout: r.read(&keys::TIMEOUT, duration).unwrap_or(DEFAULT_TIMEOUT),

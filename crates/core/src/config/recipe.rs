@@ -1,6 +1,7 @@
 //! The checked form of a config together with its StorageClass.
 
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ pub struct Recipe {
     /// The access modes that claims may request.
     pub access_modes: Vec<String>,
     /// The volume modes that claims may request.
-    pub volume_modes: Vec<String>,
+    pub volume_modes: Vec<VolumeMode>,
     /// The mount options of the volumes.
     pub mount_options: Vec<String>,
     /// The file system of the volumes, if the class names one; else empty.

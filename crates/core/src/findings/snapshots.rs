@@ -1,5 +1,6 @@
 //! Snapshots that are stuck or that nobody knows, and finalizers of the orchestrator that nothing needs.
 
+use flex_contract::policy::ReclaimPolicy;
 use std::borrow::Cow;
 
 use flex_contract::names;
@@ -37,8 +38,8 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     if bound && w.snapshots.get(&content.snapshot).copied().filter(is_its).is_none() {
         let detail = format!("its VolumeSnapshot {} does not exist", content.snapshot);
         let remedy = format!("kubectl delete {CONTENT} {}", content.name);
-        return Some(match content.policy.as_str() {
-            "Delete" => finding(
+        return Some(match content.policy {
+            ReclaimPolicy::Delete => finding(
                 FindingKind::ContentWithoutSnapshot,
                 detail,
                 format!("{remedy}, which deletes the stored data, too"),

@@ -1,6 +1,7 @@
 //! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
 
 use super::phase::ClaimPhase;
+use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -109,8 +110,8 @@ pub struct Claim {
     pub modification: Option<Box<ModifyStatus>>,
     /// The requested access modes.
     pub access_modes: Vec<String>,
-    /// The volume mode: `Filesystem` or `Block`.
-    pub volume_mode: String,
+    /// The volume mode.
+    pub volume_mode: VolumeMode,
     /// The claim selects volumes by labels.
     pub has_selector: bool,
     /// The claim has the label of pool requests.
@@ -270,7 +271,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             resize: claim.status.as_ref().and_then(ResizeStatus::of),
             modification: claim.status.as_ref().and_then(ModifyStatus::of),
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
-            volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
+            volume_mode: VolumeMode::of(spec.volume_mode.as_deref()),
             has_selector: spec.selector.is_some(),
             for_pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL)).map(String::as_str)
                 == Some(names::POOL_REQUEST),

@@ -3,6 +3,8 @@
 
 pub mod api;
 
+use flex_contract::policy::ReclaimPolicy;
+use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -110,7 +112,7 @@ pub struct Provenance {
     pub pv_name: String,
     /// The size of that volume, in bytes.
     pub size: u64,
-    /// The mode of that volume.
+    /// The mode of that volume; empty if nobody knows it.
     pub volume_mode: String,
 }
 
@@ -133,8 +135,8 @@ pub struct Content {
     pub instance: Option<String>,
     /// The driver of the class.
     pub driver: String,
-    /// The deletion policy: `Delete` or `Retain`.
-    pub policy: String,
+    /// The deletion policy.
+    pub policy: ReclaimPolicy,
     /// The handle of an existing snapshot; `None` for a snapshot that is to be made.
     pub handle: Option<String>,
     /// The handle in the status.
@@ -144,7 +146,7 @@ pub struct Content {
     /// The UID of that VolumeSnapshot; empty until it is bound.
     pub snapshot_uid: String,
     /// The mode of the snapshot's volume.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<VolumeMode>,
     /// The class of the content.
     pub class: Option<String>,
     /// The number of the last attempt, from 1.
@@ -217,8 +219,8 @@ pub struct Class {
     pub name: String,
     /// The driver of the class.
     pub driver: String,
-    /// The deletion policy: `Delete` or `Retain`.
-    pub policy: String,
+    /// The deletion policy.
+    pub policy: ReclaimPolicy,
     /// The class is the default of its driver.
     pub default: bool,
     /// The StorageClass whose config deletes snapshots that this orchestrator did not make.
@@ -275,12 +277,12 @@ impl From<&VolumeSnapshotContent> for Content {
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             driver: spec.driver.clone(),
-            policy: spec.deletion_policy.clone(),
+            policy: spec.deletion_policy.as_str().into(),
             handle: spec.source.snapshot_handle.clone(),
             told: status.snapshot_handle.clone(),
             snapshot: ObjectName::new(&spec.volume_snapshot_ref.namespace, &spec.volume_snapshot_ref.name),
             snapshot_uid: spec.volume_snapshot_ref.uid.clone().unwrap_or_default(),
-            volume_mode: spec.source_volume_mode.clone(),
+            volume_mode: spec.source_volume_mode.as_deref().map(VolumeMode::from),
             class: spec.volume_snapshot_class_name.clone(),
             attempt: if attempt < MAX_ATTEMPTS { attempt } else { 0 },
             provenance: annotation(names::PROVENANCE),
@@ -300,7 +302,7 @@ impl From<&VolumeSnapshotClass> for Class {
         Class {
             name: class.metadata.name.clone().unwrap_or_default(),
             driver: class.driver.clone(),
-            policy: class.deletion_policy.clone(),
+            policy: class.deletion_policy.as_str().into(),
             default: annotation(names::DEFAULT_SNAPSHOT_CLASS).is_some_and(|value| value == "true"),
             storage_class: class.parameters.as_ref().and_then(|all| all.get(STORAGE_CLASS).cloned()),
         }

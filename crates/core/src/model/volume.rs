@@ -3,6 +3,7 @@
 use super::phase::VolumePhase;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Operation;
+use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -99,8 +100,8 @@ pub struct Volume {
     pub size: Result<u64, String>,
     /// The access modes of the volume.
     pub access_modes: Vec<String>,
-    /// The volume mode: `Filesystem` or `Block`.
-    pub volume_mode: String,
+    /// The volume mode.
+    pub volume_mode: VolumeMode,
     /// The claim to which the volume refers.
     pub claim_ref: Option<Reference>,
     /// The former claim of a volume that refers to no claim any more.
@@ -294,7 +295,7 @@ impl From<&PersistentVolume> for Volume {
             class: spec.storage_class_name.clone().unwrap_or_default(),
             size,
             access_modes: spec.access_modes.clone().unwrap_or_default(),
-            volume_mode: spec.volume_mode.clone().unwrap_or_else(|| "Filesystem".into()),
+            volume_mode: VolumeMode::of(spec.volume_mode.as_deref()),
             claim_ref: spec.claim_ref.as_ref().map(|reference| Reference {
                 name: ObjectName::new(
                     reference.namespace.clone().unwrap_or_default(),

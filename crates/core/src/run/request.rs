@@ -1,6 +1,7 @@
 //! The part of a request that follows from the class and the orchestrator.
 
 use flex_contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::volume_mode::VolumeMode;
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -32,7 +33,7 @@ pub fn of_class(
         old_attributes_class: String::new(),
         old_attributes: Default::default(),
         access_modes: Vec::new(),
-        volume_mode: String::new(),
+        volume_mode: VolumeMode::Other(String::new()),
         mount_options: recipe.mount_options.clone(),
         reclaim_policy: recipe.reclaim_policy.clone(),
         fs_type: recipe.fs_type.clone(),

@@ -1,5 +1,6 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
+use crate::model::phase::PodPhase;
 use flex_contract::exit::{self, Failure};
 use flex_contract::names::CONTAINER;
 
@@ -105,12 +106,12 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         }
     }
     if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
-        && (end.container == CONTAINER || pod.phase == "Failed")
+        && (end.container == CONTAINER || pod.phase == PodPhase::Failed)
         && (!pod.deleting || job.failed.is_some() || pod.is_over())
     {
         return failed_container(end, pods_ended);
     }
-    if let Some(pod) = pod.filter(|pod| pod.phase == "Failed") {
+    if let Some(pod) = pod.filter(|pod| pod.phase == PodPhase::Failed) {
         let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
         let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);

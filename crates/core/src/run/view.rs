@@ -1,5 +1,6 @@
 //! Jobs, pods and warnings, with the fields that the cache keeps.
 
+use crate::model::phase::PodPhase;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -249,8 +250,8 @@ pub struct Pod {
     pub job_uid: String,
     /// The node of the pod.
     pub node: Option<String>,
-    /// The phase: `Pending`, `Running`, `Succeeded` or `Failed`.
-    pub phase: String,
+    /// The phase.
+    pub phase: PodPhase,
     /// The reason of the phase, for pods that the kubelet refused or evicted.
     pub reason: String,
     /// The message of the phase.
@@ -275,7 +276,7 @@ pub struct Pod {
 impl Pod {
     /// Checks that no process of the pod can be running any more.
     pub fn is_over(&self) -> bool {
-        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+        self.phase.has_ended()
     }
 }
 
@@ -319,7 +320,7 @@ impl From<&core::Pod> for Pod {
             members: members(&job, Some(&pod.metadata)),
             job,
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-            phase: status.and_then(|s| s.phase.clone()).unwrap_or_default(),
+            phase: status.and_then(|s| s.phase.as_deref()).unwrap_or_default().into(),
             reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
             message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
@@ -361,7 +362,7 @@ impl From<&core::Pod> for Pod {
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
         let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
         let placeless = scheduled.is_some() && view.node.is_none() && (view.deleting || view.is_over());
-        view.never_started = placeless || (view.phase == "Failed" && told);
+        view.never_started = placeless || (view.phase == PodPhase::Failed && told);
         view
     }
 }

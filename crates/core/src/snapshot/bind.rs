@@ -8,6 +8,7 @@
 //! says.
 
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::model::snapshot::Content;
@@ -24,8 +25,8 @@ pub enum SnapshotClassLookup<'a> {
     NotOurs,
     /// The class is the orchestrator's, with this policy.
     Ours {
-        /// The deletion policy: `Delete` or `Retain`.
-        policy: &'a str,
+        /// The deletion policy.
+        policy: &'a ReclaimPolicy,
     },
     /// The VolumeSnapshot names no class. The default of the orchestrator's driver, or the reason why there is none.
     Unnamed(Result<&'a str, String>),
@@ -74,8 +75,8 @@ pub enum Step {
     },
     /// Creates the content to which the VolumeSnapshot is bound.
     CreateContent {
-        /// The deletion policy: `Delete` or `Retain`.
-        policy: String,
+        /// The deletion policy.
+        policy: ReclaimPolicy,
     },
     /// Writes the VolumeSnapshot's UID on the content that names it.
     BindContent,
@@ -168,7 +169,9 @@ fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
 fn leaving(o: &Observed<'_>) -> Decision {
     match own(o) {
         Some(content) if content.deleting => Rule::ContentTerminating.nothing(),
-        Some(content) if !content.ready || content.policy == "Delete" => Rule::DeleteContent.step(Step::DeleteContent),
+        Some(content) if !content.ready || content.policy == ReclaimPolicy::Delete => {
+            Rule::DeleteContent.step(Step::DeleteContent)
+        }
         Some(_) => Rule::ContentRetained.step(Step::RemoveFinalizer),
         // A content that does not seem bound may have been bound a moment ago.
         None if !o.no_content => Rule::ConfirmNoContent.step(Step::ConfirmNoContent),

@@ -1,5 +1,6 @@
 //! Tests of the rules, and that two writers of one status come to rest.
 
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
 use super::*;
@@ -52,7 +53,7 @@ struct World {
 fn new(of: Of) -> World {
     World {
         snapshot: snapshot(of),
-        class: SnapshotClassLookup::Ours { policy: "Delete" },
+        class: SnapshotClassLookup::Ours { policy: &ReclaimPolicy::Delete },
         source: Ok(Some(volume(false))),
         content: None,
         content_ours: true,
@@ -260,7 +261,7 @@ proptest! {
             match world.decide().step {
                 Step::Nothing | Step::RemoveFinalizer => return Ok(()),
                 Step::AddFinalizer => world = world.held(),
-                Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: "Delete" },
+                Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: &ReclaimPolicy::Delete },
                 Step::CreateContent { .. } => world = world.bound(),
                 Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = UID.into(),
                 Step::Mirror(status) => world.snapshot.status = status,

@@ -10,6 +10,7 @@ mod rule;
 
 use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason::Reason;
 use flex_contract::request::Operation;
 
@@ -180,7 +181,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if content.provenance.is_none() && content.handle.is_none() {
         return Rule::NothingStored.step(Step::RemoveFinalizer);
     }
-    if content.policy != "Delete" && content.ready {
+    if content.policy != ReclaimPolicy::Delete && content.ready {
         return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
     }
     match &o.recipe {

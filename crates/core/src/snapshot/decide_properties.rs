@@ -1,5 +1,6 @@
 //! Properties of all observations of a content.
 
+use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
 use super::*;
@@ -106,7 +107,7 @@ proptest! {
         let content = &world.content;
         if world.decide(NOW).step == Step::RemoveFinalizer && !content.abandoned {
             let begun = content.provenance.is_some() || content.handle.is_some();
-            let stays = content.policy == "Retain" && content.ready;
+            let stays = content.policy == ReclaimPolicy::Retain && content.ready;
             prop_assert!(content.deleting && world.source_users.is_empty() && !world.has_running_pods);
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }

@@ -31,7 +31,7 @@ pub fn request(
             name: content.snapshot.name.clone(),
             ..snapshot_properties(content)
         }),
-        volume_mode: provenance.volume_mode.clone(),
+        volume_mode: provenance.volume_mode.as_str().into(),
         node_name: provenance.node.clone(),
         volume_source: source,
         ..of_class(operation, recipe, identity, kube_api, run)

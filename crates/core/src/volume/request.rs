@@ -32,7 +32,7 @@ pub fn request(
         storage_class: env_text(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
         access_modes: volume.access_modes.iter().cloned().map(env_text).collect(),
-        volume_mode: env_text(volume.volume_mode.clone()),
+        volume_mode: env_text(volume.volume_mode.to_string()).as_str().into(),
         reclaim_policy: env_text(volume.reclaim_policy.to_string()).as_str().into(),
         node_name: node.to_owned(),
         volume_source: source,

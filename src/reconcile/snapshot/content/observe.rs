@@ -1,5 +1,6 @@
 //! The observation of a content: the cache, and the facts that this reconcile has confirmed beyond it.
 
+use flex_contract::volume_mode::VolumeMode;
 use std::sync::Arc;
 
 use flex_contract::request::Operation;
@@ -121,7 +122,7 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(Provenance, R
         volume_id: volume.id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
-        volume_mode: volume.volume_mode.clone(),
+        volume_mode: volume.volume_mode.to_string(),
     };
     Ok((provenance, recipe))
 }
@@ -159,6 +160,6 @@ fn provenance_of_class(recipe: &Recipe, content: &Content) -> Provenance {
         volume_id: String::new(),
         pv_name: String::new(),
         size: content.size.unwrap_or_default(),
-        volume_mode: content.volume_mode.clone().unwrap_or_default(),
+        volume_mode: content.volume_mode.as_ref().map(VolumeMode::to_string).unwrap_or_default(),
     }
 }

@@ -24,7 +24,7 @@ pub fn classes(profile: &Profile) -> Vec<Class> {
     let class = |name: &str, policy: &str| Class {
         name: name.to_owned(),
         driver: PROVISIONER.to_owned(),
-        policy: policy.to_owned(),
+        policy: policy.into(),
         default: policy == "Delete",
         storage_class: profile.classes.first().map(|class| (*class).to_owned()),
     };
