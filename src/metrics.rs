@@ -27,8 +27,8 @@ pub use spec::{MetricKind, MetricSpec};
 
 labels! {
     Class { class: String }
-    Category { category: String }
-    OrphanKind { kind: &'static str }
+    Category { category: &'static str }
+    Kind { kind: &'static str }
     Outcome { operation: &'static str, outcome: &'static str }
     Size { class: String, size: String }
     Segment { class: String, topology: String }
@@ -77,18 +77,64 @@ metrics! {
     pool_misses: Family<Class, Counter> = "flex_pool_misses";
     /// Decisions, by the kind of object and the rule that applied.
     decisions: Family<Decided, Counter> = "flex_decisions", made by no_decisions();
-    /// Steps that failed and are repeated.
+    /// Steps that failed and are repeated. The category is `conflict`, `not-found`, `refused`, `foreign`, `incomplete`,
+    /// `failed` or `timeout`.
     errors: Family<Category, Counter> = "flex_errors";
     /// Findings of the last sweep, by the kinds of the doctor.
-    orphans: Family<OrphanKind, Gauge> = "flex_orphans";
+    findings: Family<Kind, Gauge> = "flex_findings";
     /// Objects that the sweep has removed.
-    orphans_removed: Family<OrphanKind, Counter> = "flex_orphans_removed";
+    orphans_removed: Family<Kind, Counter> = "flex_orphans_removed";
     /// Provisioner ConfigMaps.
     configs: Gauge = "flex_configs";
     /// Provisioner ConfigMaps with errors.
     configs_refused: Gauge = "flex_configs_refused";
     /// 1 while this process leads.
     pub leader: Gauge = "flex_leader";
+}
+
+/// Why a step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorCategory {
+    /// Somebody else wrote first.
+    Conflict,
+    /// The object does not exist.
+    NotFound,
+    /// The API server refused the write.
+    Refused,
+    /// The object belongs to somebody else.
+    Foreign,
+    /// The object that the API server stored lacks a part of what was written.
+    Incomplete,
+    /// Any other error.
+    Failed,
+    /// The API server did not answer in time.
+    Timeout,
+}
+
+impl ErrorCategory {
+    /// All categories, in the order of their documentation.
+    pub const ALL: [ErrorCategory; 7] = [
+        ErrorCategory::Conflict,
+        ErrorCategory::NotFound,
+        ErrorCategory::Refused,
+        ErrorCategory::Foreign,
+        ErrorCategory::Incomplete,
+        ErrorCategory::Failed,
+        ErrorCategory::Timeout,
+    ];
+
+    /// Returns the text in the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorCategory::Conflict => "conflict",
+            ErrorCategory::NotFound => "not-found",
+            ErrorCategory::Refused => "refused",
+            ErrorCategory::Foreign => "foreign",
+            ErrorCategory::Incomplete => "incomplete",
+            ErrorCategory::Failed => "failed",
+            ErrorCategory::Timeout => "timeout",
+        }
+    }
 }
 
 /// Returns the counters of all rules. A rule that has not applied counts as 0, so that its first decision is an
@@ -212,30 +258,30 @@ impl Metrics {
     }
 
     /// Counts a failed step.
-    pub fn errors(&self, category: &str) {
-        self.errors.get_or_create(&Category { category: category.to_owned() }).inc();
+    pub fn step_failed(&self, category: ErrorCategory) {
+        self.errors.get_or_create(&Category { category: category.as_str() }).inc();
     }
 
     /// Sets the numbers of findings of the last sweep, by kind.
-    pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a FindingKind>) {
+    pub fn findings<'a>(&self, kinds: impl Iterator<Item = &'a FindingKind>) {
         let mut counts: BTreeMap<FindingKind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
         for kind in FindingKind::ALL {
             let count = counts.get(kind).copied().unwrap_or(0);
-            self.orphans.get_or_create(&OrphanKind { kind: kind.as_str() }).set(count);
+            self.findings.get_or_create(&Kind { kind: kind.as_str() }).set(count);
         }
     }
 
     /// Removes the findings, because another process leads and sweeps.
     pub fn forget(&self) {
-        self.orphans.clear();
+        self.findings.clear();
         self.capacities.clear();
         self.pool_ready.clear();
     }
 
     /// Counts an orphaned object that was deleted.
     pub fn orphan_removed(&self, kind: FindingKind) {
-        self.orphans_removed.get_or_create(&OrphanKind { kind: kind.as_str() }).inc();
+        self.orphans_removed.get_or_create(&Kind { kind: kind.as_str() }).inc();
     }
 
     /// Sets the states of the configs.
@@ -270,6 +316,14 @@ mod tests {
     }
 
     #[test]
+    fn each_category_of_errors_is_documented() {
+        let errors = Metrics::ALL.iter().find(|spec| spec.name == "flex_errors").unwrap();
+        for category in ErrorCategory::ALL {
+            assert!(errors.doc.concat().contains(&format!("`{}`", category.as_str())), "{category:?}");
+        }
+    }
+
+    #[test]
     fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
         let metrics = Metrics::default();
         let published =
@@ -281,8 +335,8 @@ mod tests {
         metrics.snapshot_run(Operation::Snapshot, true);
         metrics.ready([(("c".to_owned(), 1), 1)].into());
         metrics.batch("c", 2);
-        metrics.errors("conflict");
-        metrics.orphans([FindingKind::NodeGone].iter());
+        metrics.step_failed(ErrorCategory::Conflict);
+        metrics.findings([FindingKind::NodeGone].iter());
         metrics.orphan_removed(FindingKind::JobFinished);
         metrics.configs(std::iter::empty());
         type Counts = fn(&Metrics, &str);

@@ -24,6 +24,7 @@ use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;
 use crate::config::record::{EffectiveConfig, revision_name};
+use crate::metrics::ErrorCategory;
 pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
 use crate::state::ClusterState;
@@ -106,15 +107,15 @@ impl WriteError {
         matches!(self, Conflict(_) | Refused { .. } | NotFound { .. } | Incomplete { .. })
     }
 
-    /// Returns a short category, for metrics.
-    pub fn category(&self) -> &'static str {
+    /// Returns the category for metrics.
+    pub fn category(&self) -> ErrorCategory {
         match self {
-            WriteError::Conflict(_) => "conflict",
-            WriteError::NotFound { .. } => "not-found",
-            WriteError::Refused { .. } => "refused",
-            WriteError::Foreign(_) => "foreign",
-            WriteError::Incomplete { .. } => "incomplete",
-            WriteError::Failed { .. } => "failed",
+            WriteError::Conflict(_) => ErrorCategory::Conflict,
+            WriteError::NotFound { .. } => ErrorCategory::NotFound,
+            WriteError::Refused { .. } => ErrorCategory::Refused,
+            WriteError::Foreign(_) => ErrorCategory::Foreign,
+            WriteError::Incomplete { .. } => ErrorCategory::Incomplete,
+            WriteError::Failed { .. } => ErrorCategory::Failed,
         }
     }
 }

@@ -28,7 +28,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
         sightings.track(find(&snapshot, now), context.clock.passed(), again)
     };
-    context.metrics.orphans(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
+    context.metrics.findings(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
     tracing::debug!(found = sightings.len(), "sweep finished");
     let mut claims = None;
     for sighting in sightings.iter().filter(|sighting| sighting.confirmed) {
@@ -78,12 +78,12 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
 
 fn emit_finding(context: &Context, finding: &Finding) {
     let Finding { kind, severity, object, detail, remedy, .. } = finding;
-    if kind.is_told() || object.uid.is_empty() {
+    if kind.is_emitted_by_steps() || object.uid.is_empty() {
         tracing::warn!(%kind, %object, detail, remedy, "found an orphaned or stuck object");
         return;
     }
     let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
-    let event = NewEvent { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
+    let event = NewEvent { warning: *severity > Severity::Info, reason: reason::FINDING_REPORTED, message };
     context.emit(finding.object.clone(), event);
 }
 

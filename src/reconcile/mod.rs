@@ -28,6 +28,7 @@ use futures::future::BoxFuture;
 
 pub use self::context::{Context, Requeue};
 use crate::api::writes::WriteError;
+use crate::metrics::ErrorCategory;
 use crate::model::object_ref::ObjectRef;
 use crate::state::index::{CACHE_LAG_MAX, EXPECTATION_TIMEOUT, WorkItem};
 
@@ -112,12 +113,12 @@ pub fn requeue_after(
         // delay is for the case that the event came before the refusal.
         Some(Err(WriteError::Conflict(what))) => {
             tracing::debug!(what, "conflict: somebody else wrote first");
-            context.metrics.errors("conflict");
+            context.metrics.step_failed(ErrorCategory::Conflict);
             Some(Duration::from_millis(200))
         }
         Some(Err(error)) => {
             let delay = context.retry_after(item).max(error.retry_after().unwrap_or_default());
-            context.metrics.errors(error.category());
+            context.metrics.step_failed(error.category());
             if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_) | WriteError::Incomplete { .. }) {
                 emit_refused(context, item, &error);
             }
@@ -126,7 +127,7 @@ pub fn requeue_after(
         }
         None => {
             let delay = context.retry_after(item);
-            context.metrics.errors("timeout");
+            context.metrics.step_failed(ErrorCategory::Timeout);
             tracing::warn!(?item, ?delay, "the API server did not answer in time; the orchestrator repeats the step");
             Some(delay)
         }

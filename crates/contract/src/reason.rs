@@ -176,7 +176,7 @@ reasons! {
     POOL_FAILED = "PoolFailed", Warning on [Config]: "Correct what the message names, such as a quota.";
 
     /// The object is orphaned or stuck, and nothing in progress will fix it.
-    ORPHAN_FOUND = "OrphanFound", Either on [Claim, Snapshot, Volume, Config, Run]: "[Look up the finding](#findings).";
+    FINDING_REPORTED = "FindingReported", Either on [Claim, Snapshot, Volume, Config, Run]: "[Look up the finding](#findings).";
     /// The orchestrator removed an orphaned object of its own.
     ORPHAN_REMOVED = "OrphanRemoved", Normal on [Run]: "nothing";
 }

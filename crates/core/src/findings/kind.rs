@@ -324,7 +324,7 @@ impl FindingKind {
     }
 
     /// Checks whether a step of the orchestrator already emits an event about it on the object.
-    pub fn is_told(self) -> bool {
+    pub fn is_emitted_by_steps(self) -> bool {
         self.spec().emitted_by_steps
     }
 
