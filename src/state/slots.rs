@@ -165,7 +165,7 @@ fn visible_runs<'a>(class: &str, facts: &'a Facts) -> impl Iterator<Item = &'a J
 /// Checks whether a run needs a slot. Runs for a volume or a snapshot do. Runs for a whole class have their own rate
 /// limit.
 fn needs_slot(job: &Job) -> bool {
-    [Operation::List, Operation::Capacity].iter().all(|operation| job.run_labels.operation != *operation)
+    !job.run_labels.operation.is_of_no_volume()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::request::Operation;
 
 use crate::model::snapshot::Class;
 use crate::model::snapshot::Content;
@@ -58,8 +57,9 @@ impl Snapshots {
 
     /// Returns the content of a run by its labels, also if its Job is not visible any more.
     pub fn content_of_run(&self, run: &RunLabels) -> Option<&Arc<Content>> {
-        let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
-        of_snapshot.iter().find(|operation| run.operation == **operation)?;
+        if !run.operation.is_of_snapshot() {
+            return None;
+        }
         let named = self.contents.get(&names::content_name(&run.id));
         named.or_else(|| self.contents.values().find(|content| content.run_id() == run.id))
     }

@@ -9,14 +9,11 @@ use crate::object::ObjectName;
 use crate::run::batch::Member;
 use crate::run::view::LabelledOperation;
 use crate::run::view::{Job, Pod};
-use flex_contract::request::Operation;
 
 /// The time to live of a finished Job, in seconds.
 const JOB_TTL: i64 = 3600;
 /// The time after its deadline for which a Job may be without an end, in seconds.
 const STALLED_AFTER: i64 = 120;
-/// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
-const OF_NO_VOLUME: [Operation; 2] = [Operation::List, Operation::Capacity];
 
 fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> ObjectRef {
     ObjectRef { kind, name: name.clone(), uid: uid.to_owned() }
@@ -26,7 +23,8 @@ fn object_ref(kind: &'static str, name: &ObjectName, uid: &str) -> ObjectRef {
 pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
     // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
-    let of_no_volume = OF_NO_VOLUME.iter().any(|operation| job.run_labels.operation == *operation);
+    // The reconciler that created such a Job deletes it.
+    let of_no_volume = job.run_labels.operation.is_of_no_volume();
     let ours = job.run_labels.operation != LabelledOperation::None && (!job.run_labels.id.is_empty() || of_no_volume);
     if job.deleting || age < MIN_AGE || !ours {
         return None;
@@ -123,7 +121,7 @@ pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
     let id = &pod.run_labels.id;
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
-        _ if OF_NO_VOLUME.iter().any(|operation| pod.run_labels.operation == *operation) => "no claim".to_owned(),
+        _ if pod.run_labels.operation.is_of_no_volume() => "no claim".to_owned(),
         _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flex_contract::exit::Failure;
 use flex_contract::names::reason;
 
 use crate::config::Recipe;
@@ -25,6 +26,14 @@ pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     seconds(doubled.min(recipe.backoff.max))
 }
 
+/// Returns the delay after a failure of this kind, in seconds. A failure that a retry would repeat has the longest delay.
+pub fn delay_after(kind: Failure, recipe: &Recipe, attempt: u32) -> i64 {
+    match kind {
+        Failure::Never => seconds(DELAY_AFTER_RETRIES),
+        Failure::Retry | Failure::NoCapacity => delay(recipe, attempt),
+    }
+}
+
 /// Returns the whole seconds of a duration.
 pub fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4)
@@ -42,9 +51,9 @@ pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-
 /// Adds to the decision that an item waits for a slot the time of the next decision, and an event after a while. In a
 /// burst each waits for a moment, and needs no event for that.
 pub fn until_slot_is_free<R: Rule>(wait: rules::Decision<R>, created: i64, now: i64) -> rules::Decision<R> {
-    let told = created + seconds(SLOT_EVENT_AFTER) + 1;
-    match told > now {
-        true => wait.requeue_at(told.min(now + seconds(SLOT_POLL))),
+    let event_at = created + seconds(SLOT_EVENT_AFTER) + 1;
+    match event_at > now {
+        true => wait.requeue_at(event_at.min(now + seconds(SLOT_POLL))),
         false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
     }
 }

@@ -39,6 +39,11 @@ impl LabelledOperation {
         }
     }
 
+    /// Checks whether the run is for a whole class, and for no volume or snapshot.
+    pub fn is_of_no_volume(&self) -> bool {
+        matches!(self, LabelledOperation::Known(operation) if !operation.is_of_volume())
+    }
+
     /// Checks whether the run makes or deletes a snapshot. An operation of another version has it in its name.
     pub fn is_of_snapshot(&self) -> bool {
         match self {

@@ -21,7 +21,7 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, seconds, until_slot_is_free};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, until_slot_is_free};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -357,8 +357,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
     let wait = match failure.kind {
         Failure::Never if is_newer() => 0,
-        Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoCapacity => delay(recipe, failure.attempt),
+        kind => delay_after(kind, recipe, failure.attempt),
     };
     let due = failure.at.saturating_add(wait);
     if content.error.as_ref() != Some(&failure.message) {

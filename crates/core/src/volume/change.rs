@@ -7,7 +7,7 @@ use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -127,10 +127,7 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
 pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
-    at.saturating_add(match kind {
-        Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoCapacity => delay(recipe, tries),
-    })
+    at.saturating_add(delay_after(kind, recipe, tries))
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.

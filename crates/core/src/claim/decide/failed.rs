@@ -15,7 +15,7 @@ use super::unstarted::{unstarted_attempts, with_unstarted};
 use super::waits::wait_for_run;
 use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, seconds};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after, seconds};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::stuck::StuckReason;
@@ -138,8 +138,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         Failure::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
         Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.all.is_empty() => 0,
-        Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoCapacity => delay(recipe, failure.attempt),
+        kind => delay_after(kind, recipe, failure.attempt),
     };
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
