@@ -217,13 +217,13 @@ impl<V> Watch<V> {
             self.report_first_list();
         }
         // Each try begins again for the watcher, so that its own backoff stays at its first value.
-        tokio::time::sleep(until_next_look(self.absent)).await;
+        tokio::time::sleep(recheck_delay(self.absent)).await;
         self.absent += 1;
     }
 }
 
 /// Returns the delay before the next search for a namespace that was missing so often.
-fn until_next_look(absent: u32) -> Duration {
+fn recheck_delay(absent: u32) -> Duration {
     Duration::from_secs(1 << absent.min(5)).min(MAX_RECHECK_INTERVAL)
 }
 
@@ -337,9 +337,9 @@ mod tests {
 
     #[test]
     fn a_missing_namespace_is_checked_with_growing_delays() {
-        let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
+        let pauses: Vec<u64> = (0..8).map(|absent| recheck_delay(absent).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(until_next_look(u32::MAX), MAX_RECHECK_INTERVAL);
+        assert_eq!(recheck_delay(u32::MAX), MAX_RECHECK_INTERVAL);
     }
 
     #[test]

@@ -108,7 +108,7 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
     let shared = ClusterState::new(identity.clone(), clock.clone());
     shared.queue.pause(true);
     let metrics = Metrics::default();
-    let (events, told) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+    let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let fence = Fence::default();
     let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&shared);
     let kube_api = kube_api.unwrap_or(address);
@@ -142,7 +142,7 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(log_ready(shared));
     lead_until_signal(&context, leading).await?;
     tracing::info!("stopping");
-    shut_down(&context, Running { stop, standing, told }).await;
+    shut_down(&context, Running { stop, standing, event_writer }).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -180,7 +180,7 @@ struct Running {
     /// The election.
     standing: JoinHandle<()>,
     /// The task that writes events.
-    told: JoinHandle<()>,
+    event_writer: JoinHandle<()>,
 }
 
 /// Waits for writes in progress, releases the Lease, and writes the last events.
@@ -195,7 +195,7 @@ async fn shut_down(context: &Context, running: Running) {
     running.stop.send_replace(true);
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, running.standing).await;
     context.events.close();
-    let _ = tokio::time::timeout(SHUTDOWN_GRACE, running.told).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, running.event_writer).await;
 }
 
 /// Logs how long the first lists took.

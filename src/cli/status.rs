@@ -48,8 +48,8 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
-        let told: Api<CSIStorageCapacity> = Api::namespaced(client.clone(), &identity.namespace);
-        let capacities = told.list(&ours).await.map_err(|error| error.to_string());
+        let api: Api<CSIStorageCapacity> = Api::namespaced(client.clone(), &identity.namespace);
+        let capacities = api.list(&ours).await.map_err(|error| error.to_string());
         let capacities = capacities.map(|list| list.items.iter().map(Published::from).collect::<Vec<_>>());
         let policies = live::read(&client).await.map(|live| policies::states(&live));
         let unseen = super::beside::unseen_configs(&client, &identity).await;
@@ -216,14 +216,14 @@ fn print_failed_deletions(volumes: &[Volume]) {
 type Capacities = Result<Vec<Published>, String>;
 
 fn print_capacities(capacities: &Capacities) {
-    let told = match capacities {
-        Ok(told) => told.iter().filter(|told| told.record.is_some()).collect::<Vec<_>>(),
+    let published = match capacities {
+        Ok(published) => published.iter().filter(|published| published.record.is_some()).collect::<Vec<_>>(),
         Err(why) => return say!("\nThe capacity that the scheduler sees is not known: {why}"),
     };
-    if !told.is_empty() {
+    if !published.is_empty() {
         say!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
     }
-    for published in told {
+    for published in published {
         let Published { class, topology, record, .. } = published;
         let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
@@ -294,9 +294,9 @@ fn to_json(
         .iter()
         .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(), "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
         .collect();
-    let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
-        let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));
-        let entry = |(told, record): (&Published, &crate::capacity::CapacityRecord)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "unlimited": told.is_unlimited(), "largest": told.largest, "lastFailure": record.message });
+    let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|published| {
+        let asked = published.iter().filter_map(|published| Some((published, published.record.as_ref()?)));
+        let entry = |(published, record): (&Published, &crate::capacity::CapacityRecord)| json!({ "class": published.class, "topology": published.topology, "bytes": published.bytes, "unlimited": published.is_unlimited(), "largest": published.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
     json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.all_left_to_external_provisioners().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::request::{CloneSource, Snapshot as Told};
+use flex_contract::request::{CloneSource, Snapshot as SnapshotProperties};
 
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
@@ -43,7 +43,7 @@ pub(super) struct SourceRequest {
     /// The volume to copy.
     pub clone_of: Option<CloneSource>,
     /// The snapshot to restore.
-    pub snapshot: Option<Told>,
+    pub snapshot: Option<SnapshotProperties>,
 }
 
 impl SourceObservation {
@@ -143,7 +143,7 @@ impl SourceSnapshotObservation {
         }
     }
 
-    async fn request(&self, context: &Context, copy: &Claim) -> Result<Told, WriteError> {
+    async fn request(&self, context: &Context, copy: &Claim) -> Result<SnapshotProperties, WriteError> {
         let changed = || WriteError::Conflict(format!("the snapshot of claim {}", copy.name));
         let content = self.content.as_ref().ok_or_else(changed)?;
         let fresh = context.writes.read_content(&content.name).await?.ok_or_else(changed)?;

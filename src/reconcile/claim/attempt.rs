@@ -38,7 +38,7 @@ pub(super) async fn stamp(
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
-    let (promised, batch, mut woken) = {
+    let (charged, batch, mut woken) = {
         let mut index = context.shared.index();
         // Another worker may have used the quota or the slot since the decision.
         if index.quota_error(claim, recipe).is_some() {
@@ -66,7 +66,7 @@ pub(super) async fn stamp(
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
             woken.extend(index.cancel_expectation(&job));
             // An earlier try may have stamped the claim.
-            if promised && error.was_not_written() {
+            if charged && error.was_not_written() {
                 woken.extend(index.refund(claim));
             }
             woken

@@ -161,8 +161,8 @@ impl Execution<'_> {
     async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String], mark: bool) -> Outcome {
         let (context, s) = (self.context, self.observation);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let is_new = s.volumes.unbound_to_nodes.iter().any(|unbound| unbound == name);
-        let affinity = volume.affinity.as_deref().filter(|_| is_new);
+        let affinity_is_derived = s.volumes.with_derived_affinity.iter().any(|derived| derived == name);
+        let affinity = volume.affinity.as_deref().filter(|_| affinity_is_derived);
         let attributes = attributes_of_last_run(&s.runs);
         let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
         self.confirmed.volume = Some(match mark {
@@ -241,7 +241,7 @@ impl Execution<'_> {
         }
         let released = self.context.writes.remove_claim_finalizer(self.claim).await;
         match released {
-            Err(error) if !is_over(self.claim, &error) => Err(error),
+            Err(error) if !claim_is_gone(self.claim, &error) => Err(error),
             _ => Ok(StepOutcome::End(Requeue::Done)),
         }
     }
@@ -257,7 +257,7 @@ impl Execution<'_> {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
         let released = match context.writes.remove_claim_finalizer(claim).await {
-            Err(error) if is_over(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
+            Err(error) if claim_is_gone(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
             released => released?,
         };
         // The PV controller may have bound the volume first. It is the orchestrator's all the same.
@@ -278,7 +278,7 @@ fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
 }
 
 /// Checks whether the removal of the finalizer failed because the terminating claim is gone.
-fn is_over(claim: &Claim, error: &WriteError) -> bool {
+fn claim_is_gone(claim: &Claim, error: &WriteError) -> bool {
     claim.deleting && matches!(error, WriteError::NotFound { .. })
 }
 

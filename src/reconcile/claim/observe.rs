@@ -67,7 +67,7 @@ pub(super) struct Volumes {
     /// Volumes that lack only their adoption mark.
     pub unmarked: Vec<String>,
     /// Volumes to which the observation has added a node affinity.
-    pub unbound_to_nodes: Vec<String>,
+    pub with_derived_affinity: Vec<String>,
     /// A volume that is reserved for the claim by name.
     pub reserved: Option<Arc<Volume>>,
 }
@@ -133,13 +133,13 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         _ => None,
     };
     let recipes = recipes(claim, class, &index);
-    let basis = Basis { context, claim, confirmed, class, recipes: &recipes, index: &index };
-    let runs = basis.runs();
-    let pool = basis.pool();
-    let source = basis.source();
-    let nodes = basis.nodes(&runs, &pool, &source);
-    let volumes = basis.volumes(&runs);
-    let admission = basis.admission(&runs);
+    let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, index: &index };
+    let runs = builder.runs();
+    let pool = builder.pool();
+    let source = builder.source();
+    let nodes = builder.nodes(&runs, &pool, &source);
+    let volumes = builder.volumes(&runs);
+    let admission = builder.admission(&runs);
     drop(index);
     Observation { classes, recipes, runs, volumes, admission, nodes, source, pool }
 }
@@ -156,7 +156,7 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> Recipes {
 }
 
 /// The data that all parts of the observation use.
-struct Basis<'a> {
+struct ObservationBuilder<'a> {
     context: &'a Context,
     claim: &'a Claim,
     confirmed: &'a Confirmed,
@@ -165,7 +165,7 @@ struct Basis<'a> {
     index: &'a Index,
 }
 
-impl Basis<'_> {
+impl ObservationBuilder<'_> {
     fn runs(&self) -> Runs {
         let (claim, index) = (self.claim, self.index);
         let (deletes, jobs): (Vec<_>, Vec<_>) = claim
@@ -201,9 +201,9 @@ impl Basis<'_> {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.as_ref().and_then(Option::as_ref).or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
-        let its_node = source.original.as_ref().map(|original| original.data_source().node().to_owned());
+        let source_node = source.original.as_ref().map(|original| original.data_source().node().to_owned());
         let mut states =
-            index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&its_node));
+            index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node));
         states.0.extend(self.confirmed.nodes.iter().cloned());
         Nodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
     }
@@ -230,10 +230,10 @@ impl Basis<'_> {
                 *volume = marked;
             }
         }
-        let mut unbound_to_nodes = Vec::new();
-        let all = self.verified(volumes, runs, &mut unbound_to_nodes);
+        let mut with_derived_affinity = Vec::new();
+        let all = self.verified(volumes, runs, &mut with_derived_affinity);
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
-        Volumes { all, unmarked, unbound_to_nodes, reserved }
+        Volumes { all, unmarked, with_derived_affinity, reserved }
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
@@ -241,7 +241,7 @@ impl Basis<'_> {
         &self,
         volumes: Vec<Arc<Volume>>,
         runs: &Runs,
-        unbound_to_nodes: &mut Vec<String>,
+        with_derived_affinity: &mut Vec<String>,
     ) -> Vec<(Arc<Volume>, Vec<String>)> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
@@ -259,14 +259,14 @@ impl Basis<'_> {
             let (volume, unknown) = match verify::derived_affinity(&volume, recipe, made_on) {
                 Ok(None) => (volume, None),
                 Ok(Some(affinity)) => {
-                    unbound_to_nodes.push(volume.name.clone());
+                    with_derived_affinity.push(volume.name.clone());
                     (Arc::new(Volume { affinity: Some(Box::new(affinity)), ..(*volume).clone() }), None)
                 }
                 Err(unknown) => (volume, Some(unknown)),
             };
-            let mut misfits = verify::mismatches(&volume, claim, recipe, node);
-            misfits.extend(unknown);
-            (volume, misfits)
+            let mut mismatches = verify::mismatches(&volume, claim, recipe, node);
+            mismatches.extend(unknown);
+            (volume, mismatches)
         };
         volumes.into_iter().map(verify).collect()
     }
@@ -274,8 +274,8 @@ impl Basis<'_> {
     fn admission(&self, runs: &Runs) -> Admission {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
-        let goes_on = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
-        let begins = !claim.is_bound() && !claim.deleting && !goes_on;
+        let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
+        let may_start_attempt = !claim.is_bound() && !claim.deleting && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
         let asked = claim.attributes_class.as_deref().unwrap_or_default();
         let attributes = match self.recipes.of_attempt() {
@@ -287,7 +287,7 @@ impl Basis<'_> {
         };
         Admission {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
-            has_slot: current.is_none_or(|recipe| !begins || index.has_slot(&slot_request, recipe)),
+            has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
             quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,

@@ -30,7 +30,7 @@ pub fn mismatches(
         return Vec::new();
     }
     let mut mismatches = Vec::new();
-    let mut refuse = |misfit: String| mismatches.push(misfit);
+    let mut refuse = |mismatch: String| mismatches.push(mismatch);
     let wanted_name = names::pv_name(&claim.id());
     if volume.name != wanted_name {
         refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
@@ -45,8 +45,8 @@ pub fn mismatches(
     if !claim.is_named_by(volume) {
         refuse("its annotation names another claim".into());
     }
-    if let Err(misfit) = verify_volume_source(volume, recipe) {
-        refuse(misfit);
+    if let Err(mismatch) = verify_volume_source(volume, recipe) {
+        refuse(mismatch);
     }
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
@@ -65,13 +65,13 @@ pub fn mismatches(
             limits::VOLUME
         ));
     }
-    mismatches.iter().map(|misfit| line(misfit, limits::MISMATCH)).collect()
+    mismatches.iter().map(|mismatch| line(mismatch, limits::MISMATCH)).collect()
 }
 
 /// Returns what the claim requests, and the volume does not have.
 fn verify_request(volume: &Volume, claim: &Claim) -> Vec<String> {
     let mut mismatches = Vec::new();
-    let mut refuse = |misfit: String| mismatches.push(misfit);
+    let mut refuse = |mismatch: String| mismatches.push(mismatch);
     let class = claim.class.as_deref().unwrap_or_default();
     if volume.class != class {
         refuse(format!("its class is `{}`, the claim's is `{class}`", volume.class));
@@ -107,7 +107,7 @@ const SURPLUS: u64 = 10 << 30;
 /// Returns the fields of a volume that other programs would act upon and that the config does not allow.
 fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
     let mut mismatches = Vec::new();
-    let mut refuse = |misfit: String| mismatches.push(misfit);
+    let mut refuse = |mismatch: String| mismatches.push(mismatch);
     if let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) {
         let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
         if *has > asked.saturating_add(surplus) {

@@ -140,7 +140,7 @@ pub struct Content {
     /// The handle of an existing snapshot; `None` for a snapshot that is to be made.
     pub handle: Option<String>,
     /// The handle in the status.
-    pub told: Option<String>,
+    pub status_handle: Option<String>,
     /// The VolumeSnapshot of the content.
     pub snapshot: ObjectName,
     /// The UID of that VolumeSnapshot; empty until it is bound.
@@ -193,7 +193,7 @@ impl Content {
     /// the status.
     pub fn source_id(&self) -> &str {
         let foreign = self.provenance.is_none() && self.handle.is_none();
-        self.told.as_deref().filter(|_| foreign).unwrap_or(self.id())
+        self.status_handle.as_deref().filter(|_| foreign).unwrap_or(self.id())
     }
 
     /// Returns the id by which the Jobs of the content are found. A handle that somebody wrote may be no valid name.
@@ -279,7 +279,7 @@ impl From<&VolumeSnapshotContent> for Content {
             driver: spec.driver.clone(),
             policy: spec.deletion_policy.as_str().into(),
             handle: spec.source.snapshot_handle.clone(),
-            told: status.snapshot_handle.clone(),
+            status_handle: status.snapshot_handle.clone(),
             snapshot: ObjectName::new(&spec.volume_snapshot_ref.namespace, &spec.volume_snapshot_ref.name),
             snapshot_uid: spec.volume_snapshot_ref.uid.clone().unwrap_or_default(),
             volume_mode: spec.source_volume_mode.as_deref().map(VolumeMode::from),

@@ -39,14 +39,14 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
         .chain(attributes)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    let told = PodInput {
+    let input = PodInput {
         operation: request.operation,
         properties: request.properties(),
         file: None,
         sight: mounts::sight([request]),
     };
     let name = name(request.operation, id, request.attempt, &target.scope);
-    of_pod(recipe, target, name, (labels, annotations.clone()), &told, annotations)
+    of_pod(recipe, target, name, (labels, annotations.clone()), &input, annotations)
 }
 
 /// Returns the labels of a run's Job and pod, with an id.
@@ -70,16 +70,16 @@ pub(super) fn of_pod(
     target: &RunTarget,
     name: String,
     (mut labels, annotations): (BTreeMap<String, String>, BTreeMap<String, String>),
-    told: &PodInput,
+    input: &PodInput,
     of_pod: BTreeMap<String, String>,
 ) -> Job {
-    let generated = pod(recipe, told, target, labels.clone(), of_pod);
+    let generated = pod(recipe, input, target, labels.clone(), of_pod);
     let mut template = match &recipe.pod_template {
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
     };
     script::attach(&mut template, recipe);
-    mounts::narrow(&mut template, &recipe.storage_mounts, &told.sight);
+    mounts::narrow(&mut template, &recipe.storage_mounts, &input.sight);
     set_message_policy(&mut template);
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {

@@ -76,15 +76,15 @@ pub(super) fn seconds(duration: Duration) -> i64 {
 /// Builds the pod of a run with these labels and annotations.
 pub(super) fn pod(
     recipe: &Recipe,
-    told: &PodInput,
+    input: &PodInput,
     target: &RunTarget,
     labels: BTreeMap<String, String>,
     mut annotations: BTreeMap<String, String>,
 ) -> PodTemplateSpec {
-    let references = References::of(recipe, told.operation, target);
-    annotations.extend(files(told).enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
-    let (volumes, mounts) = mounted(recipe, told, &references).into_iter().unzip();
-    let container = container(recipe, told, &references, mounts);
+    let references = References::of(recipe, input.operation, target);
+    annotations.extend(files(input).enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    let (volumes, mounts) = mounted(recipe, input, &references).into_iter().unzip();
+    let container = container(recipe, input, &references, mounts);
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
         spec: Some(PodSpec {
@@ -130,13 +130,13 @@ impl<'a> References<'a> {
 }
 
 /// Returns the properties that are files.
-fn files(told: &PodInput) -> impl Iterator<Item = &Property> {
-    told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file))
+fn files(input: &PodInput) -> impl Iterator<Item = &Property> {
+    input.properties.iter().chain(input.file.as_ref().map(|(_, file)| file))
 }
 
 /// Builds the volumes of the pod, each with the place where the container sees it.
-fn mounted(recipe: &Recipe, told: &PodInput, references: &References<'_>) -> Vec<(Volume, VolumeMount)> {
-    let properties = property_volume(recipe, files(told), references);
+fn mounted(recipe: &Recipe, input: &PodInput, references: &References<'_>) -> Vec<(Volume, VolumeMount)> {
+    let properties = property_volume(recipe, files(input), references);
     let mut mounted = vec![(properties, mount("flex-properties", names::PROPERTY_DIR))];
     for (n, secret) in recipe.secret_volume.iter().enumerate() {
         let name = format!("flex-secret-{n}");
@@ -153,7 +153,7 @@ fn mounted(recipe: &Recipe, told: &PodInput, references: &References<'_>) -> Vec
 }
 
 /// Builds the container that runs the image.
-fn container(recipe: &Recipe, told: &PodInput, references: &References<'_>, mounts: Vec<VolumeMount>) -> Container {
+fn container(recipe: &Recipe, input: &PodInput, references: &References<'_>, mounts: Vec<VolumeMount>) -> Container {
     let literals = |words: &[String]| (!words.is_empty()).then(|| words.iter().map(|word| literal(word)).collect());
     Container {
         name: CONTAINER.into(),
@@ -161,7 +161,7 @@ fn container(recipe: &Recipe, told: &PodInput, references: &References<'_>, moun
         image_pull_policy: recipe.pull_policy.clone(),
         command: literals(&recipe.command),
         args: literals(&recipe.args),
-        env: Some(environment(recipe, told, references)),
+        env: Some(environment(recipe, input, references)),
         env_from: (!recipe.secret_env.is_empty())
             .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, references.optional)).collect()),
         resources: Some(recipe.resources.clone().unwrap_or_else(usual_resources)),
@@ -263,7 +263,7 @@ fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn environment(recipe: &Recipe, told: &PodInput, references: &References<'_>) -> Vec<EnvVar> {
+fn environment(recipe: &Recipe, input: &PodInput, references: &References<'_>) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
         value_from: Some(EnvVarSource {
@@ -273,8 +273,8 @@ fn environment(recipe: &Recipe, told: &PodInput, references: &References<'_>) ->
         ..EnvVar::default()
     };
     let text = |name: String, value: &str| EnvVar { name, value: Some(literal(value)), ..EnvVar::default() };
-    let mut env: Vec<EnvVar> = told.properties.iter().map(|property| text(property.env(), &property.value)).collect();
-    if let Some((variable, file)) = &told.file {
+    let mut env: Vec<EnvVar> = input.properties.iter().map(|property| text(property.env(), &property.value)).collect();
+    if let Some((variable, file)) = &input.file {
         env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, file.name)));
     }
     if !recipe.storage_mounts.is_empty() {

@@ -48,7 +48,7 @@ fn content() -> Content {
         driver: "flex".into(),
         policy: "Delete".into(),
         handle: None,
-        told: None,
+        status_handle: None,
         snapshot: ObjectName::new("team", "monday"),
         snapshot_uid: UID.into(),
         volume_mode: None,

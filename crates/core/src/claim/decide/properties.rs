@@ -57,8 +57,8 @@ impl World {
         let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
         let used = claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
         let chosen = |volume: &Volume| !volume.deleting || claim.volume_name.is_some();
-        let right = |(volume, misfits): &(Volume, Vec<String>)| {
-            misfits.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
+        let right = |(volume, mismatches): &(Volume, Vec<String>)| {
+            mismatches.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
         };
         if !self.is_leaving() && self.volumes.iter().any(right) || self.observed(|o| assigned(o).is_some()) {
             return Some("the PV controller binds it");
@@ -297,8 +297,8 @@ fn check(world: &World, decision: &Decision) {
         Step::Bind { volume } => check_binding(world, volume),
         Step::SetVolumeName { volume } => check_volume_name(world, volume),
         Step::Quarantine { volume, why } => {
-            let (volume, misfits) = world.volume(volume);
-            assert!(!misfits.is_empty() && volume.quarantine.as_ref() != Some(why));
+            let (volume, mismatches) = world.volume(volume);
+            assert!(!mismatches.is_empty() && volume.quarantine.as_ref() != Some(why));
         }
         Step::RecordFailure { failure } => {
             assert!(
@@ -323,10 +323,10 @@ fn check(world: &World, decision: &Decision) {
 
 fn check_volume_name(world: &World, volume: &str) {
     let claim = &world.claim;
-    let (volume, misfits) = world.volume(volume);
+    let (volume, mismatches) = world.volume(volume);
     let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
     let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == VolumePhase::Bound;
-    assert!(assigned || misfits.is_empty() && kept);
+    assert!(assigned || mismatches.is_empty() && kept);
     assert!(!claim.deleting && claim.volume_name.is_none());
 }
 
@@ -382,10 +382,10 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
     let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
-    let (volume, misfits) = world.volume(volume);
+    let (volume, mismatches) = world.volume(volume);
     assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
     assert!(
-        misfits.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
+        mismatches.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
         "a wrong volume is made the claim's"
     );
     assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
@@ -396,10 +396,10 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
 
 fn check_binding(world: &World, volume: &str) {
     let claim = &world.claim;
-    let (volume, misfits) = world.volume(volume);
+    let (volume, mismatches) = world.volume(volume);
     let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
     let assigned = assigned && claim.own_stamp().is_none();
-    assert!(assigned || misfits.is_empty() && volume.name == names::pv_name(UID));
+    assert!(assigned || mismatches.is_empty() && volume.name == names::pv_name(UID));
     assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
     assert!(!volume.deleting || volume.has_finalizer());
     assert!(

@@ -315,8 +315,8 @@ fn bound(mut world: World, volume: &str) -> World {
     world
 }
 
-fn with_volume(mut world: World, volume: Volume, misfits: &[&str]) -> World {
-    world.volumes.push((volume, misfits.iter().map(|misfit| (*misfit).to_owned()).collect()));
+fn with_volume(mut world: World, volume: Volume, mismatches: &[&str]) -> World {
+    world.volumes.push((volume, mismatches.iter().map(|mismatch| (*mismatch).to_owned()).collect()));
     world
 }
 

@@ -98,20 +98,20 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
                 (reference != "none").then(|| Reference { name: ObjectName::new("ns", "c"), uid: reference });
         }
         // The check of a volume would find the same.
-        let mut misfits = Vec::new();
+        let mut mismatches = Vec::new();
         if name != names::pv_name(UID) {
-            misfits.push("name".to_owned());
+            mismatches.push("name".to_owned());
         }
         if volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID) {
-            misfits.push("annotation".into());
+            mismatches.push("annotation".into());
         }
         if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
-            misfits.push("claimRef".into());
+            mismatches.push("claimRef".into());
         }
         if extra {
-            misfits.push("a".into());
+            mismatches.push("a".into());
         }
-        (volume, misfits)
+        (volume, mismatches)
     })
 }
 
