@@ -300,7 +300,8 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{command-line,config,contract,helm,install,operations,troubleshooting}.md; do
+    for file in README.md docs/{command-line,config,contract,helm,install,operations,script,troubleshooting}.md \
+        provisioner-images/*/README.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
         done < <(grep -oE "$test_name" "$file" | sort -u)
