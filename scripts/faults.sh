@@ -1,38 +1,40 @@
 # shellcheck shell=bash
-# The proof that nothing leaks and nothing sticks, in stages. Source it after lib.sh; `need_root` and the set-up are the caller's.
+# The stages that show that nothing leaks and nothing gets stuck. Source this file after lib.sh. The caller calls
+# `need_root` and sets the machine up.
 #
-# Each stage ends with a line of the form `WHAT N: …`, which `faults_line` sums up. Budgets are in seconds on 2 cores;
-# more than that is told, not failed. The long forms:
+# Each stage ends with a line of the form `WHAT N: …`, which `faults_line` sums up. Budgets are in
+# seconds on 2 cores. A stage beyond its budget is named in the summary, and does not fail. The long forms:
 #
 #   target/…/quick/flex-sim --minutes 30         histories of the simulation; --seed N replays one
 #   scripts/fuzz.sh --minutes 30 [TARGET…]         bad input
-#   make test-faults                               before and after every write in every scenario; otherwise events are
-#                                                  cut off after, what is added to a claim's life is so at all others, and
-#                                                  one state of the API is cut once
+#   make test-faults                               cuts before and after every write in every scenario. `make test`
+#                                                  skips the cuts before events and renewals of the Lease, those
+#                                                  before all writes of scenarios that add something to a claim's
+#                                                  life, and those in a state of the API that another cut has
 #   make soak                                      10,000 claims
 
 : "${programs:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
-# The tests take the program as it is shipped: it is there sooner, and takes less of the processors. That no number overflows is
-# for the tests of the library and the fuzzers, which check each.
+# The tests run the shipped program, which is built already and takes less of the processors. It does not check for
+# overflow. The tests of the library and the fuzzers do.
 export programs faults_said FLEX_PROVISIONER=$programs/flex-provisioner
 
-# Runs a program and keeps its line for the sum.
+# Runs a program and keeps its output for `faults_line`.
 said() { # COMMAND...
     "$@" 2>&1 | tee -a "$faults_said"
     return "${PIPESTATUS[0]}"
 }
 
-# What only computes, and whose outcome does not depend on its pace, gets what other stages leave over while they wait.
-# (Put before all others, on one of two processors, it left the tests too little: they had taken 8 minutes, and were not
-# done after 14.)
+# Begins the simulation and the fuzzers, which only compute, and whose outcome does not depend on their pace. They get the
+# time that other stages leave while these wait. When they ran before the others, on one of two processors, tests of 8
+# minutes had not ended after 14.
 begin_computing() {
     beside 'what only computes' computing
 }
 
 computing() {
     renice -n 19 -p "$$" >/dev/null
-    # Where the kernel does not let us, it only takes more from the others.
+    # If the kernel forbids this, the computation only takes more time from the others.
     [[ ! -e /proc/self/autogroup ]] || echo 19 >/proc/self/autogroup || true
     said simulation
     said scripts/fuzz.sh
@@ -54,7 +56,7 @@ cut_points() {
     said cargo test --workspace --test faults -- --nocapture
 }
 
-# Nobody needs the cluster with nodes after it, and it does not idle for nothing.
+# Ends the cluster with nodes after its last test, so that the cluster takes no processor time from the next stages.
 real_pods() {
     cargo test --workspace --test whole_faults -- --nocapture && flex_cluster --tests down
 }
@@ -63,7 +65,8 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} cargo test --workspace --test soak -- --nocapture
 }
 
-# Each alone with a control plane: behind others its own controllers are so late that one history reaches into the next.
+# Runs one stage with a control plane at a time. Beside others, Kubernetes' controllers would be so late that one history
+# reaches into the next.
 faults_stages() {
     budget=420 stage 'killed amid real pods' real_pods
     budget=480 stage 'killed at every write' cut_points
@@ -71,7 +74,7 @@ faults_stages() {
     budget=180 stage 'what only computes, its rest' joined 'what only computes'
 }
 
-# The sum of what the stages said, in one line.
+# Prints the sum of the stages' lines, as one line.
 faults_line() {
     awk '
         match($0, /^(histories|cut points|fuzz cases) [0-9]+:/) {

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# What the scripts here share. Source it: `source "$(dirname "$0")/lib.sh"`. Changes into the project's root.
+# The functions and variables that the scripts share. To use them, write `source "$(dirname "$0")/lib.sh"`. Sourcing also
+# changes into the project's root.
 set -euo pipefail
 
-# Whoever starts us may have closed standard input; programs that read it must not wait.
+# Standard input may be closed or never end. Programs that read it must not wait.
 exec </dev/null
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -10,14 +11,14 @@ cd "$root"
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin:/usr/local/cargo/bin:${HOME:-/root}/.cargo/bin
 export PATH
 
-# All is built once here, and what would make the second time faster makes the first one slower.
+# The scripts build everything once. Incremental builds would make that first build slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 # shellcheck source=scripts/static.sh
 source scripts/static.sh
-# `release` is what users get. Tests build `quick`, in a third of the time.
+# Users get the profile `release`. Tests use `quick`, which builds in a third of the time.
 profile=${FLEX_PROFILE:-release}
-# Where cargo puts the programs.
+# The folder into which cargo writes the programs.
 programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/$profile
 export FLEX_PROFILE=$profile FLEX_PROGRAMS=$programs
 
@@ -34,12 +35,13 @@ need_root() { # FOR WHAT
     ((EUID == 0)) || fail "$1 needs root: network namespaces, containers and mounts are made" "run it again with sudo"
 }
 
-# All programs in one go, so that cargo builds each dependency once and with one set of features; then the images.
+# Builds all programs by one call of cargo, which then builds each dependency once and with one set of features. Then
+# builds the images.
 build() { # without=PACKAGE leaves one out
     build_chosen --bins ${without:+--exclude "$without"}
 }
 
-# The same for these programs alone. Cargo still chooses the features for all.
+# Builds these programs alone, and the images. Cargo still chooses the features for all.
 build_only() { # PROGRAM...
     build_chosen "${@/#/--bin=}"
 }
@@ -52,7 +54,7 @@ build_chosen() { # CARGO'S FLAG...
     provisioner-images/images.sh --no-build >/dev/null
 }
 
-# The digest by which a registry knows the image of an archive. Each archive of ours has one image.
+# Prints the digest by which a registry knows the image of an archive. Each archive of ours has one image.
 digest_of() { # ARCHIVE
     local digest
     digest=$(tar --extract --to-stdout --file "$1" index.json | sed -n 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/p')
@@ -60,14 +62,14 @@ digest_of() { # ARCHIVE
     echo "$digest"
 }
 
-# As built last, or built now: to end a cluster nothing else must be built.
+# Runs `flex-cluster`. Builds it if it is missing, and nothing else, so that a cluster can always be ended.
 flex_cluster() {
     [[ -x $programs/flex-cluster ]] || cargo build --profile "$profile" --package cluster --bin flex-cluster >&2
     "$programs/flex-cluster" "$@"
 }
 
-# How a run of tests ends, whatever ends it: the tests' cluster goes, the stages are summed up, and what WORDS prints
-# comes last if all went well.
+# Sets the end of a run of tests, also after an error or a signal: deletes the cluster of the tests and prints the summary
+# of the stages. If all stages succeeded, WORDS prints the last line.
 ends_with() { # WORDS
     words=$1
     trap end_of_tests EXIT
@@ -79,20 +81,20 @@ ends_with() { # WORDS
 end_of_tests() {
     local status=$? name
     trap - EXIT
-    # One that has just begun has no session yet.
+    # A stage that has just begun has no session yet.
     for name in "${!beside[@]}"; do
         kill -- "-${beside[$name]}" 2>/dev/null || kill "${beside[$name]}" 2>/dev/null || true
     done
-    # Without the program no cluster was started.
+    # Without the program, no cluster was started.
     if [[ -x $programs/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
     summary
     if ((status == 0)); then "$words"; else echo "$me FAILED (exit code $status)"; fi
     exit "$status"
 }
 
-# Stages with their durations, and with what they may take on 2 cores if `budget` is set, and all of them if `whole` is;
-# the summary goes last. A stage is a program or a function that calls none of `fail`'s callers in a condition: the shell
-# does not stop at errors there.
+# Runs a stage and notes its duration for the summary. `budget` is the time in seconds that it may take on 2 cores, `whole`
+# that of all stages. A stage is a program or a function. It may not call in a condition a function that calls `fail`: the
+# shell does not stop at errors there.
 stages=()
 stage() { # NAME COMMAND...
     local name=$1 began=$SECONDS status=0
@@ -108,21 +110,21 @@ stage() { # NAME COMMAND...
     printf '== %s: %d s\n' "$name" "$took" >&2
 }
 
-# A stage beside the next ones, which wait more than they compute: a program or an exported function. It ends with
-# `joined`, which shows what it said.
+# Begins a stage that runs beside the next ones, because those wait more than they compute. The stage is a program or an
+# exported function. `joined` waits for its end and prints its output.
 declare -A beside=() beside_log=()
 beside() { # NAME COMMAND...
     local name=$1
     shift
     beside_log[$name]=$(mktemp)
     printf '\n== %s, beside what follows\n' "$name" >&2
-    # In a session of its own, so that all of it ends with it, and so that its priority counts: the kernel may divide the
-    # processor among sessions, and by `nice` only within each.
+    # The stage gets a session of its own, so that all its processes can be ended together, and so that its priority counts:
+    # the kernel may divide the processor among sessions, and by `nice` only within each.
     setsid bash -euo pipefail -c '"$@"' "$me" "$@" >"${beside_log[$name]}" 2>&1 &
     beside[$name]=$!
 }
 
-# Waits for a stage that was begun beside others. What is counted is the wait.
+# Waits for a stage that was begun beside others. Its duration in the summary is this wait.
 joined() { # NAME
     local status=0
     wait "${beside[$1]}" || status=$?

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Everything that can be said about the sources without running the product. All checks run, also after one has failed; the
-# last lines say which failed and which could not be run.
+# Checks the sources without running the product. All checks run, also after one has failed. The last lines say which
+# failed and which could not be run.
 #
-# Installs what is missing by its Debian package (shellcheck), has helm from helm.sh beside this script, and takes kubectl
+# Installs shellcheck by its Debian package if it is missing, has helm from helm.sh beside this script, and takes kubectl
 # from the cluster of the tests.
 #
 #   FLEX_LINT_DENY=1   install cargo-deny if it is missing, whatever it takes (minutes)
@@ -12,7 +12,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
 readonly chart=deploy/helm/flex-provisioner
-# With the target of the tests, so that nothing is built once more.
+# The checks use the target of the tests, so that cargo builds nothing twice.
 # shellcheck source=scripts/static.sh
 source scripts/static.sh
 work=$(mktemp -d)
@@ -44,7 +44,7 @@ install_package() { # PROGRAM PACKAGE
         </dev/null >&2
 }
 
-# cargo-deny takes minutes to build on a small machine, so it is only installed where that is wanted.
+# Installs cargo-deny if the caller wants that: it takes minutes to build on a small machine.
 ensure_deny() {
     cargo deny --version >/dev/null 2>&1 && return
     if [[ -n ${FLEX_LINT_DENY:-} ]]; then
@@ -70,7 +70,7 @@ advisories() {
     return 1
 }
 
-# Dependencies that nothing uses. The program takes less than a minute to build.
+# Finds dependencies that nothing uses. The program for it takes less than a minute to build.
 unused_dependencies() {
     cargo machete --version >/dev/null 2>&1 || {
         say "lint: building cargo-machete"
@@ -190,12 +190,12 @@ chart_lint() {
     done
 }
 
-# The labels that name a release of Helm, which kustomize knows nothing of.
+# Removes the labels that name a release of Helm: kustomize does not write them.
 without_release() {
     grep -vE '^ +(app\.kubernetes\.io/(instance|managed-by|version)|helm\.sh/chart): '
 }
 
-# The chart with some values is what kustomize made.
+# Checks that the chart with these values renders the same objects as kustomize.
 same() { # NAME-OF-WHAT-KUSTOMIZE-MADE ARGUMENTS...
     local made=$1
     shift
@@ -264,7 +264,7 @@ chart_class() {
         { say "a cluster with VolumeSnapshotClasses gets none"; return 1; }
 }
 
-# Wrong values get an answer that says what to do.
+# The chart answers wrong values with an error that says what to do.
 chart_refuses() {
     local line values words answer status=0
     while read -r line; do
@@ -296,7 +296,7 @@ named_tests() {
     return "$status"
 }
 
-# Users and admins do not read tests: what shows them that something holds is said in words.
+# Pages for users and admins name no tests, because these readers do not read the source.
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
@@ -321,7 +321,7 @@ decisions() {
     return "$status"
 }
 
-# The glossary says of each word where it is at home in the code.
+# The glossary names for each word a file of the source. Each file must exist.
 glossary() {
     local file status=0
     while read -r file; do

@@ -16,7 +16,7 @@ case ${1:-} in
     *) fail "unknown argument $1; usage: setup.sh [--images | --push | --test]" ;;
 esac
 
-# Each line: what must be there, and the Debian package that brings it. testing/cluster/setup.sh has a list of its own.
+# Prints the required programs and files, each with its Debian package. testing/cluster/setup.sh has a list of its own.
 required() {
     echo '/etc/ssl/certs/ca-certificates.crt ca-certificates'
     [[ $scope == push ]] || cat <<'LIST'
@@ -52,7 +52,8 @@ missing_packages() {
     done < <(required) | sort -u
 }
 
-# Some packages bring services, which must not start here. policy-rc.d is Debian's way to say so; it is put back.
+# Installs packages without starting the services in them. Debian asks the file policy-rc.d whether a service may start.
+# The file is removed again at the end.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d ours='' status=0
     if [[ ! -e $policy ]]; then
@@ -90,7 +91,7 @@ if ((${#missing[@]} > 0)); then
 fi
 [[ $scope != push && $scope != images ]] || exit 0
 testing/cluster/setup.sh >/dev/null
-# Not in the midst of the tests, whose time it would take.
+# The tests need these programs. Building them now keeps that time out of the tests.
 if [[ $scope == test ]]; then
     testing/cluster/snapshotter.sh >/dev/null
     for program in '' --mock --sanity; do testing/csi-driver/build.sh $program >/dev/null; done

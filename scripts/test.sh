@@ -7,14 +7,14 @@ source "$(dirname "$0")/lib.sh"
 source scripts/faults.sh
 
 need_root "a test with a real Kubernetes"
-# A failed test says what it saw and what the orchestrator logged, which frames would hide.
+# A failed test prints its observations and the orchestrator's log. A backtrace would bury them.
 export RUST_BACKTRACE=0
 
 ends_with all_passed
 all_passed() { faults_line; echo 'all tests passed'; }
 
-# Those of faults and Cinder have stages of their own. Of one package alone cargo would choose other
-# features, and build its dependencies once more.
+# Builds all tests. Those of faults and Cinder have stages of their own. For one package alone, cargo would choose other
+# features and build its dependencies once more.
 build_tests() {
     cargo test --workspace --no-run &&
         cargo test --workspace --no-run --test cinder --test e2e &&
@@ -29,14 +29,15 @@ demonstrate() {
     return "$status"
 }
 
-# In seconds, with Kubernetes built before and nothing else.
+# The budget of all stages in seconds, if Kubernetes was built before and nothing else.
 export whole=1800
 stage 'setup' scripts/setup.sh --test
 without=flex-bench budget=240 stage 'programs and images' build
 budget=240 stage 'build the tests' build_tests
-# Not sooner: a compiler loses twice what this wins beside it.
+# The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
-# Twice as many at one time as there are processors: most of them wait for a cluster, or for its pods.
+# Both stages run this many tests at a time. Most tests wait for a cluster or its pods, so that the sum may be above the
+# number of processors.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
 beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
 budget=500 stage 'tests' cargo test --workspace --no-fail-fast
@@ -44,7 +45,7 @@ budget=200 stage 'with pods, the rest' joined 'with pods'
 unset RUST_TEST_THREADS
 budget=240 stage 'the demonstration' demonstrate
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
-# Both wait most of the time.
+# The Cinder image and the stages of faults both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages
 budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
