@@ -46,7 +46,8 @@ pub trait Rule: Copy + Debug + Eq + 'static {
     }
 }
 
-/// Implements [`Rule`] for an enum without fields that derives `EnumMessage`, `IntoStaticStr` and `VariantArray` of strum.
+/// Implements [`Rule`] for an enum without fields. The enum derives `EnumMessage`, `IntoStaticStr` and `VariantArray`
+/// of strum.
 macro_rules! table {
     ($rule:ty, $step:ty, $object:literal) => {
         impl $crate::rules::Rule for $rule {

@@ -375,8 +375,9 @@ impl Index {
         self.quota_waiters.admitted(class, &self.quota, &self.facts)
     }
 
-    /// Returns the pools that a volume concerns, the claims that may get it, and the items that may use the quota of
-    /// the namespace that it did not count for in the pool.
+    /// Returns the items that a change of a pooled volume concerns: its pools, and the claims that may get it. From the
+    /// moment when a volume leaves its pool, it counts against the quota of another namespace. Then the items that have
+    /// quota follow too.
     fn for_pool_change(&self, volume: &Volume, change: &PoolChange) -> Vec<WorkItem> {
         let mut items: Vec<_> = change.classes.iter().cloned().map(WorkItem::Pool).collect();
         if change.ready {

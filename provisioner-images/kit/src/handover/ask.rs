@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::wire::{Address, LARGEST, VARIABLE, read_answer, request};
 use crate::Failure;
 
-/// The time for which the process of the batch may take no bytes, and the time beyond the patience with the API for
-/// which its answer is awaited.
+/// The time for which the process of the batch may read no bytes. This process also waits that long for its answer,
+/// beyond the patience with the API.
 const SLACK: Duration = Duration::from_secs(5);
 /// The largest answer in bytes.
 const LARGEST_ANSWER: u64 = 1 << 20;

@@ -165,9 +165,10 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     })
 }
 
-/// Binds an adopted volume, or leaves that to the PV controller. The PV controller calls a claim Lost if the binding is complete before its cache has the volume with
-/// the claim, and its caches may lag by any time. The volume's phase shows that the cache has the volume. Nobody else
-/// writes the phase before a [sync probe](crate::sync_probe) has shown this.
+/// Binds an adopted volume, or leaves that to the PV controller. The PV controller calls a claim Lost if the binding is
+/// complete before its cache has the volume with the claim, and its caches may lag by any time. The volume's phase
+/// shows that the cache has the volume. Nobody else writes the phase before a [sync probe](crate::sync_probe) has shown
+/// this.
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.volumes.binding {

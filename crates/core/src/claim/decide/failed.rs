@@ -1,4 +1,5 @@
-//! Decisions about attempts that cannot start or have failed: when they count as failed, and when the next attempt begins.
+//! Decisions about attempts that cannot start or have failed. They say when an attempt counts as failed, and when the
+//! next one begins.
 
 use std::time::Duration;
 

@@ -33,7 +33,8 @@ macro_rules! keys {
 }
 
 keys! {
-    /// The orchestrator that the config is for: one with another plugin name leaves the ConfigMap alone.
+    /// The name of the orchestrator that serves the config.
+    /// An orchestrator with another name ignores the ConfigMap.
     /// `validate` and the admission policy `configs` warn of a name that is nearly right.
     PLUGIN_NAME = "plugin-name", Program {
         value: "the orchestrator's plugin name", default: "**required**",
