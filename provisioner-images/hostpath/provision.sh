@@ -499,14 +499,7 @@ capacity() {
 check
 case ${OPERATION:-} in
     provision) provision ;;
-    delete)
-        # The volume of another provisioner has a directory of another name. To find nothing here must not be a success.
-        case ${VOLUME_SOURCE:-} in
-            '' | *"/$id\""*) ;;
-            *) fail never "the volume is not named $id, so this image did not make it: nothing is deleted ($VOLUME_SOURCE)" ;;
-        esac
-        remove "$id" "$id"
-        ;;
+    delete) remove "$id" "$id" ;;
     expand) expand ;;
     list) list | flex-pv list ;;
     capacity) capacity ;;

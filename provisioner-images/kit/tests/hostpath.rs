@@ -360,22 +360,6 @@ fn a_link_in_place_of_the_volume_is_left_alone() {
 }
 
 #[test]
-fn a_delete_run_of_a_volume_elsewhere_is_no_success() {
-    let node = Node::new();
-    let theirs = node.base().join(format!("pvc-{ID}_team_data"));
-    fs::create_dir(&theirs).unwrap();
-    let source = format!("{{\"hostPath\":{{\"path\":\"{}\"}}}}", theirs.display());
-    let ended = node.run("delete", "", &[("VOLUME_SOURCE", &source)]);
-    assert_eq!(ended.code, 65, "{ended:?}");
-    assert!(ended.termination_message.contains("nothing is deleted"), "{ended:?}");
-    assert!(theirs.is_dir());
-    fs::create_dir(node.base().join(ID)).unwrap();
-    let own = format!("{{\"local\":{{\"path\":\"{}/{ID}\"}}}}", node.base().display());
-    assert_eq!(node.run("delete", "", &[("VOLUME_SOURCE", &own)]).code, 0);
-    assert!(!node.base().join(ID).exists());
-}
-
-#[test]
 fn an_error_of_the_node_reaches_the_claim() {
     let node = Node::new();
     // A file in place of the volume: it cannot become a directory.
