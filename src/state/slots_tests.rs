@@ -178,8 +178,8 @@ proptest! {
             prop_assert_eq!(slots.waiting(CLASS, facts.now()).count(), waiting);
             prop_assert_eq!(slots.next(CLASS, &facts).len(), waiting.min(most - used));
         }
-        // All runs end, and each item that waits gets its slot.
-        for _ in 0..states.len() {
+        // All runs end, and each item that waits gets its slot. The run of the last one ends after all others.
+        for _ in 0..=states.len() {
             for (item, state) in states.iter_mut().enumerate() {
                 *state = operate(*state, item, 2, &mut slots, &mut facts, &recipe);
                 *state = operate(*state, item, 4, &mut slots, &mut facts, &recipe);
