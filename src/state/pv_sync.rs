@@ -15,6 +15,9 @@ use crate::sync_probe::{MIN_VOLUMES, Observed};
 /// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
 const PROBES_NEEDED: u8 = 2;
 
+/// The number of waits that are kept until somebody counts them. A replica that does not lead counts none.
+const MAX_WAITED: usize = 10_000;
+
 /// The state of sync probes. It can be lost without harm, because new probes rebuild it.
 #[derive(Debug, Default)]
 pub struct PvSync {
@@ -164,6 +167,9 @@ impl PvSync {
         self.before.remove(volume);
         if let Some(waiting) = self.waiting.remove(volume) {
             self.waited.insert(volume.to_owned(), now.saturating_sub(waiting.since));
+            if self.waited.len() > MAX_WAITED {
+                self.waited.pop_first();
+            }
         }
     }
 
@@ -259,7 +265,18 @@ mod tests {
         sync.on_volume(&Changed::gone(added("pv-4").now.unwrap()), seconds(9));
         let waited = ["pv-1", "pv-2", "pv-3", "pv-4"].map(|name| sync.take_waited(name));
         assert_eq!(waited, [Some(seconds(5)), Some(seconds(6)), Some(seconds(5)), None], "pv-4 is gone");
-        assert_eq!(sync.take_waited("pv-1"), None, "it is told once");
+        assert_eq!(sync.take_waited("pv-1"), None, "each time is returned once");
+    }
+
+    #[test]
+    fn the_waits_that_nobody_counts_take_bounded_memory() {
+        let mut sync = PvSync::default();
+        for number in 0..=MAX_WAITED {
+            let name = format!("pv-{number:06}");
+            sync.on_volume(&added(&name), Duration::ZERO);
+            sync.end_wait(&name, Duration::ZERO);
+        }
+        assert_eq!(sync.waited.len(), MAX_WAITED);
     }
 
     #[test]

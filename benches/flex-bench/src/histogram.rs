@@ -1,7 +1,5 @@
 //! A histogram of the orchestrator's metrics.
 
-use std::collections::BTreeMap;
-
 /// The counts of a histogram without labels, by the upper limit of each bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
@@ -21,9 +19,8 @@ impl Histogram {
 
     /// Returns the values that have come since an earlier reading.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let before: BTreeMap<u64, f64> =
-            earlier.buckets.iter().map(|(limit, count)| (limit.to_bits(), *count)).collect();
-        let new = |(limit, count): &(f64, f64)| (*limit, count - before.get(&limit.to_bits()).unwrap_or(&0.0));
+        let before = |limit| earlier.buckets.iter().find(|(of, _)| *of == limit).map_or(0.0, |(_, count)| *count);
+        let new = |(limit, count): &(f64, f64)| (*limit, count - before(*limit));
         Histogram { buckets: self.buckets.iter().map(new).collect() }
     }
 

@@ -21,6 +21,11 @@ pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {
     volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
 }
 
+/// Checks whether this claim has the volume: the claimRef has its UID, and not only its name.
+pub(super) fn is_claimed_by_this(o: &Observed<'_>, volume: &Volume) -> bool {
+    volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
+}
+
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
 pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
     volume.deleting && !volume.has_finalizer()
@@ -61,7 +66,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<D
             as_asked && volume.claim_uuid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
         }
         false => {
-            volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
+            is_claimed_by_this(o, volume)
                 && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
                 && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
         }

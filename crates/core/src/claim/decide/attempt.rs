@@ -4,7 +4,9 @@ use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
-use super::adoption::{adopted, claimed_by_other, is_terminating_without_finalizer, transferred, was_taken_from};
+use super::adoption::{
+    adopted, claimed_by_other, is_claimed_by_this, is_terminating_without_finalizer, transferred, was_taken_from,
+};
 use super::data_source::{keeps_original, left_to_populator, waits_for_original};
 use super::failed::{VOLUME_REFUSED, failed, record_failure, stuck};
 use super::next_attempt::{confirm_then, refused, restamp, wait_for_older_runs, wait_to_start};
@@ -127,7 +129,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     }
     if let Some(right) = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty()) {
         if is_terminating_without_finalizer(right.volume) {
-            let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);
+            let reserved = is_claimed_by_this(o, right.volume);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
             let half_bound = reserved && right.volume.phase == VolumePhase::Bound && o.claim.volume_name.is_none();
             return Some(match half_bound {

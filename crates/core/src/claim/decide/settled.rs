@@ -2,15 +2,13 @@
 
 use flex_contract::names::reason;
 
-use super::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, not_deleted_here};
+use super::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, not_deleted_here};
 use super::leaving::{finalizer_refused, leaving};
 use super::observed::{Candidate, Observed};
 use super::pooled::{complete_pool_request, was_bound_to_pooled};
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::succeeded;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that is bound, or terminating without the finalizer.
@@ -53,16 +51,11 @@ fn held(o: &Observed<'_>, now: i64) -> Decision {
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
             if claim.deleting && claim.abandoned { leaving(o, now) } else { finalizer_refused(o, now) }
         }
-        Some(adopt) if adopt.step != Step::Nothing && !has_uid_of(o.claim, volume) && !o.confirmed.fresh => {
+        Some(adopt) if adopt.step != Step::Nothing && !is_claimed_by_this(o, volume) && !o.confirmed.fresh => {
             Rule::ReadClaimBeforeAdoption.step(Step::Refresh)
         }
         Some(adopt) => adopt,
     }
-}
-
-/// Checks whether the claimRef of a volume names this claim, and no other claim of its name.
-fn has_uid_of(claim: &Claim, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid)
 }
 
 /// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
