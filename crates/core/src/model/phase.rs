@@ -1,4 +1,4 @@
-//! The phases of claims, volumes and pods, as Kubernetes writes them into the status.
+//! The phases of claims and volumes, as Kubernetes writes them into the status.
 
 use flex_contract::text_enum;
 
@@ -45,42 +45,14 @@ impl VolumePhase {
     }
 }
 
-text_enum! {
-    /// The phase of a Pod.
-    #[derive(Default)]
-    pub enum PodPhase {
-        /// The status has no phase yet.
-        #[default]
-        Unset = "",
-        /// Not all containers have started.
-        Pending = "Pending",
-        /// A container runs, or is started again.
-        Running = "Running",
-        /// All containers have ended with the exit code 0.
-        Succeeded = "Succeeded",
-        /// All containers have ended, and one has failed.
-        Failed = "Failed",
-        /// The node does not answer.
-        Unknown = "Unknown",
-    }
-}
-
-impl PodPhase {
-    /// Checks whether no container of the pod runs any more.
-    pub fn has_ended(&self) -> bool {
-        matches!(self, PodPhase::Succeeded | PodPhase::Failed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_says_whether_all_is_over() {
-        for text in ["", "Pending", "Available", "Bound", "Running", "Released", "Succeeded", "Failed", "Melted"] {
+    fn a_phase_says_whether_the_claim_is_gone() {
+        for text in ["", "Pending", "Available", "Bound", "Released", "Failed", "Melted"] {
             assert_eq!(VolumePhase::from(text).is_released(), ["Released", "Failed"].contains(&text), "{text}");
-            assert_eq!(PodPhase::from(text).has_ended(), ["Succeeded", "Failed"].contains(&text), "{text}");
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod list;
 pub mod member;
 mod mounts;
 pub mod orphaned_runs;
+pub mod phase;
 mod pod;
 pub mod request;
 pub mod script;

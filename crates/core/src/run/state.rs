@@ -1,9 +1,9 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
-use crate::model::phase::PodPhase;
 use flex_contract::exit::{self, Failure};
 use flex_contract::names::CONTAINER;
 
+use super::phase::PodPhase;
 use super::stuck::StuckReason;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;

@@ -1,6 +1,5 @@
 //! Jobs, pods and warnings, with the fields that the cache keeps.
 
-use crate::model::phase::PodPhase;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::member::{self, Member};
+use super::phase::PodPhase;
 use super::pod::required_node;
 use crate::attributes::Attributes;
 use crate::object::ObjectName;
