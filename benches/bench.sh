@@ -47,7 +47,7 @@ for limits in ${LIMITS-default raised}; do
     into=$out times=$runs
     if [[ $limits != default ]]; then into=$out/$limits times=$(((runs + 3) / 4)); fi
     began=$SECONDS
-    LIMITS=$limits scripts/cluster-up.sh "$name" >/dev/null
+    LIMITS=$limits scripts/cluster-up.sh "$name" flex-bench flex-scale >/dev/null
     say "measuring with $limits limits"
     "$programs/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
         ${BATCHES:+--batches "$BATCHES"} "$@"
