@@ -49,7 +49,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
         "Pi" => (2, 50),
         "Ei" => (2, 60),
         _ => match suffix.strip_prefix(['e', 'E']).map(str::parse::<i32>) {
-            Some(Ok(exponent)) if exponent.abs() <= 60 => (10, exponent),
+            Some(Ok(exponent)) if (-60..=60).contains(&exponent) => (10, exponent),
             _ => return Err(syntax()),
         },
     };
@@ -158,6 +158,13 @@ mod tests {
     fn a_negative_size_is_not_reported_as_too_large() {
         let text = "-9927996316521339963165213391639163";
         assert!(matches!(bytes(text), Err(QuantityError::Negative(_))), "{text}");
+    }
+
+    #[test]
+    fn an_exponent_is_limited() {
+        for text in ["1e61", "1e-61", "1e2147483647", "1e-2147483648", "1.5e-2147483648"] {
+            assert!(matches!(bytes(text), Err(QuantityError::Syntax(_))), "{text}");
+        }
     }
 
     proptest::proptest! {

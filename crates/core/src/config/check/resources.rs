@@ -51,7 +51,9 @@ fn amount(name: &str, quantity: &Quantity) -> Result<u64, String> {
     }
     match text.strip_suffix('m') {
         Some(thousandths) => quantity::bytes(thousandths).map_err(|error| error.to_string()),
-        None => Ok(text.parse::<f64>().map_or(whole * 1000, |number| (number * 1000.0).round() as u64)),
+        None => Ok(text
+            .parse::<f64>()
+            .map_or_else(|_| whole.saturating_mul(1000), |number| (number * 1000.0).round() as u64)),
     }
 }
 
@@ -76,6 +78,7 @@ mod tests {
             ("limits: {cpu: -1}", "negative"),
             ("{requests: {memory: 64Mi}, limits: {memory: 32Mi}}", "requests more memory (64Mi)"),
             ("{requests: {cpu: 200m}, limits: {cpu: 0.1}}", "requests more cpu (200m)"),
+            ("{requests: {cpu: 8E}, limits: {cpu: 2}}", "requests more cpu (8E)"),
         ] {
             let error = resources(bad).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
