@@ -85,7 +85,7 @@ async fn a_verdict_lists_slips_and_the_doctor_finds_a_missing_account() {
     ring.config("slip", "slip", &data).await;
     let message = verdict(&ring, "slip", "ok").await;
     for part in
-        ["timout: is not a key", "did you mean `timeout`?", "password: reads like a secret", "server: ends with"]
+        ["timout: is not a key", "did you mean `timeout`?", "password: looks like a secret", "server: ends with"]
     {
         assert!(message.contains(part), "{part}: {message}");
     }

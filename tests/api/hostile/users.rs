@@ -195,7 +195,7 @@ async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     let message = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_POOL: "request" } } })).await);
     says(&message, &["only the provisioner writes the label flex-provisioner.io/pool"]);
     let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(&message, &["finalizer flex-provisioner.io/volume", "delete the claim that has it"]);
+    says(&message, &["finalizer flex-provisioner.io/volume", "delete the claim of the volume"]);
     let mark = json!({ "status": { "reason": "Adopted-forged" } });
     let message = refusal(operator.patch_status(&name, &PatchParams::default(), &Patch::Merge(mark)).await);
     says(&message, &["only the provisioner marks a volume as adopted"]);
@@ -207,7 +207,7 @@ async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     ring.delete_claim("a").await;
     let delete = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
     let message = refusal(create(&image(&ring, &delete).await, script_volume(&job)).await);
-    says(&message, &["a run creates the volume of its own claim only", "the run is delete-"]);
+    says(&message, &["a run creates only the volume of its own claim", "the run is delete-"]);
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&name).await;
     ring.nothing_left().await;

@@ -426,7 +426,7 @@ fn slips_are_in_the_verdict_and_refuse_nothing() {
         "server: ends with white space",
         "`fs-type`?",
         "export: has",
-        "password: reads like a secret",
+        "password: looks like a secret",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }

@@ -68,11 +68,11 @@ pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
 
 /// Returns the warning about a config for another plugin whose plugin name was probably meant to be ours.
 pub fn near_plugin(data: &BTreeMap<String, String>, ours: &str) -> Option<Problem> {
-    let name = data.get("plugin-name").map(|name| name.trim()).filter(|name| *name != ours)?;
+    let name = data.get(keys::PLUGIN_NAME.name).map(|name| name.trim()).filter(|name| *name != ours)?;
     let (plugin, wanted) = (name.rsplit('/').next()?, ours.rsplit('/').next()?);
     (reads_like(name, ours) || reads_like(plugin, wanted) || plugin == wanted).then(|| {
         Problem::new(
-            "plugin-name",
+            keys::PLUGIN_NAME.name,
             format!(
                 "`{name}` is the name of another plugin, so the provisioner ignores the config; did you mean `{ours}`?"
             ),
@@ -107,7 +107,7 @@ fn secret(name: &str, value: &str) -> Option<Problem> {
     (!leads && name != REFERENCE && is_secret(name)).then(|| {
         Problem::new(
             name,
-            "reads like a secret, but is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name the Secret in `secret-env` or `secret-volume`",
+            "looks like a secret, but is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name the Secret in `secret-env` or `secret-volume`",
         )
     })
 }
