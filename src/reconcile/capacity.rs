@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use flex_contract::request::Operation;
+
 use crate::api::writes::WriteError;
 use crate::capacity::decide::{Decision, Observed, Plan, Run, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
@@ -12,6 +14,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::NewEvent;
+use crate::run::job::prefix;
 use crate::run::view;
 use crate::state::index::Change;
 
@@ -34,7 +37,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
         context.decided(&"all segments", rule, &step);
         execute(context, step, now).await?;
     }
-    Ok(context.wait(requeue_at, &[]))
+    Ok(context.wait(requeue_at, &[format!("{}-", Operation::Capacity)]))
 }
 
 fn planned(context: &Context, now: i64) -> Plan {
@@ -49,6 +52,8 @@ fn planned(context: &Context, now: i64) -> Plan {
     let volumes = index.volumes().filter(|volume| volume.belongs_to(identity));
     let fingerprint = fingerprint(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
     let published = index.capacities();
+    let is_starting = |id: &String| index.has_expectation(&prefix(Operation::Capacity, id));
+    let starting = wanted.iter().map(|wanted| wanted.segment.id.clone()).filter(is_starting).collect();
     context.metrics.capacities(published.values().map(Arc::as_ref));
     let runs = index.capacity_runs();
     // The state of a run needs the cache itself.
@@ -64,6 +69,7 @@ fn planned(context: &Context, now: i64) -> Plan {
         driver: driver.as_deref(),
         instance: &identity.instance,
         runs: &runs,
+        starting: &starting,
         fingerprint: &fingerprint,
     };
     decide(&observed, now)
@@ -93,9 +99,9 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let ts = context.timestamp();
             let job =
                 capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, (&context.kube_api, &ts));
-            let shown = (&job).into();
             match context.create_job(&source.recipe, job).await {
-                Ok(()) => drop(context.shared.index().change_job(Change::Apply(shown))),
+                // Until the watch shows the Job, its expectation keeps another run from starting.
+                Ok(()) => {}
                 Err(error) => {
                     let (_, cause) = refused_job(error)?;
                     let (publish, event) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);

@@ -104,7 +104,7 @@ impl Context {
 
     /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
     /// and its reconcile ends with the returned value.
-    pub(super) fn wait_for_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> Option<Requeue> {
+    pub(super) fn acquire_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> Option<Requeue> {
         if self.shared.index().acquire_slot(job, slot_request, recipe) {
             return None;
         }
@@ -183,15 +183,13 @@ impl Context {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
-    /// these prefixes.
+    /// Waits for the next event. Ends at the decided time, and earlier if a new Job must be visible then whose name has
+    /// one of these prefixes.
     pub(super) fn wait(&self, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
         let index = self.shared.index();
-        match requeue_at {
-            None if jobs.iter().any(|job| index.has_expectation(job)) => Requeue::After(EXPECTATION_TIMEOUT),
-            None => Requeue::Done,
-            Some(at) => Requeue::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
-        }
+        let decided = requeue_at.map(|at| Duration::from_secs(at.saturating_sub(self.clock.now()).max(1) as u64));
+        let expected = jobs.iter().any(|job| index.has_expectation(job)).then_some(EXPECTATION_TIMEOUT);
+        decided.into_iter().chain(expected).min().map_or(Requeue::Done, Requeue::After)
     }
 
     pub(super) fn retry_after(&self, item: &WorkItem) -> Duration {

@@ -20,6 +20,7 @@ use crate::capacity::run::CapacityRun;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
+use crate::run::backoff::{due_after, seconds};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
@@ -81,6 +82,8 @@ pub struct Observed<'a> {
     pub instance: &'a str,
     /// All capacity runs.
     pub runs: &'a [Run],
+    /// The ids of segments with a Job that was created a moment ago and is not visible yet.
+    pub starting: &'a BTreeSet<String>,
     /// The fingerprint of each segment, by the segment's id.
     pub fingerprint: &'a HashMap<String, String>,
 }
@@ -195,7 +198,7 @@ impl Plan {
 /// Decides the next steps. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
-    let mut runs: HashMap<&str, Vec<&Run>> = HashMap::new();
+    let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in o.runs.iter().filter(|run| !run.job.deleting) {
         runs.entry(run.job.run_labels.id.as_str()).or_default().push(run);
     }
@@ -222,6 +225,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 let latest = own.iter().filter(|run| run.job.run_labels.attempt > done);
                 match latest.max_by_key(|run| run.job.run_labels.attempt) {
                     Some(run) => ended(&mut plan, segment, source, run, published, now),
+                    None if o.starting.contains(&segment.id) => {
+                        plan.waits.push(Rule::RunInProgress);
+                        None
+                    }
                     None => {
                         let fingerprint = o.fingerprint.get(&segment.id).cloned().unwrap_or_default();
                         let in_flight = in_flight.entry(segment.class.as_str()).or_default();
@@ -287,12 +294,13 @@ fn start(
 }
 
 /// Counts the runs in progress, by class.
-fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&'a str, usize> {
+fn in_flight<'a>(o: &Observed<'a>, runs: &BTreeMap<&str, Vec<&Run>>) -> HashMap<&'a str, usize> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     for wanted in o.wanted {
         let own = runs.get(wanted.segment.id.as_str()).into_iter().flatten();
         *count.entry(wanted.segment.class.as_str()).or_default() +=
-            own.filter(|run| run.outcome == Outcome::Running).count();
+            own.filter(|run| run.outcome == Outcome::Running).count()
+                + usize::from(o.starting.contains(&wanted.segment.id));
     }
     count
 }
@@ -387,8 +395,7 @@ fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &s
             (Rule::RetryAfterFailure, doubled.min(refresh.interval))
         }
     };
-    // A clock that was set back must not delay a run forever.
-    (rule, record.at.min(now).saturating_add(wait.as_secs() as i64))
+    (rule, due_after(record.at, seconds(wait), now))
 }
 
 /// Decides whether the scheduler checks capacity, and which objects it finds.

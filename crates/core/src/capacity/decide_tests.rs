@@ -19,6 +19,7 @@ struct World {
     published: BTreeMap<String, Arc<Published>>,
     driver: Option<Driver>,
     runs: Vec<Run>,
+    starting: BTreeSet<String>,
     /// The number of changes on each node.
     changes: BTreeMap<String, u32>,
     started: usize,
@@ -37,6 +38,7 @@ impl World {
             published: BTreeMap::new(),
             driver: None,
             runs: Vec::new(),
+            starting: BTreeSet::new(),
             changes: BTreeMap::new(),
             started: 0,
             now: 1_000_000,
@@ -61,6 +63,7 @@ impl World {
             driver: self.driver.as_ref(),
             instance: INSTANCE,
             runs: &self.runs,
+            starting: &self.starting,
             fingerprint: &saw.collect(),
         };
         decide(&observed, self.now)
@@ -239,6 +242,18 @@ fn a_change_leads_to_a_capacity_run_in_its_segment_only() {
 }
 
 #[test]
+fn a_run_whose_job_is_not_visible_yet_is_not_started_again() {
+    let mut world = World::new(&[asked("c")], &["a", "b"]);
+    let wanted = world.wanted();
+    world.starting = wanted.iter().take(1).map(|wanted| wanted.segment.id.clone()).collect();
+    let plan = world.plan();
+    let started: Vec<_> = plan.steps.iter().filter(|decision| matches!(decision.step, Step::Start { .. })).collect();
+    assert_eq!((started.len(), plan.waits.as_slice()), (1, [Rule::RunInProgress].as_slice()));
+    let Step::Start { segment, .. } = &started[0].step else { panic!("{started:?}") };
+    assert_eq!(segment.id, wanted[1].segment.id);
+}
+
+#[test]
 fn a_failed_run_keeps_no_pod_from_a_node() {
     let mut world = World::new(&[asked("c")], &["a"]);
     world.settle();
@@ -302,7 +317,9 @@ fn a_clock_that_is_set_back_stops_no_run() {
     world.settle();
     world.now -= 1_000_000;
     world.changes.insert("a".into(), 1);
-    assert_eq!(world.plan().requeue_at, Some(world.now + PAUSE));
+    assert_eq!(world.rules(), [Rule::ConfigOrUsageChanged]);
+    world.settle();
+    assert_eq!(world.started, 2);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The backoff of attempts and delete runs.
+//! The backoff of failed runs.
 
 use std::time::Duration;
 
@@ -39,6 +39,17 @@ pub fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4)
 }
 
+/// The largest difference between the clocks of two replicas that is believed.
+const CLOCK_SKEW: i64 = 60;
+
+/// Returns the time when a delay is over that began at a recorded time. All times are in seconds since 1970.
+///
+/// A time that is far in the future is none that a clock has shown: the clock of an earlier leader was wrong, or somebody
+/// else wrote the record. Such a record delays nothing.
+pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
+    if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
+}
+
 /// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
 /// missing.
 pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
@@ -55,5 +66,25 @@ pub fn until_slot_is_free<R: Rule>(wait: rules::Decision<R>, created: i64, now: 
     match event_at > now {
         true => wait.requeue_at(event_at.min(now + seconds(SLOT_POLL))),
         false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_no_clock_has_shown_delays_nothing() {
+        let now = 1_000_000;
+        for (recorded, due) in [
+            (now, now + 30),
+            (now - 20, now + 10),
+            (now + CLOCK_SKEW, now + CLOCK_SKEW + 30),
+            (now + CLOCK_SKEW + 1, now),
+            (i64::MAX, now),
+            (i64::MIN, i64::MIN + 30),
+        ] {
+            assert_eq!(due_after(recorded, 30, now), due, "{recorded}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, until_slot_is_free};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, due_after, until_slot_is_free};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -99,7 +99,7 @@ fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
         names::ABANDON,
         names::ABANDON_YES
     );
-    rule.wait(reason::SNAPSHOT_DELETE_FAILED, message)
+    rule.warn(reason::SNAPSHOT_DELETE_FAILED, message)
 }
 
 /// Returns the last failure of an operation.
@@ -162,7 +162,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
                 "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
                 content.name
             );
-            return Rule::SnapshotExists.wait(reason::SNAPSHOT_IN_USE, message);
+            return Rule::SnapshotExists.warn(reason::SNAPSHOT_IN_USE, message);
         }
         SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::Gone => {}
     }
@@ -202,7 +202,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn waiting(o: &Observed<'_>, rule: Rule, reason: &'static Reason) -> Decision {
     match o.node_states.unreachable_node(o.nodes_with_pods) {
-        Some(node) => rule.wait(reason, unreachable_message(node)),
+        Some(node) => rule.warn(reason, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
@@ -214,7 +214,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     match &o.delete_run {
         RunState::Absent => {
             let waits = failed.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
+            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, attempt),
@@ -225,7 +225,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         }
         RunState::Stuck { cause, .. } => {
             let message = format!("delete-snapshot run: {}", cause.message);
-            Rule::DeleteRunStuck.wait(reason::SNAPSHOT_DELETE_FAILED, message)
+            Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
         RunState::Failed { cause, at, .. } => {
@@ -249,7 +249,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
     let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
     match (o.node_states.state(node), o.node_gone) {
         (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
-        (NodeState::Missing, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
         (NodeState::Gone, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
@@ -359,7 +359,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
         Failure::Never if is_newer() => 0,
         kind => delay_after(kind, recipe, failure.attempt),
     };
-    let due = failure.at.saturating_add(wait);
+    let due = due_after(failure.at, wait, now);
     if content.error.as_ref() != Some(&failure.message) {
         return Some(Rule::ReportFailure.step(Step::Report { error: failure.message.clone() }));
     }

@@ -287,7 +287,7 @@ fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
         deleting(ready())
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
-    let missing = world(NodeState::Missing, NodeGone::Hold);
+    let missing = world(NodeState::NotCached, NodeGone::Hold);
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
     world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
     assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
@@ -313,7 +313,9 @@ fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     let waits = world.with(|w| w.content.last_failure = Some(failure));
     assert_eq!(waits.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10));
     let start = Step::StartDelete { attempt: 2, on_any_node: false };
-    assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start));
+    assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
+    let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
+    assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
 }
 
 #[test]

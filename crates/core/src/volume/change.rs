@@ -7,7 +7,7 @@ use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after, due_after};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -126,8 +126,8 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
-pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
-    at.saturating_add(delay_after(kind, recipe, tries))
+pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(kind, recipe, tries), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.

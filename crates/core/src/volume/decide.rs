@@ -12,7 +12,7 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::volume::{Volume, is_run_id};
 use crate::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay};
+use crate::run::backoff::{clamp_to_recent, delay, due_after};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::volume::change::{Leftover, POD_END_POLL};
@@ -26,7 +26,7 @@ fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
         names::ABANDON,
         names::ABANDON_YES
     );
-    rule.wait(reason::VOLUME_FAILED_DELETE, message)
+    rule.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Decides the next step for a volume. `now` is in seconds since 1970.
@@ -80,7 +80,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
             "policy Delete came too late: somebody deleted the volume under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
             volume.id().unwrap_or_default()
         );
-        return Rule::DeletePolicyTooLate.wait(reason::VOLUME_FAILED_DELETE, message);
+        return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
     if elsewhere {
         let cleaning = clean_nodes(o, now);
@@ -212,7 +212,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
     match o.node_states.unreachable_node(o.nodes_with_pods) {
-        Some(node) => rule.wait(reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
+        Some(node) => rule.warn(reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
@@ -226,7 +226,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     match &o.run {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
+            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }
@@ -243,7 +243,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }
-            Rule::DeleteRunStuck.wait(reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
+            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
         }
         RunState::Succeeded => node_clean(o, &node),
         RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::DeleteRunEnding),
@@ -282,7 +282,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         (NodeState::Ready | NodeState::Unreachable, _) => {
             Rule::DeleteRunDue.step(Step::StartDelete { attempt, node, on_any_node: false })
         }
-        (NodeState::Missing, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
+        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
         // The other node may be that of the volume, which is in use.
         (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
         (NodeState::Gone, NodeGone::RunElsewhere) => {
@@ -299,7 +299,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
                 names::ABANDON,
                 names::ABANDON_YES
             );
-            Rule::NodeGoneHold.wait(reason::VOLUME_FAILED_DELETE, message)
+            Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }

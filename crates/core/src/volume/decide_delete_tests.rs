@@ -87,6 +87,8 @@ fn a_failed_run_is_repeated_after_a_pause() {
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
+    world.volume.last_failure.as_mut().unwrap().at = NOW + 86_400;
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, ""), "no clock has shown that time");
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
     assert_eq!(world.step(Rule::DeleteRunDue), begin(1, ""));
 }
@@ -133,7 +135,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let released = wandered(ClaimState::Gone);
     assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
-    let missing = with_state("c", NodeState::Missing, last.clone());
+    let missing = with_state("c", NodeState::NotCached, last.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
     let gone = with_state("c", NodeState::Gone, last);
     gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");

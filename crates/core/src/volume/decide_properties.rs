@@ -17,7 +17,7 @@ fn times() -> impl Strategy<Value = i64> {
 }
 
 fn states() -> impl Strategy<Value = NodeState> {
-    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone])
+    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone])
 }
 
 prop_compose! {
@@ -92,7 +92,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         }
         Step::Reserve => prop_assert!(false, "it was not restored"),
         Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
-        Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::Missing)),
+        Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
         Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));

@@ -347,7 +347,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
 /// Decides when the claim requests a larger volume.
 fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
     let not_supported =
-        |why: String| Rule::NotSupported.wait(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
+        |why: String| Rule::NotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return not_supported(why.clone()),
@@ -365,19 +365,19 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
             recipe.class,
             text(max)
         );
-        return Rule::AboveMaxSize.wait(reason::RESIZE_FAILED, message);
+        return Rule::AboveMaxSize.warn(reason::RESIZE_FAILED, message);
     }
     if claim.deleting {
         return Rule::ClaimTerminating.nothing();
     }
     if let Some(why) = o.quota_error {
-        return Rule::QuotaReached.wait(reason::LIMIT_REACHED, why);
+        return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
     let report = StatusUpdate::Growing { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe);
+        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
         if now < due {
             let report = match failed.kind {
                 Failure::Never => StatusUpdate::Infeasible { size: requested_size, error: failed.message.clone() },

@@ -330,7 +330,7 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
     let error = failed.map(|failed| failed.message.clone());
     let report = StatusUpdate::Modifying { class: target.class.clone(), error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe);
+        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.kind {

@@ -11,7 +11,7 @@ use super::waits::wait_for_run;
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay};
+use crate::run::backoff::{clamp_to_recent, delay, due_after};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 
@@ -24,7 +24,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     match &o.deletion.state {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| failure.at.saturating_add(delay(recipe, failure.attempt)));
+            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
             match now < due {
                 true => Rule::DeleteBackoff.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),
@@ -59,7 +59,7 @@ fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
             Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
         _ => Rule::DeleteStuck
-            .wait(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {}", cause.message)),
+            .warn(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {}", cause.message)),
     }
 }
 
@@ -73,7 +73,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
     };
     match (o.nodes.states.state(node), policy) {
         (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteDue.step(begin(false)),
-        (NodeState::Missing, _) => Rule::ConfirmCleanupNode.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::NotCached, _) => Rule::ConfirmCleanupNode.step(Step::ConfirmNode { node: node.to_owned() }),
         (NodeState::Gone, NodeGone::RunElsewhere) => Rule::DeleteElsewhere.step(begin(true)),
         (NodeState::Gone, NodeGone::Forget) => {
             let message =
@@ -82,7 +82,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
                 .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
                 .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.wait(
+        (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
                 "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",

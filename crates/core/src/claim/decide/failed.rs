@@ -9,20 +9,20 @@ use flex_contract::request::Operation;
 
 use super::next_attempt::{confirm_then, next, wait_for_older_runs};
 use super::observed::Observed;
-use super::placement::{can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, selected_is_unfit};
+use super::placement::{
+    can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, reschedule_from_unfit,
+};
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::unstarted::{unstarted_attempts, with_unstarted};
+use super::unstarted::{failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
 use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after, seconds};
+use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after, due_after, seconds};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::stuck::StuckReason;
 
-/// The reason of the failure of an attempt whose volume does not fit.
-pub(super) const VOLUME_REFUSED: &str = "VolumeRefused";
 /// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
 const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a pod that the selected node does not admit is given up. Another node may admit it.
@@ -37,7 +37,7 @@ pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, 
     if is_newer_config(o, class) {
         return record_failure(o, class, Rule::RunOutdated, cause.clone(), Failure::Retry, now);
     }
-    let decision = Rule::RunStuck.wait(reason::PROVISIONING_FAILED, cause.message.clone());
+    let decision = Rule::RunStuck.warn(reason::PROVISIONING_FAILED, cause.message.clone());
     let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
@@ -84,7 +84,7 @@ fn record(
     class: &Class,
     rule: Rule,
     (cause, kind, at): (Cause, Failure, i64),
-    never_ran: bool,
+    never_started: bool,
 ) -> Decision {
     let attempt = o.attempt();
     let failure = LastFailure {
@@ -96,7 +96,7 @@ fn record(
         message: cause.message,
         without_account: false,
         config: String::new(),
-        unstarted_attempts: unstarted_attempts(o, never_ran),
+        unstarted_attempts: unstarted_attempts(o, never_started),
     };
     let next = match (kind, o.recipe()) {
         (Failure::Never, _) => format!(
@@ -117,7 +117,7 @@ fn record(
 /// Decides about an attempt that failed: ends its processes, and begins the next when that is due.
 pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
-    if let Some(failure) = with_unstarted(o) {
+    if let Some(failure) = failure_with_new_count(o) {
         return Rule::RecordUnstartedFailure.step(Step::RecordFailure { failure });
     }
     if let Some(wait) = wait_for_older_runs(o) {
@@ -125,7 +125,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.wait(reason::WAITING, why.clone()),
+        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.kind == Failure::NoCapacity {
@@ -138,13 +138,13 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         _ if is_newer_config(o, class) => 0,
         Failure::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
-        Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.all.is_empty() => 0,
+        Failure::Never if failure.reason == reason::VOLUME_REFUSED.name && o.volumes.all.is_empty() => 0,
         kind => delay_after(kind, recipe, failure.attempt),
     };
-    if let Some(reselect) = selected_is_unfit(o, class) {
+    if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
-    let due = failure.at.saturating_add(wait);
+    let due = due_after(failure.at, wait, now);
     if wait > 0 && now < due {
         return Rule::AttemptBackoff.nothing().requeue_at(due);
     }
@@ -168,7 +168,7 @@ fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
-    let due = failure.at.saturating_add(SIDECAR_GRACE);
+    let due = due_after(failure.at, SIDECAR_GRACE, now);
     match o.runs.state {
         RunState::Failed { pods_ended: false, .. } if now >= due => {
             Some(Rule::StopSidecars.step(Step::RemoveJob { job: job.name.clone() }))

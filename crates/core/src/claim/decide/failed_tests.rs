@@ -130,6 +130,9 @@ fn the_next_attempt_begins_after_its_delay() {
         Step::Stamp { attempt: 2, nodes: nodes(), volume_generation: 0 },
         "last is where it is to run"
     );
+    let mut of_future = world.clone();
+    of_future.claim.last_failure.as_mut().unwrap().at = NOW + 86_400;
+    assert!(matches!(of_future.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "no clock has shown that time");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
     World { has_revision: false, ..world.clone() }.rests(Rule::AttemptBackoff);
