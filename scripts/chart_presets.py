@@ -21,7 +21,7 @@ class Field:
     name: str
     what: str
     example: str
-    # The text in the config that stands for the value; empty where nothing but the key itself has it.
+    # The text in the config that the value replaces; empty where only the key has the value.
     text: str = ""
     default: object = None
     of: str = "config"
