@@ -1,7 +1,8 @@
 //! The operations that the orchestrator asks of an image.
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::LazyLock;
+
+use strum::VariantArray;
 
 use crate::request_error::RequestError;
 
@@ -9,7 +10,23 @@ use crate::request_error::RequestError;
 pub const BATCH: &str = "batch";
 
 /// The operation of a run, as the image reads it from `OPERATION`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = RequestError, parse_err_fn = unknown)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// Make a volume and create its PersistentVolume.
@@ -33,16 +50,7 @@ pub enum Operation {
 impl Operation {
     /// Returns the text of the operation in `OPERATION`, in labels and in names of Jobs.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Operation::Provision => "provision",
-            Operation::Delete => "delete",
-            Operation::List => "list",
-            Operation::Expand => "expand",
-            Operation::Modify => "modify",
-            Operation::Capacity => "capacity",
-            Operation::Snapshot => "snapshot",
-            Operation::DeleteSnapshot => "delete-snapshot",
-        }
+        self.into()
     }
 
     /// Checks whether runs of this operation are for one volume.
@@ -60,35 +68,60 @@ impl Operation {
         }
     }
 
+    /// Checks whether runs of this operation write the storage of a volume. No two of them may work on a volume at one
+    /// time.
+    pub fn writes_volume(self) -> bool {
+        match self {
+            Operation::Provision | Operation::Expand | Operation::Modify => true,
+            Operation::Delete
+            | Operation::List
+            | Operation::Capacity
+            | Operation::Snapshot
+            | Operation::DeleteSnapshot => false,
+        }
+    }
+
+    /// Checks whether the orchestrator starts runs of this operation for an adopted volume.
+    pub fn is_of_adopted_volume(self) -> bool {
+        match self {
+            Operation::Delete | Operation::Expand | Operation::Modify => true,
+            Operation::Provision
+            | Operation::List
+            | Operation::Capacity
+            | Operation::Snapshot
+            | Operation::DeleteSnapshot => false,
+        }
+    }
+
+    /// Returns all operations.
+    pub fn all() -> impl Iterator<Item = Operation> {
+        Operation::VARIANTS.iter().copied()
+    }
+
     /// Checks whether runs of this operation make or delete a snapshot.
     pub fn is_of_snapshot(self) -> bool {
         matches!(self, Operation::Snapshot | Operation::DeleteSnapshot)
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+fn unknown(text: &str) -> RequestError {
+    static EXPECTED: LazyLock<String> =
+        LazyLock::new(|| format!("one of {}", Operation::all().map(Operation::as_str).collect::<Vec<_>>().join(", ")));
+    RequestError::Invalid { variable: crate::variable::OPERATION.name, value: text.into(), expected: &EXPECTED }
 }
 
-impl FromStr for Operation {
-    type Err = RequestError;
-    fn from_str(text: &str) -> Result<Self, RequestError> {
-        match text {
-            "provision" => Ok(Operation::Provision),
-            "delete" => Ok(Operation::Delete),
-            "list" => Ok(Operation::List),
-            "expand" => Ok(Operation::Expand),
-            "modify" => Ok(Operation::Modify),
-            "capacity" => Ok(Operation::Capacity),
-            "snapshot" => Ok(Operation::Snapshot),
-            "delete-snapshot" => Ok(Operation::DeleteSnapshot),
-            _ => Err(RequestError::Invalid {
-                variable: crate::variable::OPERATION.name,
-                value: text.into(),
-                expected: "provision, delete, expand, modify, snapshot, delete-snapshot, list or capacity",
-            }),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_is_read_as_it_is_written() {
+        for operation in Operation::all() {
+            let text = operation.as_str();
+            assert_eq!((text.parse(), operation.to_string().as_str()), (Ok(operation), text));
+            assert_eq!(serde_json::json!(operation), text, "serde and strum have one text");
         }
+        let error = "Provision".parse::<Operation>().unwrap_err().to_string();
+        assert!(error.contains("provision, delete, list") && error.contains("delete-snapshot"), "{error}");
     }
 }

@@ -105,7 +105,7 @@ async fn pods_run_and_nothing_is_left() {
     for location in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
         assert!(!has_leftovers(location, name), "something is left in {location}");
     }
-    for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
+    for result in fs::read_dir("/var/lib/cni/results").unwrap().flatten() {
         assert!(!fs::read_to_string(result.path()).unwrap().contains(name), "{result:?} is left");
     }
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(name));

@@ -154,20 +154,26 @@ fn no_exchange_during_the_deletion_leads_elsewhere() {
     // The directory is open, whatever its name is by now.
     let volume = open_files.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
     let over = std::sync::atomic::AtomicBool::new(false);
+    let exchanges = std::sync::atomic::AtomicUsize::new(0);
     let codes = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 for n in 0..60 {
                     let at = |name: &str| volume.join(format!("{n}/{name}"));
                     for other in ["way", "file"] {
-                        let _ = fs::rename(at("real"), at("aside"));
-                        let _ = fs::rename(at(other), at("real"));
+                        // Each may fail, because the image deletes the same files.
+                        let aside = fs::rename(at("real"), at("aside")).is_ok();
+                        let in_place = fs::rename(at(other), at("real")).is_ok();
+                        exchanges.fetch_add(usize::from(aside && in_place), std::sync::atomic::Ordering::Relaxed);
                         let _ = fs::rename(at("real"), at(other));
                         let _ = fs::rename(at("aside"), at("real"));
                     }
                 }
             }
         });
+        while exchanges.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
         let codes: Vec<i32> = (0..3).map(|_| run.delete_bound().code).collect();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         codes
