@@ -1,4 +1,6 @@
-//! The time. Only this module asks for it, so that a test can control it.
+//! The time of decisions and delays, which a test can control.
+//!
+//! Three others measure real time: the queue of delayed items, the Lease, and commands that wait for a cluster.
 
 use std::fmt::Debug;
 use std::pin::pin;

@@ -163,7 +163,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
-    let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
+    let states = [NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone];
     let nodes = tried.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());
     let node_choice = NodeChoice { next: tried.first().cloned(), is_new: draw.chance(), last: draw.chance() };

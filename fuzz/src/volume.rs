@@ -171,7 +171,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         },
         deletion: Deletion { state: RunState::Absent, job: None, recipe: Some(recipe) },
         volumes: Volumes {
-            all: &[Candidate { volume: &volume, mismatches: &mismatches, synced: false, lacks_mark: false }],
+            all: &[Candidate { volume: &volume, mismatches: &mismatches, seen_by_probe: false, lacks_mark: false }],
             reserved: None,
             binding: Binding::Direct,
             many_wait: false,

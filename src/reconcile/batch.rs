@@ -92,9 +92,9 @@ pub(super) struct Due<'a> {
 impl Context {
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
     pub(super) fn add_entry(&self, batch: &str, entry: BatchEntry) -> bool {
-        let taken = self.shared.index().add_entry(batch, entry);
+        let has_joined = self.shared.index().add_entry(batch, entry);
         self.shared.queue.add(WorkItem::Batch(batch.to_owned()));
-        taken
+        has_joined
     }
 
     /// Records on a volume the batch of its delete run. Returns the written volume with its source; `None` for a run of

@@ -71,8 +71,8 @@ impl SourceObservation {
     pub(super) async fn keep(&self, context: &Context, copy: &Claim) -> Result<ConfirmedSource, WriteError> {
         let mut newer = ConfirmedSource::default();
         match self {
-            SourceObservation::Claim(SourceClaimObservation { claim: Some(original), .. }) => {
-                newer.claim = Some(context.writes.protect_clone_source(original, &copy.uid).await?);
+            SourceObservation::Claim(SourceClaimObservation { claim: Some(source), .. }) => {
+                newer.claim = Some(context.writes.protect_clone_source(source, &copy.uid).await?);
             }
             SourceObservation::Snapshot(SourceSnapshotObservation { content: Some(content), .. }) => {
                 newer.content = Some(context.writes.protect_content(content, &copy.uid).await?);
@@ -179,8 +179,8 @@ pub(super) struct SourceClaimObservation {
 impl SourceClaimObservation {
     /// Observes the claim to copy, if there is one. `newer` is that claim as it was last written.
     fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Claim>) -> Option<Self> {
-        let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.original()?));
-        copy.original()?;
+        let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.source_claim()?));
+        copy.source_claim()?;
         let volume = claim.as_ref().and_then(|claim| index.volume(claim.volume_name.as_deref()?));
         let ours = volume.as_ref().filter(|volume| volume.belongs_to(identity) && volume.is_adopted());
         let provenance = ours.and_then(|volume| serde_json::from_str(volume.provenance.as_deref()?).ok());
@@ -198,7 +198,7 @@ impl SourceClaimObservation {
     }
 
     async fn request(&self, context: &Context, copy: &Claim) -> Result<CloneSource, WriteError> {
-        let changed = || WriteError::Conflict(format!("the original of claim {}", copy.name));
+        let changed = || WriteError::Conflict(format!("the data source of claim {}", copy.name));
         let (Some(claim), Some(volume)) = (&self.claim, &self.volume) else { return Err(changed()) };
         let fresh = context.writes.read_claim(&claim.name).await?.ok_or_else(changed)?;
         let fresh_is = ClaimSource { claim: Some(&fresh), ..self.claim_source() };
@@ -219,7 +219,7 @@ impl SourceClaimObservation {
 pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceUser> {
     let in_progress = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
-        (copy.uid == uid && copy.has_finalizer() && copy.original() == Some(&claim.name)).then(|| copy.name.clone())
+        (copy.uid == uid && copy.has_finalizer() && copy.source_claim() == Some(&claim.name)).then(|| copy.name.clone())
     };
     let copies =
         source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) });

@@ -47,7 +47,7 @@ pub(super) trait Reconcile {
     ) -> Decision<Self::Rule>;
 
     /// Records in the ledgers what the observation showed, before the step. Returns whether the observation still holds.
-    fn settle(_context: &Context, _object: &Self::Object, _observation: &Self::Observation) -> bool {
+    fn update_ledgers(_context: &Context, _object: &Self::Object, _observation: &Self::Observation) -> bool {
         true
     }
 
@@ -124,7 +124,7 @@ pub(super) async fn drive<R: Reconcile>(
         let observation = R::observe(context, &object, &confirmed);
         let Decision { rule, step, event, requeue_at } = R::decide(context, &object, &observation, &confirmed);
         context.decided(&R::reference(&object), rule, &step);
-        if !R::settle(context, &object, &observation) {
+        if !R::update_ledgers(context, &object, &observation) {
             continue;
         }
         let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));

@@ -163,9 +163,11 @@ async fn start(
         None => SlotRequest::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
-    let taken = matches!(&slot_request.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
-    let slot_request = if taken { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
-    if let Some(wait) = context.wait_for_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
+    let has_new_claim =
+        matches!(&slot_request.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
+    let slot_request =
+        if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
+    if let Some(wait) = context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(wait);
     }
     tracing::info!(job = %run.name, "late run: deleting what the run may have made");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::request::Operation;
 
-use crate::claim::quota::{ClassUsage, class_quota_error, growth_quota_error, namespace_quota_error, quota_error};
+use crate::claim::quota::{ClassUsage, class_quota_error, expansion_quota_error, namespace_quota_error, quota_error};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
@@ -94,7 +94,7 @@ impl QuotaLedger {
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn growth_error(
+    pub fn expansion_error(
         &self,
         volume: &Volume,
         claim: &Claim,
@@ -107,7 +107,7 @@ impl QuotaLedger {
         }
         let namespace = &claim.name.namespace;
         let usage = self.usage_without(&volume.class, namespace, ("", &volume.name), facts);
-        growth_quota_error(recipe, &usage, namespace, bytes)
+        expansion_quota_error(recipe, &usage, namespace, bytes)
     }
 
     /// Returns the usage of a class.
@@ -152,7 +152,7 @@ impl QuotaLedger {
     /// Returns the size of a volume, or its new size during an expansion.
     pub fn bytes_of(&self, volume: &Volume, facts: &Facts) -> u64 {
         let runs = volume.id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
-        let runs = runs.filter(|job| is_growth(job) && !has_failed(job));
+        let runs = runs.filter(|job| is_expansion(job) && !has_failed(job));
         let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
         let size = volume.size.as_ref().copied().unwrap_or_default();
         runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
@@ -209,13 +209,13 @@ impl QuotaLedger {
     }
 
     /// Reserves the new size of a volume that is about to be expanded.
-    pub fn charge_growth(&mut self, volume: &str, bytes: u64, facts: &Facts) {
+    pub fn charge_expansion(&mut self, volume: &str, bytes: u64, facts: &Facts) {
         self.growing.insert(volume.to_owned(), bytes);
         self.count(ChargeKey::Volume(volume.to_owned()), facts);
     }
 
     /// Cancels the reservation of a new size. Returns whether there was one.
-    pub fn refund_growth(&mut self, volume: &str, facts: &Facts) -> bool {
+    pub fn refund_expansion(&mut self, volume: &str, facts: &Facts) -> bool {
         let promise = self.growing.remove(volume);
         self.count(ChargeKey::Volume(volume.to_owned()), facts);
         promise.is_some()
@@ -267,7 +267,7 @@ impl QuotaLedger {
     /// Applies an expand run that has appeared, ended or vanished. The reservation follows its Job.
     pub fn on_job(&mut self, job: &Changed<Job>, facts: &Facts) -> Option<String> {
         let (gone, job) = (job.now.is_none(), job.last());
-        let volume = job.volume.as_ref().filter(|_| is_growth(job))?;
+        let volume = job.volume.as_ref().filter(|_| is_expansion(job))?;
         if gone || !job.complete {
             self.growing.remove(volume);
         }
@@ -392,7 +392,7 @@ fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
     volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
 }
 
-fn is_growth(job: &Job) -> bool {
+fn is_expansion(job: &Job) -> bool {
     job.run_labels.operation == Operation::Expand
 }
 

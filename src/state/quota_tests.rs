@@ -135,12 +135,12 @@ fn a_growing_volume_counts_with_its_new_size_until_its_run_has_failed() {
     let mut books = Books::new();
     books.show_claim(a.clone());
     books.show_volume(made.clone());
-    books.ledger.charge_growth(&made.name, 3 * GI, &books.facts);
-    books.ledger.charge_growth(&made.name, 3 * GI, &books.facts);
+    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
+    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
     assert_eq!(books.used(), (1, 3));
-    assert!(books.ledger.refund_growth(&made.name, &books.facts) && books.used() == (1, 1));
-    assert!(!books.ledger.refund_growth(&made.name, &books.facts) && books.used() == (1, 1));
-    books.ledger.charge_growth(&made.name, 3 * GI, &books.facts);
+    assert!(books.ledger.refund_expansion(&made.name, &books.facts) && books.used() == (1, 1));
+    assert!(!books.ledger.refund_expansion(&made.name, &books.facts) && books.used() == (1, 1));
+    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
     assert_eq!((books.show_job(run.clone()), books.used()), (None, (1, 3)), "the Job has the reservation");
     let failed = Job { is_over: true, ..run.clone() };
     assert_eq!((books.show_job(failed).as_deref(), books.used()), (Some(CLASS), (1, 1)));
@@ -163,9 +163,9 @@ fn the_last_volume_of_a_quota_is_granted_once() {
     assert!(books.ledger.error(&b, &recipe, &books.facts).is_some_and(|why| why.contains("max-volumes")));
     let made = volume(&a, "1Gi");
     books.show_volume(made.clone());
-    let growth = |books: &Books, size| books.ledger.growth_error(&made, &a, size, &recipe, &books.facts);
-    assert_eq!(growth(&books, 2 * GI), None);
-    assert!(growth(&books, 3 * GI).is_some_and(|why| why.contains("max-bytes")));
+    let expansion_error = |books: &Books, size| books.ledger.expansion_error(&made, &a, size, &recipe, &books.facts);
+    assert_eq!(expansion_error(&books, 2 * GI), None);
+    assert!(expansion_error(&books, 3 * GI).is_some_and(|why| why.contains("max-bytes")));
     assert_eq!(books.drop_volume(&made.name).as_deref(), Some(CLASS));
     books.ledger.refund(&a.uid, &books.facts);
     assert_eq!(books.ledger.error(&b, &recipe, &books.facts), None);
@@ -229,10 +229,10 @@ impl Item {
             }
             7 if self.volume => {
                 self.growing = 2 + number as u64;
-                books.ledger.charge_growth(&made.name, self.growing * GI, &books.facts);
+                books.ledger.charge_expansion(&made.name, self.growing * GI, &books.facts);
             }
             8 => {
-                let refunded = books.ledger.refund_growth(&made.name, &books.facts);
+                let refunded = books.ledger.refund_expansion(&made.name, &books.facts);
                 assert_eq!(refunded, std::mem::take(&mut self.growing) > 0);
             }
             _ => {}

@@ -51,7 +51,7 @@ pub enum NodeState {
     /// The node exists, but its kubelet does not answer.
     Unreachable,
     /// The cache does not have the node.
-    Missing,
+    NotCached,
     /// The API does not have the node.
     Gone,
 }
@@ -65,7 +65,7 @@ impl NodeStates {
     pub fn state(&self, node: &str) -> NodeState {
         match node {
             "" => NodeState::Ready,
-            node => self.0.get(node).copied().unwrap_or(NodeState::Missing),
+            node => self.0.get(node).copied().unwrap_or(NodeState::NotCached),
         }
     }
 
@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(node_states.first(&names(&["a", "b"])).unwrap(), "b");
         assert_eq!(node_states.first(&[]), None);
         assert_eq!(node_states.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
-        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Ready, NodeState::Missing));
+        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Ready, NodeState::NotCached));
     }
 }

@@ -38,7 +38,7 @@ pub trait Rule: Copy + Debug + Eq + 'static {
     }
 
     /// Decides to do nothing but emit a warning.
-    fn wait(self, reason: &'static Reason, message: impl Into<String>) -> Decision<Self>
+    fn warn(self, reason: &'static Reason, message: impl Into<String>) -> Decision<Self>
     where
         Self::Step: Default,
     {

@@ -16,7 +16,7 @@ use crate::{Failure, block_on, conclude, termination_message};
 
 /// Checks whether the run is for a batch.
 pub fn is_one() -> bool {
-    std::env::var_os("OPERATION").is_some_and(|operation| operation == batch::OPERATION)
+    std::env::var_os(flex_contract::variable::OPERATION.name).is_some_and(|operation| operation == batch::OPERATION)
 }
 
 /// Runs an image for a batch: reads the members and does the work. Reports why the work could not begin, if it could

@@ -218,7 +218,7 @@ fn born(folder: &OwnedFd) -> Option<(i64, u32)> {
 }
 
 fn node() -> String {
-    std::env::var("POD_NODE").unwrap_or_else(|_| "?".to_owned())
+    std::env::var(flex_contract::variable::POD_NODE.name).unwrap_or_else(|_| "?".to_owned())
 }
 
 fn times(like: &Stat) -> Timestamps {

@@ -39,7 +39,7 @@ impl Secrets {
 
     /// Returns the secrets of an environment, and of the texts of files.
     pub fn of(environment: Vec<(String, String)>, files: Vec<String>) -> Self {
-        let parameters = environment.iter().find(|(name, _)| name == "PARAMETER_NAMES");
+        let parameters = environment.iter().find(|(name, _)| name == flex_contract::variable::PARAMETER_NAMES.name);
         let parameters: Vec<String> =
             parameters.iter().flat_map(|(_, names)| names.split(',')).map(parameter::env_name).collect();
         let is_secret = |name: &str| {

@@ -98,7 +98,13 @@ impl Writes {
 
     /// Writes stamp and finalizer, all at once. `asked` is the provisioner, for a class with an object. The PV
     /// controller would write the provisioner otherwise, later and in a write of its own.
-    pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
+    pub async fn stamp(
+        &self,
+        claim: &Claim,
+        stamp: &Stamp,
+        nodes: &[String],
+        storage_provisioner: Option<&str>,
+    ) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(claim).await?;
         if !claim.has_finalizer() {
             finalizers.push(names::CLAIM_FINALIZER.into());
@@ -109,7 +115,7 @@ impl Writes {
         if foreign {
             annotations[names::FAILURE] = Value::Null;
         }
-        if let Some(provisioner) = asked {
+        if let Some(provisioner) = storage_provisioner {
             annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
             annotations[names::STORAGE_PROVISIONER_BETA] = json!(provisioner);
         }
@@ -169,10 +175,10 @@ impl Writes {
     }
 
     /// Adds a finalizer to a claim while its volume is cloned.
-    pub async fn protect_clone_source(&self, original: &Claim, copy: &str) -> Result<Claim> {
-        let mut finalizers = self.all_finalizers(original).await?;
+    pub async fn protect_clone_source(&self, source: &Claim, copy: &str) -> Result<Claim> {
+        let mut finalizers = self.all_finalizers(source).await?;
         finalizers.push(names::clone_finalizer(copy));
-        self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
+        self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Adds a finalizer to a claim while a snapshot of its volume is made.
@@ -183,12 +189,12 @@ impl Writes {
     }
 
     /// Removes the finalizers of these copies and snapshots from a claim.
-    pub async fn unprotect_source(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
+    pub async fn unprotect_source(&self, source: &Claim, copies: &[String]) -> Result<Claim> {
         let gone: Vec<_> =
             copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
-        let finalizers = self.all_finalizers(original).await?;
+        let finalizers = self.all_finalizers(source).await?;
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
-        self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
+        self.patch_claim(source, json!({ "finalizers": rest }), json!({})).await
     }
 
     /// Completes the claim's half of a binding, and removes the finalizer in the same write. The PV controller must

@@ -4,11 +4,11 @@ use flex_contract::exit::Failure;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
-use super::names::{delete_name, provision_name, scope};
+use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};
 use super::observed::observed;
 use super::outcome::StepOutcome;
-use super::served::serving;
+use super::served::served_class;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
@@ -30,11 +30,11 @@ use crate::state::index::{BatchEntry, Index, SlotRequest, WorkItem};
 pub(super) async fn stamp(
     context: &Context,
     claim: &Claim,
-    s: &Observation,
+    observation: &Observation,
     confirmed: &mut Confirmed,
     (attempt, nodes, volume_generation): (u32, Vec<String>, u32),
 ) -> Result<StepOutcome, WriteError> {
-    let ServedClass::Ours(class) = serving(claim, &s.classes) else { return Ok(StepOutcome::Wait) };
+    let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
@@ -51,7 +51,11 @@ pub(super) async fn stamp(
             context.shared.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
-        let woken = if s.runs.missed_batch { index.cancel_expectation(&provision_name(claim)) } else { Vec::new() };
+        let woken = if observation.runs.missed_batch {
+            index.cancel_expectation(&provision_job_name(claim))
+        } else {
+            Vec::new()
+        };
         let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
         let batch = if attempt == 1 { joins(&mut index) } else { None };
         (index.charge(claim, &class.name), batch, woken)
@@ -59,8 +63,8 @@ pub(super) async fn stamp(
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
     let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
-    let asked = class.has_object.then_some(class.provisioner.as_str());
-    let stamped = context.writes.stamp(claim, &stamp, &nodes, asked).await;
+    let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
+    let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
         context.shared.change(|index| {
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
@@ -74,7 +78,7 @@ pub(super) async fn stamp(
     }
     let stamped = stamped?;
     confirmed.fresh = true;
-    if attempt == 1 && s.pool.exists && s.pool.request.is_none() {
+    if attempt == 1 && observation.pool.exists && observation.pool.request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
     // A claim in a batch gets its first event when something is slow or fails.
@@ -89,18 +93,20 @@ pub(super) async fn stamp(
 pub(super) async fn start_run(
     context: &Context,
     claim: &Claim,
-    s: &Observation,
+    observation: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&s.recipes.stamped, claim.own_stamp()) else { return Ok(StepOutcome::Wait) };
-    let Ok(attributes) = &s.admission.attributes else { return Ok(StepOutcome::Wait) };
-    let allowed = match serving(claim, &s.classes) {
+    let (Some(recipe), Some(stamp)) = (&observation.recipes.stamped, claim.own_stamp()) else {
+        return Ok(StepOutcome::Wait);
+    };
+    let Ok(attributes) = &observation.admission.attributes else { return Ok(StepOutcome::Wait) };
+    let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
     let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
-    let asked = match &s.source.original {
-        Some(original) => original.request(context, claim).await?,
+    let source = match &observation.source.data_source {
+        Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
     };
     let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
@@ -110,8 +116,8 @@ pub(super) async fn start_run(
         node: node.clone(),
         topology,
         class_topologies: allowed.json(),
-        clone_of: asked.clone_of,
-        snapshot: asked.snapshot,
+        clone_of: source.clone_of,
+        snapshot: source.snapshot,
         attributes: attributes.clone(),
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
@@ -123,27 +129,27 @@ pub(super) async fn start_run(
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes);
-    if context.wait_for_slot(&provision_name(claim), &slot_request, recipe).is_some() {
+    if context.acquire_slot(&provision_job_name(claim), &slot_request, recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes };
-        let taken = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
-        confirmed.missed_batch = !taken;
-        return Ok(if taken { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
+        let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
+        confirmed.missed_batch = !has_joined;
+        return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, ..target };
     match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, s, confirmed, cause, Failure::Retry).await
+            fail(context, claim, observation, confirmed, cause, Failure::Retry).await
         }
         Err(error) => {
             let (kind, cause) = refused_job(error)?;
-            fail(context, claim, s, confirmed, cause, kind).await
+            fail(context, claim, observation, confirmed, cause, kind).await
         }
     }
 }
@@ -152,13 +158,13 @@ pub(super) async fn start_run(
 async fn fail(
     context: &Context,
     claim: &Claim,
-    s: &Observation,
+    observation: &Observation,
     confirmed: &Confirmed,
     cause: Cause,
     kind: Failure,
 ) -> Result<StepOutcome, WriteError> {
-    let ServedClass::Ours(class) = serving(claim, &s.classes) else { return Ok(StepOutcome::Wait) };
-    let decision = observed(context, claim, s, confirmed, |observed| {
+    let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
+    let decision = observed(context, claim, observation, confirmed, |observed| {
         failed_start(observed, class, cause, kind, context.clock.now())
     });
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
@@ -180,21 +186,21 @@ fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collect
 pub(super) async fn start_delete(
     context: &Context,
     claim: &Claim,
-    s: &Observation,
+    observation: &Observation,
     attempt: u32,
     (node, elsewhere): (String, bool),
 ) -> Result<StepOutcome, WriteError> {
-    let allowed = match serving(claim, &s.classes) {
+    let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.json(),
         ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = s.recipes.deletion.clone() else { return Ok(StepOutcome::Wait) };
+    let Some(recipe) = observation.recipes.deletion.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
-    let asked = match &s.source.original {
+    let source = match &observation.source.data_source {
         None => data_source::SourceRequest::default(),
-        Some(original) => match original.request(context, claim).await {
+        Some(source) => match source.request(context, claim).await {
             Err(WriteError::Conflict(_)) => data_source::SourceRequest::default(),
-            asked => asked?,
+            requested => requested?,
         },
     };
     let again = Attempt {
@@ -203,9 +209,9 @@ pub(super) async fn start_delete(
         node: node.clone(),
         topology: Default::default(),
         class_topologies: allowed,
-        clone_of: asked.clone_of,
-        snapshot: asked.snapshot,
-        attributes: s.admission.attributes.clone().unwrap_or_default(),
+        clone_of: source.clone_of,
+        snapshot: source.snapshot,
+        attributes: observation.admission.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let target = RunTarget {
@@ -215,7 +221,7 @@ pub(super) async fn start_delete(
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
-    if context.wait_for_slot(&delete_name(claim, &s.nodes.states), &slot_request, &recipe).is_some() {
+    if context.acquire_slot(&delete_job_name(claim, &observation.nodes.states), &slot_request, &recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

@@ -9,7 +9,7 @@ use super::attempt::{stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, Runs};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
-use super::served::serving;
+use super::served::served_class;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
@@ -37,7 +37,7 @@ type Outcome = Result<StepOutcome, WriteError>;
 impl Execution<'_> {
     /// Takes a step.
     pub(super) async fn take(self, step: Step) -> Outcome {
-        let (context, claim, s) = (self.context, self.claim, self.observation);
+        let (context, claim, observation) = (self.context, self.claim, self.observation);
         match step {
             Step::Nothing => Ok(self.wait()),
             Step::WaitForSlot { nodes } => Ok(self.wait_for_slot(&nodes)),
@@ -45,14 +45,14 @@ impl Execution<'_> {
             Step::ConfirmNoVolume => self.confirm_no_volume().await,
             Step::ConfirmNode { node } => self.confirm_node(node).await,
             Step::Stamp { attempt, nodes, volume_generation } => {
-                stamp(context, claim, s, self.confirmed, (attempt, nodes, volume_generation)).await
+                stamp(context, claim, observation, self.confirmed, (attempt, nodes, volume_generation)).await
             }
             Step::ProtectSource => self.protect_source().await,
             Step::UnprotectSource { copies } => {
                 Ok(data_source::unprotect_source(context, claim, &copies).await?.into())
             }
-            Step::StartRun => start_run(context, claim, s, self.confirmed).await,
-            Step::AssignPooledVolume { .. } => assign(context, claim, s, self.confirmed).await,
+            Step::StartRun => start_run(context, claim, observation, self.confirmed).await,
+            Step::AssignPooledVolume { .. } => assign(context, claim, observation, self.confirmed).await,
             Step::BackfillStamp { volume } => self.backfill_stamp(&volume).await,
             Step::CompletePoolRequest => self.complete_pool_request().await,
             Step::Adopt { volume, provenance, nodes, mark } => self.adopt(&volume, &provenance, &nodes, mark).await,
@@ -67,7 +67,7 @@ impl Execution<'_> {
             Step::Reschedule { failure } => Ok(context.writes.reschedule(claim, failure.as_ref()).await?.into()),
             Step::RemoveJob { job } => self.remove_job(&job).await,
             Step::StartDelete { attempt, node, on_any_node } => {
-                start_delete(context, claim, s, attempt, (node, on_any_node)).await
+                start_delete(context, claim, observation, attempt, (node, on_any_node)).await
             }
             Step::MarkNodeClean { nodes } => self.mark_node_clean(&nodes).await,
             Step::RemoveFinalizer => self.remove_finalizer().await,
@@ -80,22 +80,24 @@ impl Execution<'_> {
     }
 
     fn wait(self) -> StepOutcome {
-        let (context, s) = (self.context, self.observation);
-        match (&s.admission.quota_error, &self.claim.class) {
-            (None, _) if !s.admission.has_revision => {}
+        let (context, observation) = (self.context, self.observation);
+        match (&observation.admission.quota_error, &self.claim.class) {
+            (None, _) if !observation.admission.has_revision => {}
             (None, _) => {
                 let item = WorkItem::Claim(self.claim.name.clone());
                 context.shared.change(|index| index.stop_waiting_for_quota(&item));
             }
             // Pooled volumes give way to the claim.
-            (Some(_), Some(class)) if s.pool.exists => context.shared.queue.add_all([WorkItem::Pool(class.clone())]),
+            (Some(_), Some(class)) if observation.pool.exists => {
+                context.shared.queue.add_all([WorkItem::Pool(class.clone())])
+            }
             (Some(_), _) => {}
         }
         StepOutcome::Wait
     }
 
     fn wait_for_slot(self, nodes: &[String]) -> StepOutcome {
-        if let ServedClass::Ours(class) = serving(self.claim, &self.observation.classes)
+        if let ServedClass::Ours(class) = served_class(self.claim, &self.observation.classes)
             && let Ok(recipe) = &class.recipe
         {
             let slot_request = SlotRequest::attempt(&self.claim.name, recipe, nodes);
@@ -137,8 +139,8 @@ impl Execution<'_> {
     }
 
     async fn protect_source(self) -> Outcome {
-        let Some(original) = &self.observation.source.original else { return Ok(StepOutcome::Wait) };
-        self.confirmed.original = original.keep(self.context, self.claim).await?;
+        let Some(source) = &self.observation.source.data_source else { return Ok(StepOutcome::Wait) };
+        self.confirmed.data_source = source.keep(self.context, self.claim).await?;
         Ok(StepOutcome::Again)
     }
 
@@ -159,11 +161,11 @@ impl Execution<'_> {
     }
 
     async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String], mark: bool) -> Outcome {
-        let (context, s) = (self.context, self.observation);
+        let (context, observation) = (self.context, self.observation);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let affinity_is_derived = s.volumes.with_derived_affinity.iter().any(|derived| derived == name);
+        let affinity_is_derived = observation.volumes.with_derived_affinity.iter().any(|derived| derived == name);
         let affinity = volume.affinity.as_deref().filter(|_| affinity_is_derived);
-        let attributes = attributes_of_last_run(&s.runs);
+        let attributes = attributes_of_last_run(&observation.runs);
         let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
         self.confirmed.volume = Some(match mark {
             true => context.writes.write_adoption_mark(&adopted).await?,

@@ -17,11 +17,11 @@ use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
 use self::execute::Execution;
-use self::names::provision_name;
+use self::names::provision_job_name;
 use self::observe::{Confirmed, Observation, observe};
 use self::observed::observed;
 use self::outcome::{RETRY_SOON, StepOutcome};
-use self::served::serving;
+use self::served::served_class;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{Decision, NewEvent, Rule, ServedClass, Step, decide};
 use crate::limits;
@@ -83,8 +83,8 @@ impl Reconcile for Claims {
         observed(context, claim, observation, confirmed, |observed| decide(observed, context.clock.now()))
     }
 
-    fn settle(context: &Context, claim: &Claim, observation: &Observation) -> bool {
-        quota::settle(context, claim, observation)
+    fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
+        quota::update_ledgers(context, claim, observation)
     }
 
     async fn execute(
@@ -98,7 +98,7 @@ impl Reconcile for Claims {
     }
 
     fn expected_jobs(claim: &Claim, _: &Observation) -> Vec<String> {
-        vec![provision_name(claim), job::prefix(Operation::Delete, &claim.id())]
+        vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.id())]
     }
 
     /// A claim that waits for a new revision of its config keeps its position.
@@ -150,6 +150,6 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
         return false;
     }
     let index = context.shared.index();
-    matches!(serving(claim, &index.classes()), ServedClass::Ours(_))
+    matches!(served_class(claim, &index.classes()), ServedClass::Ours(_))
         && !claim.has_metadata_of(&index.metadata_keys(claim))
 }

@@ -54,9 +54,13 @@ impl Recipes {
 
 /// The runs of a claim.
 pub(super) struct Runs {
+    /// The Jobs of provision runs.
     pub jobs: Vec<Arc<Job>>,
+    /// The Jobs of delete runs.
     pub deletes: Vec<Arc<Job>>,
+    /// The pods of all these runs, also of those whose Job is gone.
     pub pods: Vec<Arc<Pod>>,
+    /// The batch of the stamped attempt has started without the claim.
     pub missed_batch: bool,
 }
 
@@ -81,9 +85,13 @@ impl Volumes {
 
 /// The limits and conditions of an attempt.
 pub(super) struct Admission {
+    /// The revision of the class's recipe is stored.
     pub has_revision: bool,
+    /// The class has a free slot for another run.
     pub has_slot: bool,
+    /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub quota_error: Option<String>,
+    /// The quota counts the claim, though the cache does not show its stamp yet.
     pub has_pending_charge: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
@@ -91,14 +99,19 @@ pub(super) struct Admission {
 
 /// The nodes of a claim and of its runs.
 pub(super) struct Nodes {
+    /// The nodes from which the next attempt can choose.
     pub choice: NodeChoice,
+    /// The nodes that have a pod of a run.
     pub with_pods: Vec<String>,
+    /// The states of all nodes on which the claim depends.
     pub states: NodeStates,
 }
 
 /// The data source of a claim, and the claim as a data source.
 pub(super) struct Source {
-    pub original: Option<data_source::SourceObservation>,
+    /// The data source of the claim, with what concerns it.
+    pub data_source: Option<data_source::SourceObservation>,
+    /// The claims and VolumeSnapshots that have a finalizer on the claim.
     pub users: Vec<SourceUser>,
 }
 
@@ -115,11 +128,17 @@ pub(super) struct Pool {
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
 pub(super) struct Confirmed {
+    /// The API has just shown the claim as it is.
     pub fresh: bool,
+    /// The API has no volume of the claim.
     pub no_volume: bool,
+    /// The volume as the API has just shown it.
     pub volume: Option<Volume>,
+    /// The nodes for which the API was asked, with the answers.
     pub nodes: Vec<(String, NodeState)>,
-    pub original: data_source::ConfirmedSource,
+    /// The data source as it was last written.
+    pub data_source: data_source::ConfirmedSource,
+    /// The batch has started without the claim.
     pub missed_batch: bool,
 }
 
@@ -192,16 +211,16 @@ impl ObservationBuilder<'_> {
 
     fn source(&self) -> Source {
         let (claim, index) = (self.claim, self.index);
-        let original =
-            data_source::SourceObservation::of(claim, index, &self.context.identity, &self.confirmed.original);
-        Source { original, users: data_source::source_users_of_claim(claim, index) }
+        let data_source =
+            data_source::SourceObservation::of(claim, index, &self.context.identity, &self.confirmed.data_source);
+        Source { data_source, users: data_source::source_users_of_claim(claim, index) }
     }
 
     fn nodes(&self, runs: &Runs, pool: &Pool, source: &Source) -> Nodes {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.as_ref().and_then(Option::as_ref).or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
-        let source_node = source.original.as_ref().map(|original| original.data_source().node().to_owned());
+        let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
         let mut states =
             index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node));
         states.0.extend(self.confirmed.nodes.iter().cloned());
@@ -277,11 +296,11 @@ impl ObservationBuilder<'_> {
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
         let may_start_attempt = !claim.is_bound() && !claim.deleting && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
-        let asked = claim.attributes_class.as_deref().unwrap_or_default();
+        let class = claim.attributes_class.as_deref().unwrap_or_default();
         let attributes = match self.recipes.of_attempt() {
             Some(recipe) => {
                 let provisioner = recipe.record.provisioner(&self.context.identity.provisioner);
-                requested_attributes(asked, index.attributes_class(asked), recipe, provisioner)
+                requested_attributes(class, index.attributes_class(class), recipe, provisioner)
             }
             None => Ok(Attributes::default()),
         };

@@ -6,7 +6,7 @@ use flex_contract::names::reason;
 
 use super::observe::{Confirmed, Observation};
 use super::outcome::StepOutcome;
-use super::served::serving;
+use super::served::served_class;
 use crate::api::writes::WriteError;
 use crate::claim::decide::ServedClass;
 use crate::model::claim::Claim;
@@ -21,10 +21,12 @@ use crate::rules::NewEvent;
 pub(super) async fn assign(
     context: &Context,
     claim: &Claim,
-    s: &Observation,
+    observation: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(volume), ServedClass::Ours(class)) = (&s.pool.volume, serving(claim, &s.classes)) else {
+    let (Some(volume), ServedClass::Ours(class)) =
+        (&observation.pool.volume, served_class(claim, &observation.classes))
+    else {
         return Ok(StepOutcome::Wait);
     };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
@@ -32,24 +34,24 @@ pub(super) async fn assign(
     if !context.shared.index().assign(claim, volume) {
         return Ok(StepOutcome::Again);
     }
-    let taken = match context.writes.assign(volume, claim, &recipe.reclaim_policy).await {
+    let assigned = match context.writes.assign(volume, claim, &recipe.reclaim_policy).await {
         // An earlier try may have succeeded unnoticed.
         Err(WriteError::Conflict(_)) => {
             let newer = context.writes.read_volume(&volume.name).await?;
             let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
             newer.filter(is_its).ok_or_else(|| WriteError::Conflict(format!("volume {}", volume.name)))
         }
-        taken => taken,
+        assigned => assigned,
     };
-    match taken {
-        Ok(taken) => {
+    match assigned {
+        Ok(assigned) => {
             context.metrics.pool_hit(&class.name);
-            let message = format!("the claim gets the pooled volume {}", taken.name);
+            let message = format!("the claim gets the pooled volume {}", assigned.name);
             context.emit(
                 ObjectRef::claim(claim),
                 NewEvent { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message },
             );
-            confirmed.volume = Some(taken);
+            confirmed.volume = Some(assigned);
             Ok(StepOutcome::Again)
         }
         Err(error) => {

@@ -6,7 +6,7 @@ use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 
 /// Returns the class of a claim, if the orchestrator serves the claim.
-pub(super) fn serving<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
+pub(super) fn served_class<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
     match claim.class.as_deref().map(|class| classes.lookup(class)) {
         Some(ClassLookup::Ours(class)) if !class.is_for_other_provisioner(claim.storage_provisioner.as_deref()) => {
             ServedClass::Ours(class)
@@ -17,7 +17,7 @@ pub(super) fn serving<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a
 
 /// Checks whether the class does not allow the selected node.
 pub(super) fn is_selected_node_forbidden(context: &Context, claim: &Claim, classes: &Classes) -> bool {
-    let ServedClass::Ours(class) = serving(claim, classes) else { return false };
+    let ServedClass::Ours(class) = served_class(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
     node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
 }

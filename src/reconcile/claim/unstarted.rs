@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::names::provision_name;
+use super::names::provision_job_name;
 use super::observe::Observation;
 use crate::model::claim::{Claim, Stamp};
 use crate::reconcile::context::Context;
@@ -14,12 +14,12 @@ const FIRST_JOB_MAX_AGE: i64 = 2;
 
 /// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, and a process
 /// that is gone may have created it again with the same name. Such a Job is younger than the stamp.
-pub(super) fn has_never_started(context: &Context, claim: &Claim, s: &Observation) -> bool {
+pub(super) fn has_never_started(context: &Context, claim: &Claim, observation: &Observation) -> bool {
     let Some(stamped) = claim.own_stamp().and_then(Stamp::began) else { return false };
     let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB_MAX_AGE;
-    let name = provision_name(claim);
-    let job = s.runs.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
-    let pods: Vec<&Pod> = s.runs.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+    let name = provision_job_name(claim);
+    let job = observation.runs.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+    let pods: Vec<&Pod> = observation.runs.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
     let is_over = job.is_none_or(|job| job.deleting || job.is_over);
     let remembered =
         || context.shared.index().unstarted_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);

@@ -303,7 +303,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let of =
         ClaimRef { namespace: claim.name.namespace.clone(), name: claim.name.name.clone(), uid: claim.uid.clone() };
     let run = (content.attempt, context.timestamp());
-    let asked = request(
+    let request = request(
         Operation::Snapshot,
         content,
         (made_by, recipe),
@@ -315,10 +315,10 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let target = run_target(content, recipe, &made_by.node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
-    if context.wait_for_slot(&run_name(content), &slot_request, recipe).is_some() {
+    if context.acquire_slot(&run_name(content), &slot_request, recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let (kind, cause) = match context.create_job(recipe, job::job(recipe, &asked, &target)).await {
+    let (kind, cause) = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => {
             let image = context.image(recipe);
             let message = format!("run {}: image {image} of class {}", content.attempt, recipe.class);
@@ -373,11 +373,11 @@ async fn start_delete(
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
-    if context.wait_for_slot(&job, &slot_request.on(target.node.as_deref()), recipe).is_some() {
+    if context.acquire_slot(&job, &slot_request.on(target.node.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
     let run = (attempt, context.timestamp());
-    let asked = request(
+    let request = request(
         Operation::DeleteSnapshot,
         content,
         (made_by, recipe),
@@ -387,7 +387,7 @@ async fn start_delete(
         Default::default(),
     );
     let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
-    match start_delete_job(context, recipe, &asked, target, last).await? {
+    match start_delete_job(context, recipe, &request, target, last).await? {
         None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);

@@ -82,7 +82,7 @@ pub(super) async fn start(
         alone = &left;
     } else if may && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
-        if context.wait_for_slot(&job, &slot_request(volume, on), recipe).is_some() {
+        if context.acquire_slot(&job, &slot_request(volume, on), recipe).is_some() {
             return Ok(StepOutcome::WaitForSlot);
         }
         let due = Due { volume, recipe, node: on, job: &job };
@@ -110,7 +110,7 @@ async fn begin(
     let Run { attempt, node, is_home_node, .. } = run;
     let scope = scope(volume, is_home_node, &node);
     let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
-    if context.wait_for_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
+    if context.acquire_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is

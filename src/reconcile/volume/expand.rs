@@ -58,7 +58,7 @@ fn quota_error(
     recipe: &Result<Arc<Recipe>, String>,
 ) -> Option<String> {
     let (claim, recipe) = (claim?, recipe.as_ref().ok()?);
-    index.growth_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
+    index.expansion_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
 }
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
@@ -75,7 +75,7 @@ pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observ
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let wishes = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_growth(volume) };
+    let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
     true
@@ -155,18 +155,18 @@ async fn start(
     {
         let mut index = context.shared.index();
         // Another worker may have used the quota since the decision.
-        if index.growth_quota_error(volume, claim, size, recipe).is_some() {
+        if index.expansion_quota_error(volume, claim, size, recipe).is_some() {
             let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.shared.queue.add_all(woken);
             return Ok(StepOutcome::Again);
         }
-        index.charge_growth(&volume.name, size);
+        index.charge_expansion(&volume.name, size);
     }
     let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    context.shared.change(|index| index.refund_growth(volume));
+    context.shared.change(|index| index.refund_expansion(volume));
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);

@@ -76,7 +76,7 @@ impl Reconcile for Volumes {
         decide(&observation.observed(volume, &expand_runs, &modify_runs), context.clock.now())
     }
 
-    fn settle(context: &Context, volume: &Volume, observation: &Observation) -> bool {
+    fn update_ledgers(context: &Context, volume: &Volume, observation: &Observation) -> bool {
         expand::settle_quota(context, volume, &observation.size)
     }
 
@@ -92,7 +92,7 @@ impl Reconcile for Volumes {
 
     fn expected_jobs(volume: &Volume, _: &Observation) -> Vec<String> {
         let id = volume.id().unwrap_or_default();
-        [Operation::Delete, Operation::Expand, Operation::Modify].map(|operation| job::prefix(operation, id)).into()
+        Operation::all().filter(|of| of.is_of_adopted_volume()).map(|operation| job::prefix(operation, id)).collect()
     }
 
     /// Returns the claim for an event about size or attributes. Its user asked for them.

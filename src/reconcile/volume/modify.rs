@@ -115,13 +115,13 @@ async fn start(
     runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let asked = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
-    let asked = modify(asked, volume, recipe, &attributes);
+    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
+    let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
         ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
     };
-    let job = job::job(recipe, &asked, &target);
+    let job = job::job(recipe, &request, &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }

@@ -26,9 +26,6 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
 use crate::volume::change::{Run, Runs};
 
-/// The operations of which no two may work on a volume at one time.
-const OPERATIONS: [Operation; 3] = [Operation::Provision, Operation::Expand, Operation::Modify];
-
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
 pub(super) struct Confirmed {
@@ -69,7 +66,8 @@ pub(super) fn observe(
         is_starting: context.shared.index().has_expectation(&expected),
         nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
-        has_other_running_pods: OPERATIONS.iter().any(|other| *other != operation && has_running_pods(pods, *other)),
+        has_other_running_pods: Operation::all()
+            .any(|other| other != operation && other.writes_volume() && has_running_pods(pods, other)),
     }
 }
 
@@ -141,7 +139,7 @@ pub(super) fn acquire_slot(
 ) -> bool {
     let slot_request = SlotRequest::volume(volume, operation).on(target.node.as_deref());
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    if context.wait_for_slot(name, &slot_request, recipe).is_none() {
+    if context.acquire_slot(name, &slot_request, recipe).is_none() {
         return true;
     }
     let message = format!("the {operation} run waits: {ALL_TAKEN}");

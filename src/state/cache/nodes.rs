@@ -30,7 +30,7 @@ impl Nodes {
         let state = |name: &String| match self.get(name) {
             Some(node) if node.reachable => NodeState::Ready,
             Some(_) => NodeState::Unreachable,
-            None => NodeState::Missing,
+            None => NodeState::NotCached,
         };
         NodeStates(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
     }

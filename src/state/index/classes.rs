@@ -47,7 +47,8 @@ impl Index {
                 return Vec::new();
             }
             Change::Delete(name) => match script::kept_hash(&name.name) {
-                Some(hash) => return self.scripts.remove(hash).then_some(WorkItem::Configs).into_iter().collect(),
+                Some(hash) if self.scripts.remove(hash) => return self.woken_by_gone_script(),
+                Some(_) => return Vec::new(),
                 None => Change::Delete(name),
             },
             Change::Apply(Stored::Recipe(hash, revision)) => Change::Apply((hash, revision)),

@@ -156,7 +156,7 @@ impl Index {
             Change::Delete(name) => capacities.remove(&name.name),
             Change::Retain(all) | Change::RetainIn(_, all) => capacities.retain(&all),
         }
-        vec![WorkItem::Capacity]
+        self.woken_by_published()
     }
 
     /// Applies a change of the CSIDriver.
@@ -169,6 +169,6 @@ impl Index {
             // The kind has no namespace.
             Change::RetainIn(..) => return Vec::new(),
         }
-        vec![WorkItem::Capacity]
+        self.woken_by_published()
     }
 }

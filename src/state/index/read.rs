@@ -207,8 +207,8 @@ impl Index {
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn growth_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
-        self.quota.growth_error(volume, claim, bytes, recipe, &self.facts)
+    pub fn expansion_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
+        self.quota.expansion_error(volume, claim, bytes, recipe, &self.facts)
     }
 
     /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes

@@ -17,7 +17,10 @@
 //! | a ReferenceGrant | the claims elsewhere whose data source is in its namespace |
 //! | a VolumeAttributesClass | the claims that request it, with their volumes |
 //! | a CSIStorageCapacity, the CSIDriver | capacity |
+//! | a kept script that is gone | the configs, one of which may still need it |
 //! | a class, by any of its objects | the claims, volumes and contents in progress; the configs; capacity; pools |
+//! | a claim that does not get its pooled volume after all | the pool of the class |
+//! | a batch whose Job was refused, or lacks members | these members |
 //! | a free slot | the items whose turn is next |
 //! | free quota | the items that have quota now, in the order of their arrival |
 //! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |
@@ -82,7 +85,7 @@ impl Index {
         let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
         items.extend(by_name.map(|volume| WorkItem::Volume(volume.name.clone())));
         items.extend(self.copies_of(&now.name));
-        items.extend(now.original().cloned().map(WorkItem::Claim));
+        items.extend(now.source_claim().cloned().map(WorkItem::Claim));
         items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
         if self.facts.is_pool_request(now) {
             items.extend(now.class.clone().map(WorkItem::Pool));
@@ -111,7 +114,7 @@ impl Index {
         items.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
         items.extend(freed.quota.iter().flat_map(|class| self.for_quota(class)));
         items.extend(self.snapshots_of(claim));
-        items.extend(claim.original().cloned().map(WorkItem::Claim));
+        items.extend(claim.source_claim().cloned().map(WorkItem::Claim));
         items.push(WorkItem::Claim(claim.name.clone()));
         items
     }
@@ -291,6 +294,21 @@ impl Index {
         items.extend(turn.map(|class| self.for_slot(class)).unwrap_or_default());
         items.extend(self.concerned_by_content(content));
         items
+    }
+
+    /// For a CSIStorageCapacity or the CSIDriver.
+    pub(super) fn woken_by_published(&self) -> Vec<WorkItem> {
+        vec![WorkItem::Capacity]
+    }
+
+    /// For a kept script that is gone.
+    pub(super) fn woken_by_gone_script(&self) -> Vec<WorkItem> {
+        vec![WorkItem::Configs]
+    }
+
+    /// For a pooled volume that was assigned to a claim and is free again.
+    pub(super) fn woken_by_unassigned(&self, class: Option<String>) -> Vec<WorkItem> {
+        class.map(WorkItem::Pool).into_iter().collect()
     }
 
     /// For any VolumeSnapshotClass.

@@ -156,14 +156,14 @@ impl Index {
     }
 
     /// Reserves the new size of a volume that is about to be expanded.
-    pub fn charge_growth(&mut self, volume: &str, bytes: u64) {
+    pub fn charge_expansion(&mut self, volume: &str, bytes: u64) {
         self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
-        self.quota.charge_growth(volume, bytes, &self.facts);
+        self.quota.charge_expansion(volume, bytes, &self.facts);
     }
 
     /// Cancels the reservation of a new size.
-    pub fn refund_growth(&mut self, volume: &Volume) -> Vec<WorkItem> {
-        let refunded = self.quota.refund_growth(&volume.name, &self.facts);
+    pub fn refund_expansion(&mut self, volume: &Volume) -> Vec<WorkItem> {
+        let refunded = self.quota.refund_expansion(&volume.name, &self.facts);
         if refunded { self.for_quota(&volume.class) } else { Vec::new() }
     }
 
@@ -196,7 +196,7 @@ impl Index {
     pub fn unassign(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let mut items = self.refund(claim);
         let class = self.pools.forget_assigned_to(&claim.uid, &self.facts.cache);
-        items.extend(class.map(WorkItem::Pool));
+        items.extend(self.woken_by_unassigned(class));
         items
     }
 

@@ -43,7 +43,7 @@ pub fn check_data_source(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
             recipe.config, recipe.class
         ));
     }
-    if claim.original() == Some(&claim.name) {
+    if claim.source_claim() == Some(&claim.name) {
         return Err("the claim names itself as its data source; name the claim to copy".into());
     }
     Ok(())
@@ -127,21 +127,21 @@ impl ClaimSource<'_> {
         if !self.granted && !self.is_kept_for(copy) {
             return waits(&not_granted(copy));
         }
-        let Some(original) = self.claim else { return waits("does not exist; the provisioner waits for it") };
-        if original.class != copy.class {
-            let class = original.class.as_deref().unwrap_or("none");
+        let Some(source_claim) = self.claim else { return waits("does not exist; the provisioner waits for it") };
+        if source_claim.class != copy.class {
+            let class = source_claim.class.as_deref().unwrap_or("none");
             return waits(&format!("is of another class, {class}: a clone must have the class of its source"));
         }
-        if original.deleting && !self.is_kept_for(copy) {
+        if source_claim.deleting && !self.is_kept_for(copy) {
             return waits("is being deleted");
         }
-        if !original.is_bound() || original.phase != ClaimPhase::Bound {
+        if !source_claim.is_bound() || source_claim.phase != ClaimPhase::Bound {
             return waits("is not bound; the provisioner waits for it");
         }
         let Some(volume) = self.volume else {
             return waits("has a volume that the provisioner does not see yet, and waits for");
         };
-        if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != original.uid) {
+        if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != source_claim.uid) {
             return waits("has a volume whose claimRef names another claim");
         }
         if volume.is_restored() {

@@ -26,7 +26,7 @@ pub fn mismatches(
     node: Option<(&str, &BTreeMap<String, String>)>,
 ) -> Vec<String> {
     let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
-    if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.id()) && claim.is_named_by(volume) {
+    if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.id()) && claim.may_own(volume) {
         return Vec::new();
     }
     let mut mismatches = Vec::new();
@@ -42,7 +42,7 @@ pub fn mismatches(
     {
         refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
     }
-    if !claim.is_named_by(volume) {
+    if !claim.may_own(volume) {
         refuse("its annotation names another claim".into());
     }
     if let Err(mismatch) = verify_volume_source(volume, recipe) {

@@ -30,9 +30,9 @@ pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String
 }
 
 /// The term of a Lease that states none.
-const TERM: Duration = Duration::from_secs(15);
+const LEASE_TERM: Duration = Duration::from_secs(15);
 /// The longest term that is believed. A Lease of a program that is gone must not block forever.
-const LONGEST_TERM: Duration = Duration::from_secs(15 * 60);
+const LONGEST_LEASE_TERM: Duration = Duration::from_secs(15 * 60);
 
 /// The state of a driver's external provisioner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl From<&k8s_openapi::api::coordination::v1::Lease> for Lease {
             name: ObjectName::of(&lease.metadata),
             holder: spec.holder_identity.unwrap_or_default(),
             version: lease.metadata.resource_version.clone().unwrap_or_default(),
-            term: term.map_or(TERM, |seconds| Duration::from_secs(seconds).min(LONGEST_TERM)),
+            term: term.map_or(LEASE_TERM, |seconds| Duration::from_secs(seconds).min(LONGEST_LEASE_TERM)),
             renewed: spec.renew_time.map_or(0, |time| time.0.as_second()),
         }
     }
@@ -269,7 +269,7 @@ mod tests {
             name: ObjectName::new(namespace, "ebs-csi-aws-com"),
             holder: holder.into(),
             version: version.into(),
-            term: TERM,
+            term: LEASE_TERM,
             renewed: 1000,
         }
     }

@@ -7,11 +7,10 @@ use crate::config::record::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::batch::Member;
+use crate::run::job::JOB_TTL;
 use crate::run::view::LabelledOperation;
 use crate::run::view::{Job, Pod};
 
-/// The time to live of a finished Job, in seconds.
-const JOB_TTL: i64 = 3600;
 /// The time after its deadline for which a Job may be without an end, in seconds.
 const STALLED_AFTER: i64 = 120;
 
@@ -80,7 +79,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let pods = w.ended.get(&(job.name.namespace.as_str(), job.name.name.as_str())).copied();
     let at = pods.into_iter().chain(job.failed.as_ref().map(|failed| failed.at)).max().unwrap_or(0).max(job.created);
     let over = w.now - at;
-    if over > JOB_TTL + STUCK_AFTER {
+    if over > JOB_TTL.as_secs() as i64 + STUCK_AFTER {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
         return Some(finding(FindingKind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }

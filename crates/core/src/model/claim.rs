@@ -169,7 +169,7 @@ impl Claim {
     }
 
     /// Checks whether a volume names this claim, or no claim.
-    pub fn is_named_by(&self, volume: &Volume) -> bool {
+    pub fn may_own(&self, volume: &Volume) -> bool {
         volume.claim_uuid.as_ref().is_none_or(|uuid| *uuid == self.uid || *uuid == self.id())
     }
 
@@ -179,7 +179,7 @@ impl Claim {
     }
 
     /// Returns the claim that this one clones.
-    pub fn original(&self) -> Option<&ObjectName> {
+    pub fn source_claim(&self) -> Option<&ObjectName> {
         self.data_source.as_ref().and_then(DataSource::claim)
     }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::batch::{self, MemberFailure, Split};
-use flex_contract::names;
 use flex_contract::names::CONTAINER;
 use flex_contract::request::{Operation, Property, RequestError, RunRequest};
+use flex_contract::{names, variable};
 use k8s_openapi::api::batch::v1 as api;
 
 use super::job;
@@ -90,7 +90,7 @@ pub fn request_of(job: api::Job, id: &str) -> Result<RunRequest, RequestError> {
     let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
     let lists = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
     let lists = lists.filter_map(|(_, text)| batch::read(text).ok());
-    let is_its = |member: &batch::Member| member.get("CLAIM_UUID").is_some_and(|uuid| uuid == id);
+    let is_its = |member: &batch::Member| member.get(variable::CLAIM_UUID.name).is_some_and(|uuid| uuid == id);
     let own = match members(Some(&annotations)).is_empty() {
         true => None,
         false => lists.flatten().find(is_its),

@@ -20,7 +20,8 @@ use crate::config::Recipe;
 use crate::object::{ObjectName, label_value};
 
 /// The time to live of a finished Job, if nothing deletes it before.
-const JOB_TTL: Duration = Duration::from_secs(3600);
+pub const JOB_TTL: Duration = Duration::from_secs(3600);
+
 /// Builds the Job of one attempt.
 pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let id = target.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);

@@ -11,7 +11,7 @@ use crate::config::classes::Identity;
 use crate::object::hash;
 
 /// The time to live of a finished Job, in seconds, if its creator does not delete it.
-const JOB_TTL: i32 = 600;
+const LIST_JOB_TTL: i32 = 600;
 
 /// Builds the Job of a list run on a node, or on any node. `ts`, RFC 3339, is the time of its creation.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
@@ -24,7 +24,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
     let mut job = job(recipe, &request, &target);
     let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
     job.metadata.name = Some(format!("{}-{}", Operation::List, hash(which.as_bytes())));
-    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(JOB_TTL);
+    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(LIST_JOB_TTL);
     of_no_claim(&mut job);
     job
 }

@@ -49,14 +49,14 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
         let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
         let snapshot = |read_only, state| own(storage::snapshot(id), read_only, state);
         let existing = || Exists(path_of(&request.volume_source));
-        let original = request.clone_of.as_ref();
-        let original = original.and_then(|of| own(storage::volume(&of.id), true, Exists(path_of(&of.source))));
+        let source = request.clone_of.as_ref();
+        let source = source.and_then(|of| own(storage::volume(&of.id), true, Exists(path_of(&of.source))));
         match request.operation {
             Operation::List => return Sight::All,
             Operation::Capacity => directories.extend(own(Some(storage::CAPACITY_DIR.into()), true, MayBeMissing)),
             Operation::Provision => {
                 let stored = snapshot(true, Exists(None));
-                directories.extend([volume(false, MayBeMissing), original, stored].into_iter().flatten());
+                directories.extend([volume(false, MayBeMissing), source, stored].into_iter().flatten());
             }
             Operation::Delete => directories.extend(volume(false, MayBeMissing)),
             Operation::Expand | Operation::Modify => directories.extend(volume(false, existing())),
@@ -66,7 +66,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
             Operation::DeleteSnapshot => directories.extend(snapshot(false, MayBeMissing)),
         }
     }
-    // The kubelet makes missing directories in this order. By it, a copy recognises an original that was lost.
+    // The kubelet makes missing directories in this order. By it, a copy recognises a source volume that was lost.
     directories.sort_by_key(|directory| directory.read_only);
     Sight::Directories(directories)
 }
@@ -184,14 +184,14 @@ mod tests {
     }
 
     fn is_copy_of(id: &str) -> impl Fn(&mut RunRequest) {
-        let original = CloneSource {
+        let source = CloneSource {
             id: id.into(),
             pv_name: "p".into(),
             source: String::new(),
             size_bytes: 1,
             node: String::new(),
         };
-        move |request| request.clone_of = Some(original.clone())
+        move |request| request.clone_of = Some(source.clone())
     }
 
     fn is_of_snapshot(id: &str) -> impl Fn(&mut RunRequest) {

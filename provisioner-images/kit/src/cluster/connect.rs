@@ -15,7 +15,10 @@ pub async fn connect() -> Result<Client, Failure> {
     let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = if in_cluster {
         Config::incluster().map_err(|error| {
-            answer::without_token(&std::env::var("SERVICE_ACCOUNT").unwrap_or_default(), &error.to_string())
+            answer::without_token(
+                &std::env::var(flex_contract::variable::SERVICE_ACCOUNT.name).unwrap_or_default(),
+                &error.to_string(),
+            )
         })?
     } else {
         Config::infer().await.map_err(|error| {

@@ -38,12 +38,12 @@ pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
 }
 
 /// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
-pub(super) fn adopted(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<Decision> {
+pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<Decision> {
     if is_claimed_by_other(o, volume) {
-        return Some(claimed_by_other(o, volume));
+        return Some(transfer_to_other(o, volume));
     }
     let Some(recipe) = o.recipe() else {
-        return Some(Rule::AdoptionNeedsRecipe.wait(
+        return Some(Rule::AdoptionNeedsRecipe.warn(
             reason::WAITING,
             format!(
                 "volume {} cannot be adopted: the provisioner config of the attempt is not known any more",
@@ -96,7 +96,7 @@ fn may_mark_later(o: &Observed<'_>, rule: Rule) -> bool {
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
 /// with the other claim from now on.
-pub(super) fn claimed_by_other(o: &Observed<'_>, volume: &Volume) -> Decision {
+pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
     if cannot_add_finalizer(o, volume) {
         return wait_for_end(volume);
@@ -111,14 +111,14 @@ pub(super) fn claimed_by_other(o: &Observed<'_>, volume: &Volume) -> Decision {
                 .step(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
                 .with_warning(reason::VOLUME_REFUSED, message)
         }
-        None => not_deleted_here(volume),
+        None => wait_for_admin(volume),
     }
 }
 
 /// Waits for an admin, because another claim has a volume that cannot be transferred to it.
-pub(super) fn not_deleted_here(volume: &Volume) -> Decision {
+pub(super) fn wait_for_admin(volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    Rule::VolumeTakenByOther.wait(
+    Rule::VolumeTakenByOther.warn(
         reason::VOLUME_REFUSED,
         format!(
             "volume {} was made for this claim, but claim {by} has taken it, so it is not deleted with this claim; to give it up, annotate this claim with {}={}",
@@ -135,7 +135,7 @@ pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
     let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
     volume.name == names::pv_name(&o.claim.id())
         && is_claimed_by_other(o, volume)
-        && (o.claim.is_named_by(volume) || half_way)
+        && (o.claim.may_own(volume) || half_way)
 }
 
 /// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
@@ -143,7 +143,7 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     let id = o.claim.id();
     o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| {
         let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
-        volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
+        volume.name == names::pv_name(&id) && ours && !o.claim.may_own(volume)
     })
 }
 

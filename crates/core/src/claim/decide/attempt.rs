@@ -5,14 +5,15 @@ use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
 use super::adoption::{
-    adopted, claimed_by_other, is_claimed_by_this, is_terminating_without_finalizer, transferred, was_taken_from,
+    adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,
+    was_taken_from,
 };
-use super::data_source::{keeps_original, left_to_populator, waits_for_original};
-use super::failed::{VOLUME_REFUSED, failed, record_failure, stuck};
+use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source};
+use super::failed::{failed, record_failure, stuck};
 use super::next_attempt::{confirm_then, refused, restamp, wait_for_older_runs, wait_to_start};
 use super::observed::{Candidate, Observed, ServedClass};
-use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, selected_is_unfit};
-use super::pooled::{assigned, complete_pool_request, was_assigned};
+use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
+use super::pooled::{assigned, bind_assigned, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
@@ -45,7 +46,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
 /// follows.
 fn not_served(o: &Observed<'_>) -> Decision {
     let waits = || {
-        Rule::ClassNotServed.wait(
+        Rule::ClassNotServed.warn(
             reason::WAITING,
             "this provisioner does not serve the claim's class any more; the attempt waits until it does again, or until the claim is deleted",
         )
@@ -63,15 +64,15 @@ fn not_served(o: &Observed<'_>) -> Decision {
 /// Decides about a claim without a stamp.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
-    if let Some(others) = left_to_populator(o) {
+    if let Some(others) = leave_to_populator(o) {
         return others;
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.wait(reason::WAITING, why.clone()),
+        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
     };
     if let Some(volume) = assigned(o) {
-        return was_assigned(o, volume);
+        return bind_assigned(o, volume);
     }
     if let Some(volume) = o.volumes.reserved {
         let message = format!(
@@ -85,22 +86,22 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(refused) = refused(o, recipe) {
         return refused;
     }
-    if let Some(wait) = waits_for_original(o) {
+    if let Some(wait) = wait_for_data_source(o) {
         return wait;
     }
-    if let Some(reselect) = selected_is_unfit(o, class) {
+    if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
     if let Some(volume) = o.pool.volume {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
     if let Some(why) = o.admission.quota_error {
-        let wait = Rule::QuotaReached.wait(reason::LIMIT_REACHED, why);
+        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
         return if o.admission.has_pending_charge { wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)) } else { wait };
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.wait(reason::WAITING, why),
+        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING, why),
     };
     if let Some(wait) = wait_to_start(o, &nodes, now) {
         return wait;
@@ -137,7 +138,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
                 false => wait_for_end(right.volume),
             });
         }
-        return Some(adopted(o, right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
+        return Some(adopt_unless_done(o, right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
     }
     // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
     // choose a terminating volume.
@@ -151,7 +152,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     let theirs = transferred(o).map(|volume| &volume.name);
     let stolen = o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| was_taken_from(o, volume));
     if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
-        return Some(claimed_by_other(o, volume));
+        return Some(transfer_to_other(o, volume));
     }
     let wrong = o.volumes.all.iter().find(|candidate| {
         !candidate.mismatches.is_empty()
@@ -174,7 +175,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.volumes.binding {
-        Binding::Direct if candidate.is_synced() => {
+        Binding::Direct if candidate.is_known_to_pv_controller() => {
             succeeded(Rule::BindVolume, volume, Step::Bind { volume: volume.name.clone() })
         }
         // The PV controller does not choose a terminating volume. It also chooses none without the claim's
@@ -204,7 +205,14 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if let Some(wrong) = o.volumes.all.iter().find(|candidate| !candidate.mismatches.is_empty()) {
         let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.mismatches.join("; "));
-        return record_failure(o, class, Rule::VolumeRefused, Cause::new(VOLUME_REFUSED, why), Failure::Never, now);
+        return record_failure(
+            o,
+            class,
+            Rule::RecordQuarantine,
+            Cause::new(reason::VOLUME_REFUSED.name, why),
+            Failure::Never,
+            now,
+        );
     }
     if !claim.has_finalizer() {
         return wait_for_older_runs(o).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
@@ -266,7 +274,7 @@ fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume
     }
     let generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
     if generation > MAX_VOLUME_GENERATIONS {
-        return Rule::TooManyVolumesTaken.wait(
+        return Rule::TooManyVolumesTaken.warn(
             reason::PROVISIONING_FAILED,
             format!(
                 "other claims have taken {MAX_VOLUME_GENERATIONS} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
@@ -300,10 +308,10 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(refused) = o.runs.recipe.and_then(|recipe| refused(o, recipe)) {
         return refused;
     }
-    if let Some(wait) = waits_for_original(o) {
+    if let Some(wait) = wait_for_data_source(o) {
         return wait;
     }
-    if let Some(reselect) = selected_is_unfit(o, class) {
+    if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
     let again = |rule| confirm_then(o, restamp(o, class, rule, now));
@@ -313,7 +321,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if is_on_wrong_node(o, class) {
         return again(Rule::NodeChanged);
     }
-    let wait = keeps_original(o).or_else(|| job_removed_repeatedly(o, now));
+    let wait = protect_data_source(o).or_else(|| job_removed_repeatedly(o, now));
     wait.unwrap_or_else(|| Rule::RunDue.step(Step::StartRun))
 }
 
@@ -326,5 +334,5 @@ fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
         removed.times,
         due - now
     );
-    (now < due).then(|| Rule::JobRemovedRepeatedly.wait(reason::PROVISIONING_FAILED, message).requeue_at(due))
+    (now < due).then(|| Rule::JobRemovedRepeatedly.warn(reason::PROVISIONING_FAILED, message).requeue_at(due))
 }

@@ -12,7 +12,7 @@ use crate::node::NodeState;
 use crate::rules::Rule as _;
 
 /// Leaves a claim to others if they fill it and bring its volume.
-pub(super) fn left_to_populator(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn leave_to_populator(o: &Observed<'_>) -> Option<Decision> {
     let Some(DataSource::Populated(source)) = &o.claim.data_source else { return None };
     Some(Rule::LeftToPopulator.nothing().with_event(
         reason::LEFT_TO_POPULATOR,
@@ -21,36 +21,36 @@ pub(super) fn left_to_populator(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Waits if the data source is not ready, so that no attempt can begin.
-pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
-    let origin = o.source.state.as_ref()?;
-    if let Err(why) = origin.check(o.claim) {
-        return Some(Rule::SourceNotReady.wait(reason::WAITING, why));
+pub(super) fn wait_for_data_source(o: &Observed<'_>) -> Option<Decision> {
+    let source = o.source.state.as_ref()?;
+    if let Err(why) = source.check(o.claim) {
+        return Some(Rule::SourceNotReady.warn(reason::WAITING, why));
     }
     let node = required_node(o, o.recipe()?)?;
     match o.nodes.states.state(node) {
         NodeState::Ready | NodeState::Unreachable => None,
-        NodeState::Missing => Some(Rule::ConfirmSourceNode.step(Step::ConfirmNode { node: node.to_owned() })),
+        NodeState::NotCached => Some(Rule::ConfirmSourceNode.step(Step::ConfirmNode { node: node.to_owned() })),
         NodeState::Gone => {
             let source = o.claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = format!(
                 "{source}, the data source of this claim, has its storage on node {node}, which is gone; the provisioner waits for the node. If the node does not come back, delete this claim"
             );
-            Some(Rule::SourceNodeGone.wait(reason::WAITING, why))
+            Some(Rule::SourceNodeGone.warn(reason::WAITING, why))
         }
     }
 }
 
 /// Returns the node of the data source, where an attempt must be, whatever node the scheduler selects.
 pub(super) fn required_node<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
-    o.source.state.as_ref().and_then(|origin| origin.required_node(recipe))
+    o.source.state.as_ref().and_then(|source| source.required_node(recipe))
 }
 
 /// Protects the data source before a run reads it.
-pub(super) fn keeps_original(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn protect_data_source(o: &Observed<'_>) -> Option<Decision> {
     o.source
         .state
         .as_ref()
-        .filter(|origin| origin.is_to_be_kept(o.claim))
+        .filter(|source| source.is_to_be_kept(o.claim))
         .map(|_| Rule::ProtectSource.step(Step::ProtectSource))
 }
 

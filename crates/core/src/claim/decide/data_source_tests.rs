@@ -149,7 +149,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
     for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
         for begun in [delayed(begun.clone(), Some("a")), begun] {
             let mut world = copy(begun, "home");
-            world.node_states.0.insert("home".into(), NodeState::Missing);
+            world.node_states.0.insert("home".into(), NodeState::NotCached);
             assert_eq!(
                 world.decide_by(Rule::ConfirmSourceNode, NOW + 60).step,
                 Step::ConfirmNode { node: "home".into() }

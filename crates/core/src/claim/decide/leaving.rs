@@ -3,13 +3,15 @@
 use flex_contract::names::{self, reason};
 use flex_contract::policy::ReclaimPolicy;
 
-use super::adoption::{adopted, claimed_by_other, is_claimed_by_other, is_terminating_without_finalizer, transferred};
+use super::adoption::{
+    adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
+};
 use super::cleanup::deleting;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::unstarted::{has_no_leftovers, unrecorded};
+use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, wait_for_end, wait_for_run};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
@@ -28,7 +30,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::RemoveFinalizer) {
         return done;
     }
-    if let Some(failure) = unrecorded(o, now) {
+    if let Some(failure) = failure_of_never_started(o, now) {
         return Rule::RecordNeverStarted.step(Step::RecordFailure { failure });
     }
     if let Some(wait) = wait_for_processes(o) {
@@ -39,7 +41,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return Rule::ReleaseAfterTransfer.step(Step::RemoveFinalizer);
     }
     if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
-        return claimed_by_other(o, volume);
+        return transfer_to_other(o, volume);
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
     if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
@@ -48,7 +50,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if !o.confirmed.no_volume {
         return Rule::ConfirmNoVolumeLeft.step(Step::ConfirmNoVolume);
     }
-    if has_no_leftovers(o) {
+    if no_attempt_has_started(o) {
         return Rule::NothingLeftBehind.step(Step::RemoveFinalizer);
     }
     match o.deletion.recipe {
@@ -60,8 +62,8 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides about a volume with the name of the claim's volume.
 fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
     let claim = o.claim;
-    if !claim.is_named_by(volume) {
-        return Rule::VolumeNameTaken.wait(
+    if !claim.may_own(volume) {
+        return Rule::VolumeNameTaken.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
                 "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then the provisioner deletes what an attempt left behind",
@@ -76,13 +78,14 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
                 Rule::ReleaseRetainedVolume.step(Step::RemoveFinalizer)
             }
-            _ => finalizer_refused(o, now),
+            _ => without_finalizer(o, now),
         };
     }
     if is_terminating_without_finalizer(volume) {
         return wait_for_end(volume);
     }
-    adopted(o, volume, Rule::AdoptLeftVolume).unwrap_or_else(|| Rule::ReleaseAdoptedVolume.step(Step::RemoveFinalizer))
+    adopt_unless_done(o, volume, Rule::AdoptLeftVolume)
+        .unwrap_or_else(|| Rule::ReleaseAdoptedVolume.step(Step::RemoveFinalizer))
 }
 
 /// Ends all processes of provision runs, before their storage is deleted.
@@ -99,7 +102,7 @@ fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
 
 /// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
 /// so its storage is deleted first, once no pod uses it.
-pub(super) fn finalizer_refused(o: &Observed<'_>, now: i64) -> Decision {
+pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
     match o.recipe() {
         // The claim's deletion and the end of its use arrive as events.

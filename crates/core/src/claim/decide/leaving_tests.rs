@@ -227,7 +227,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     // A dead node does not prevent the clean-up of the others.
     assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteDue), begin(1, "b"));
     left.claim.nodes = vec!["a".into()];
-    let missing = with_state("a", NodeState::Missing, left.clone());
+    let missing = with_state("a", NodeState::NotCached, left.clone());
     assert_eq!(missing.step(Rule::ConfirmCleanupNode), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {
         let mut gone = with_state("a", NodeState::Gone, left.clone());

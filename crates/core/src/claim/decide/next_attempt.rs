@@ -2,7 +2,7 @@
 
 use flex_contract::names::reason;
 
-use super::data_source::waits_for_original;
+use super::data_source::wait_for_data_source;
 use super::observed::Observed;
 use super::placement::nodes_from;
 use super::rule::{Decision, Rule};
@@ -20,10 +20,10 @@ use crate::run::view::Job;
 /// Refuses a claim that the class cannot serve, or not with the attributes that it requests.
 pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
     if let Err(why) = admit(o.claim, recipe, o.pool.is_request) {
-        return Some(Rule::ClaimRefused.wait(reason::PROVISIONING_FAILED, why));
+        return Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why));
     }
     let why = o.admission.attributes_error?;
-    Some(Rule::AttributesUnavailable.wait(reason::PROVISIONING_FAILED, why))
+    Some(Rule::AttributesUnavailable.warn(reason::PROVISIONING_FAILED, why))
 }
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
@@ -69,7 +69,7 @@ pub(super) fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
 pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
     match &class.recipe {
         Ok(recipe) => next(o, class, recipe, rule, now),
-        Err(why) => Rule::ConfigUnusable.wait(reason::WAITING, why.clone()),
+        Err(why) => Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
     }
 }
 
@@ -78,19 +78,19 @@ pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule,
     if let Some(refused) = refused(o, recipe) {
         return refused;
     }
-    if let Some(wait) = waits_for_original(o) {
+    if let Some(wait) = wait_for_data_source(o) {
         return wait;
     }
     // An attempt that the orchestrator has given up no longer counts against the quota.
     if let Some(why) = o.admission.quota_error {
-        return Rule::QuotaReached.wait(reason::LIMIT_REACHED, why);
+        return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.wait(reason::WAITING, why),
+        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING, why),
     };
     if nodes.len() > limits::NODES {
-        return Rule::TooManyNodes.wait(
+        return Rule::TooManyNodes.warn(
             reason::PROVISIONING_FAILED,
             format!(
                 "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",

@@ -142,15 +142,15 @@ pub struct Candidate<'a> {
     /// The reasons why the volume cannot be bound.
     pub mismatches: &'a [String],
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
-    pub synced: bool,
+    pub seen_by_probe: bool,
     /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.
     pub lacks_mark: bool,
 }
 
 impl Candidate<'_> {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
-    pub(super) fn is_synced(&self) -> bool {
-        self.volume.phase == VolumePhase::Bound || self.synced
+    pub(super) fn is_known_to_pv_controller(&self) -> bool {
+        self.volume.phase == VolumePhase::Bound || self.seen_by_probe
     }
 }
 

@@ -109,12 +109,12 @@ pub(super) fn can_reschedule(o: &Observed<'_>, class: &Class) -> bool {
 }
 
 /// Asks the scheduler for another node if the selected one is gone, or if the class does not allow it.
-pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
+pub(super) fn reschedule_from_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     let node = o.claim.selected_node.as_ref()?;
     if !can_reschedule(o, class) {
         let matters = class.binding == BindingMode::Immediate
             && o.recipe().is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
-        let unsure = matters && o.nodes.states.state(node) == NodeState::Missing;
+        let unsure = matters && o.nodes.states.state(node) == NodeState::NotCached;
         return unsure.then(|| Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() }));
     }
     match o.nodes.states.state(node) {
@@ -125,7 +125,7 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
             ))
         }
         NodeState::Ready | NodeState::Unreachable => None,
-        NodeState::Missing => Some(Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() })),
+        NodeState::NotCached => Some(Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() })),
         NodeState::Gone => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_selected_node_that_is_gone_is_given_back() {
     for world in [new(), stamped(1), failed_with(Failure::Retry)] {
-        let missing = with_state("a", NodeState::Missing, selected(world.clone()));
+        let missing = with_state("a", NodeState::NotCached, selected(world.clone()));
         assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "a".into() });
         let gone = with_state("a", NodeState::Gone, selected(world));
         let decision = gone.decide_by(Rule::SelectedNodeGone, NOW);
@@ -21,7 +21,7 @@ fn a_selected_node_that_is_gone_is_given_back() {
 fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     let mut named = new();
     (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
-    let missing = with_state("nowhere", NodeState::Missing, named.clone());
+    let missing = with_state("nowhere", NodeState::NotCached, named.clone());
     assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "nowhere".into() });
     let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
     assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });

@@ -2,7 +2,7 @@
 
 use flex_contract::names;
 
-use super::adoption::{adopted, is_claimed_by_other, is_terminating_without_finalizer};
+use super::adoption::{adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer};
 use super::observed::{Candidate, Observed, ServedClass};
 use super::rule::{Decision, Rule};
 use super::step::Step;
@@ -13,7 +13,7 @@ use crate::model::volume::Reference;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that the PV controller bound to the pooled volume that was assigned to it.
-pub(super) fn was_bound_to_pooled(o: &Observed<'_>) -> Option<Decision> {
+pub(super) fn bound_to_pooled(o: &Observed<'_>) -> Option<Decision> {
     let claim = o.claim;
     if claim.deleting || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs) {
         return None;
@@ -26,10 +26,10 @@ pub(super) fn was_bound_to_pooled(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Decides about a claim to which a volume was assigned before any attempt.
-pub(super) fn was_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
+pub(super) fn bind_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.volumes.binding {
-        Binding::Direct if candidate.is_synced() => {
+        Binding::Direct if candidate.is_known_to_pv_controller() => {
             succeeded(Rule::BindPooledVolume, volume, Step::Bind { volume: volume.name.clone() })
         }
         // Kubernetes keeps a Bound volume. A volume that nothing keeps would be gone before the claim could have it.
@@ -61,7 +61,7 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     }
     let fits = own.mismatches.is_empty() || volume.pool_kind().is_some();
     (fits && !is_terminating_without_finalizer(volume))
-        .then(|| adopted(o, volume, Rule::AdoptPooledVolume).unwrap_or_else(done))
+        .then(|| adopt_unless_done(o, volume, Rule::AdoptPooledVolume).unwrap_or_else(done))
 }
 
 /// Returns a volume that another claim's runs made, that this claim has taken, and that is adopted for this claim.

@@ -42,7 +42,7 @@ fn an_assigned_volume_is_bound_after_the_pv_controller_has_seen_it() {
     let mut world = with_volume(new(), given.clone(), &["name"]);
     world.pooled_volume = Some("pvc-another");
     world.rests(Rule::WaitForBinding);
-    world.synced = true;
+    world.seen_by_probe = true;
     assert_eq!(world.step(Rule::BindPooledVolume), Step::Bind { volume: "pvc-ready".into() });
     world.binding = Binding::Controller;
     world.rests(Rule::WaitForBinding);

@@ -192,8 +192,7 @@ impl World {
             Step::CompletePoolRequest => return false,
             Step::Refresh => self.fresh = true,
             Step::ProtectSource => {
-                let claim =
-                    self.data_source.as_mut().and_then(|original| original.claim.as_mut()).expect("it is there");
+                let claim = self.data_source.as_mut().and_then(|source| source.claim.as_mut()).expect("it is there");
                 claim.finalizers.push(names::clone_finalizer(UID));
             }
             Step::UnprotectSource { copies } => self.source_users.retain(|copy| !copies.contains(&copy.uid)),
@@ -270,9 +269,8 @@ fn check(world: &World, decision: &Decision) {
         Step::Refresh => assert!(!world.fresh),
         Step::ProtectSource => {
             assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
-            let original =
-                world.data_source.as_ref().and_then(|original| original.claim.as_ref()).expect("it is there");
-            assert!(!original.deleting, "the API takes no finalizer any more");
+            let source = world.data_source.as_ref().and_then(|source| source.claim.as_ref()).expect("it is there");
+            assert!(!source.deleting, "the API takes no finalizer any more");
         }
         Step::UnprotectSource { copies } => {
             let done =
@@ -300,25 +298,25 @@ fn check(world: &World, decision: &Decision) {
             let (volume, mismatches) = world.volume(volume);
             assert!(!mismatches.is_empty() && volume.quarantine.as_ref() != Some(why));
         }
-        Step::RecordFailure { failure } => {
-            assert!(
-                (NOW - 60..=NOW).contains(&failure.at)
-                    || claim.last_failure.as_ref().is_some_and(|f| f.at == failure.at)
-            );
-            assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
-        }
+        Step::RecordFailure { failure } => check_failure(world, failure),
         Step::Reschedule { failure } => check_reschedule(world, failure.as_ref()),
         Step::ConfirmNoVolume => {
             assert!(!world.no_volume);
             let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
             assert!(!there, "it would be found, and asked for again");
         }
-        Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::Missing),
+        Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::NotCached),
         Step::RemoveJob { job } => check_removed_job(world, job),
         Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node, *on_any_node),
         Step::MarkNodeClean { nodes } => check_clean(world, nodes),
         Step::RemoveFinalizer => check_end(world),
     }
+}
+
+fn check_failure(world: &World, failure: &LastFailure) {
+    let is_known = world.claim.last_failure.as_ref().is_some_and(|last| last.at == failure.at);
+    assert!((NOW - 60..=NOW).contains(&failure.at) || is_known);
+    assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
 }
 
 fn check_volume_name(world: &World, volume: &str) {
@@ -363,7 +361,7 @@ fn check_start(world: &World) {
     assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.has_finalizer() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
     assert!(claim.own_stamp().is_some() && !world.is_alive());
-    let tied = world.observed(|o| o.source.state.and_then(|origin| origin.required_node(recipe)).map(str::to_owned));
+    let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
         let noted = claim.nodes.last().expect("where it may leave something is not noted");
         let immediate = world.class.binding == BindingMode::Immediate;
@@ -371,9 +369,9 @@ fn check_start(world: &World) {
         let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
         assert!(node.is_none_or(|node| node == noted), "another node is noted");
     }
-    if let Some(original) = &world.data_source {
-        let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
-        assert!(kept && original.ours, "what it copies may vanish under it");
+    if let Some(source) = &world.data_source {
+        let kept = source.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
+        assert!(kept && source.ours, "what it copies may vanish under it");
     }
 }
 
@@ -403,7 +401,7 @@ fn check_binding(world: &World, volume: &str) {
     assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
     assert!(!volume.deleting || volume.has_finalizer());
     assert!(
-        volume.phase == VolumePhase::Bound || world.synced,
+        volume.phase == VolumePhase::Bound || world.seen_by_probe,
         "the PV controller may not know the volume, and call the claim Lost"
     );
     assert_eq!(world.binding, Binding::Direct);

@@ -11,9 +11,8 @@ use crate::rules;
 /// A decision about a claim.
 pub type Decision = rules::Decision<Rule>;
 
-/// The rules of a claim, in groups: those of a claim that has its volume, of a terminating claim, of a delete run, of a
-/// claim without a stamp, of a volume that exists, of a run, and of an attempt that failed. Within a group, the first
-/// rule that holds applies.
+/// The rules of a claim. A comment names each group. The functions in `decide` check the rules, and the first that holds
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
     // Pool requests.
@@ -29,7 +28,7 @@ pub enum Rule {
     /// Quarantines the volume, and emits an event.
     QuarantineBoundVolume,
     /// The claim is held and bound to a volume that is quarantined. Emits an event.
-    BoundVolumeRefused,
+    BoundVolumeQuarantined,
     /// Another claim has taken a volume of this claim's runs, and the volume cannot be transferred by its name. Emits
     /// an event, and waits until an admin has decided.
     VolumeTakenByOther,
@@ -189,7 +188,7 @@ pub enum Rule {
     /// A volume does not fit the claim. Quarantines it, and emits an event.
     QuarantineVolume,
     /// The volume of the attempt is quarantined. Records that the attempt failed.
-    VolumeRefused,
+    RecordQuarantine,
     /// Another claim has taken the volume of the attempt. Stamps the claim with the next volume generation.
     NextVolumeGeneration,
     /// Other claims have taken too many volumes of this claim. Emits an event, and makes no other.

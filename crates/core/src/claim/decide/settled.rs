@@ -2,10 +2,12 @@
 
 use flex_contract::names::reason;
 
-use super::adoption::{adopted, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, not_deleted_here};
-use super::leaving::{finalizer_refused, leaving};
+use super::adoption::{
+    adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, wait_for_admin,
+};
+use super::leaving::{leaving, without_finalizer};
 use super::observed::{Candidate, Observed};
-use super::pooled::{complete_pool_request, was_bound_to_pooled};
+use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::succeeded;
@@ -22,7 +24,7 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
     match o.runs.jobs.iter().find(|job| job.is_over && !job.deleting) {
         Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
-        None => was_bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
+        None => bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
     }
 }
 
@@ -42,14 +44,14 @@ fn held(o: &Observed<'_>, now: i64) -> Decision {
         return bound_unchecked(bound_to);
     }
     if is_claimed_by_other(o, volume) {
-        return if claim.deleting { leaving(o, now) } else { not_deleted_here(volume) };
+        return if claim.deleting { leaving(o, now) } else { wait_for_admin(volume) };
     }
-    match adopted(o, volume, Rule::AdoptBoundVolume) {
+    match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
         None => succeeded(Rule::ReleaseBoundClaim, volume, Step::RemoveFinalizer),
         Some(hindered) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => leaving(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.deleting && claim.abandoned { leaving(o, now) } else { finalizer_refused(o, now) }
+            if claim.deleting && claim.abandoned { leaving(o, now) } else { without_finalizer(o, now) }
         }
         Some(adopt) if adopt.step != Step::Nothing && !is_claimed_by_this(o, volume) && !o.confirmed.fresh => {
             Rule::ReadClaimBeforeAdoption.step(Step::Refresh)
@@ -65,7 +67,7 @@ fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
         "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"
     );
     let decision = match unfit.volume.quarantine.as_ref() == Some(&why) {
-        true => Rule::BoundVolumeRefused.nothing(),
+        true => Rule::BoundVolumeQuarantined.nothing(),
         false => Rule::QuarantineBoundVolume.step(Step::Quarantine { volume, why }),
     };
     decision.with_warning(reason::VOLUME_REFUSED, message)

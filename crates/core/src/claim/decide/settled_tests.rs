@@ -70,7 +70,7 @@ fn a_bound_volume_that_does_not_fit_is_quarantined() {
     assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
     assert!(decision.event.unwrap().message.contains("delete the claim, and find out who made the volume"));
     world.volumes[0].0.quarantine = Some("a hostPath of /".into());
-    world.waits(Rule::BoundVolumeRefused, "is bound to volume");
+    world.waits(Rule::BoundVolumeQuarantined, "is bound to volume");
     world.claim.deleting = true;
     assert!(matches!(world.step(Rule::AdoptBoundVolume), Step::Adopt { .. }), "it goes with the claim");
 }

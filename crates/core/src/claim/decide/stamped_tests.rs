@@ -107,7 +107,7 @@ fn the_mark_waits_for_the_phase_where_many_volumes_wait() {
 fn a_volume_without_its_mark_is_bound_or_marked() {
     let mut world = World { lacks_mark: true, ..with_volume(stamped(1), adopted_volume(), &[]) };
     world.rests(Rule::WaitForBinding);
-    world.synced = true;
+    world.seen_by_probe = true;
     assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) }, "with the mark");
     let mark = Step::MarkAdopted { volume: names::pv_name(UID) };
     let mut leaving = world.clone();
@@ -202,7 +202,7 @@ fn a_volume_that_does_not_fit_is_quarantined() {
     world.volumes[0].0.quarantine = Some("older words".into());
     assert!(matches!(world.step(Rule::QuarantineVolume), Step::Quarantine { .. }));
     world.volumes[0].0.quarantine = Some(why.clone());
-    let recorded = records(Rule::VolumeRefused, &world);
+    let recorded = records(Rule::RecordQuarantine, &world);
     assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Never, "VolumeRefused"));
     assert!(recorded.message.contains(&why));
 }

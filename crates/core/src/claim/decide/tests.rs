@@ -77,7 +77,7 @@ struct World {
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
     missed_batch: bool,
-    synced: bool,
+    seen_by_probe: bool,
     /// Many volumes wait for the PV controller.
     many_wait: bool,
     /// The adopted volumes have no mark yet.
@@ -123,7 +123,7 @@ impl World {
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
-        let its_node = self.data_source.as_ref().map(|original| original.node.to_owned());
+        let its_node = self.data_source.as_ref().map(|source| source.node.to_owned());
         let nodes =
             self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
@@ -134,7 +134,7 @@ impl World {
             .map(|(volume, mismatches)| Candidate {
                 volume,
                 mismatches,
-                synced: self.synced,
+                seen_by_probe: self.seen_by_probe,
                 lacks_mark: self.lacks_mark && volume.is_adopted(),
             })
             .collect();
@@ -258,7 +258,7 @@ fn new() -> World {
         source_users: vec![],
         removed: None,
         missed_batch: false,
-        synced: false,
+        seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,
         is_pool_request: false,

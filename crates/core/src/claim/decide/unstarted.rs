@@ -6,18 +6,18 @@ use super::observed::Observed;
 use crate::run::failure::LastFailure;
 use crate::run::state::Cause;
 
-/// Counts the attempts, from the first on, of which no container has run; `idle` says so of the stamped attempt.
-pub(super) fn unstarted_attempts(o: &Observed<'_>, idle: bool) -> u32 {
+/// Counts the attempts, from the first on, of which no container has run; `never_started` says so of the stamped attempt.
+pub(super) fn unstarted_attempts(o: &Observed<'_>, never_started: bool) -> u32 {
     let attempt = o.attempt();
     let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
     let joins = before.saturating_add(1) >= attempt;
     // With the Job, somebody deletes the record of its pods.
-    if idle && joins && o.runs.removed.is_none() { before.max(attempt) } else { before }
+    if never_started && joins && o.runs.removed.is_none() { before.max(attempt) } else { before }
 }
 
 /// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
 /// note is not new.
-pub(super) fn with_unstarted(o: &Observed<'_>) -> Option<LastFailure> {
+pub(super) fn failure_with_new_count(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
     let known = unstarted_attempts(o, o.runs.never_started);
     (known > last.unstarted_attempts).then(|| LastFailure { unstarted_attempts: known, ..last.clone() })
@@ -25,10 +25,10 @@ pub(super) fn with_unstarted(o: &Observed<'_>) -> Option<LastFailure> {
 
 /// Returns the failure that records that no container of a deleted claim's attempt has run. It is recorded before the Job
 /// is deleted, because the proof vanishes with the Job.
-pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
+pub(super) fn failure_of_never_started(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     let stamp = o.claim.own_stamp()?;
     if o.claim.last_failure.is_some() {
-        return with_unstarted(o);
+        return failure_with_new_count(o);
     }
     let known = unstarted_attempts(o, o.runs.never_started);
     let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
@@ -37,7 +37,7 @@ pub(super) fn unrecorded(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
 }
 
 /// Checks that no container of any attempt has run.
-pub(super) fn has_no_leftovers(o: &Observed<'_>) -> bool {
+pub(super) fn no_attempt_has_started(o: &Observed<'_>) -> bool {
     let stamp = o.claim.own_stamp();
     let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
     stamp.is_some_and(|stamp| known >= stamp.attempt)

@@ -12,7 +12,7 @@ use crate::rules::Rule as _;
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
     match o.nodes.states.unreachable_node(o.nodes.with_pods) {
-        Some(node) => Rule::NodeUnreachable.wait(reason::WAITING, unreachable_message(node)),
+        Some(node) => Rule::NodeUnreachable.warn(reason::WAITING, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
 /// Waits for the end of a volume that cannot be adopted any more.
 pub(super) fn wait_for_end(volume: &Volume) -> Decision {
     let message = format!("volume {} is being deleted; the claim waits until it is gone", volume.name);
-    Rule::VolumeTerminating.wait(reason::WAITING, message)
+    Rule::VolumeTerminating.warn(reason::WAITING, message)
 }
 
 /// Waits for an admin, because nobody knows how to delete what an attempt left.
@@ -30,7 +30,7 @@ pub(super) fn cleanup_needs_recipe() -> Decision {
         names::ABANDON,
         names::ABANDON_YES
     );
-    Rule::CleanupNeedsRecipe.wait(reason::VOLUME_FAILED_DELETE, message)
+    Rule::CleanupNeedsRecipe.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Chooses a step after which the claim has its volume.

@@ -119,13 +119,13 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
 fn originals() -> impl Strategy<Value = Original> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
     (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {
-        let mut original = super::of_copies::original_on(node);
-        original.ours = ours;
-        let claim = original.claim.as_mut().expect("it is there");
+        let mut source = super::of_copies::original_on(node);
+        source.ours = ours;
+        let claim = source.claim.as_mut().expect("it is there");
         claim.deleting = deleting;
         claim.finalizers = kept.then(|| names::clone_finalizer(UID)).into_iter().collect();
-        original.claim = original.claim.filter(|_| there);
-        original
+        source.claim = source.claim.filter(|_| there);
+        source
     })
 }
 
@@ -203,7 +203,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.2, volumes("misnamed".into())),
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
-    let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
+    let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::Gone]);
     let locations = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), locations, copies).prop_flat_map(
@@ -231,7 +231,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 binding: flags.4,
                 removed: flags.5,
                 missed_batch: flags.6,
-                synced: flags.7.0,
+                seen_by_probe: flags.7.0,
                 many_wait: flags.7.1,
                 lacks_mark: flags.7.2,
                 pooled_volume: flags.8,

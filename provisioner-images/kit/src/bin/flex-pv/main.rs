@@ -60,7 +60,7 @@ fn code(kind: Kind) -> i32 {
 fn run(create: Create) -> Result<(), Failure> {
     let request = flex_image_kit::request()?;
     let (dry_run, patience) = (create.dry_run, Duration::from_secs(create.timeout));
-    let pod_node = std::env::var("POD_NODE").ok();
+    let pod_node = std::env::var(flex_contract::variable::POD_NODE.name).ok();
     let made = made(create, &request, pod_node.as_deref(), read)?;
     let volume = persistent_volume(&request, made);
     if dry_run {
