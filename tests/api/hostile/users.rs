@@ -266,7 +266,7 @@ async fn a_backup_tool_restores_volumes_as_they_were() {
     let message = refusal(operator.create(&dry(), &object(volume.clone())).await);
     says(
         &message,
-        &["is not the account of an image", "a backup tool needs the verb manage on volumes.flex-provisioner.io"],
+        &["is not the account of an image", "A backup tool needs the verb manage on volumes.flex-provisioner.io"],
     );
     role(
         &ring,
