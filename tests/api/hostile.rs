@@ -201,7 +201,10 @@ async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
         let message = config(marked.clone(), with("plugin-name", json!(near)));
         says(
             &message,
-            &[&format!("the plugin-name {near} names another provisioner"), "did you mean kubernetes.io/flex-provisioner?"],
+            &[
+                &format!("the plugin-name {near} names another provisioner"),
+                "did you mean kubernetes.io/flex-provisioner?",
+            ],
         );
     }
     for other in ["example.com/flex-provisioner", "kubernetes.io/flex-provisioner-2"] {
