@@ -40,7 +40,7 @@ FLOORS = {
         cli
     """,
     "src/state": """
-        change queue unstarted work_item
+        change compact id queue unstarted words work_item
         cache configs expectations fair_queue slot_request
         facts members removed_jobs revisions scripts unmarked unseen_writes
         batches pv_sync quota slots

@@ -263,12 +263,12 @@ impl Batches {
             return false;
         }
         let BatchEntry { member, target, recipe, request } = entry;
-        let of_volume = || Some(facts.cache.volumes.get(member.volume()?)?.user_namespace());
-        let namespace = member.claim().map(|claim| claim.namespace.as_str()).or_else(of_volume).unwrap_or_default();
+        let of_volume = || Some(facts.cache.volumes.get(member.volume()?)?.user_namespace().to_owned());
+        let namespace = member.claim().map(|claim| claim.namespace.clone()).or_else(of_volume).unwrap_or_default();
         let expected = Expectation {
             since: facts.now(),
             class: label_value(&recipe.class),
-            namespace: namespace.to_owned(),
+            namespace,
             created: true,
             operation: Some(request.operation),
             for_pool: is_for_pool(&member, facts),
@@ -442,7 +442,7 @@ fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<Stri
         return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
     }
     let stamped = cache.claims.all().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
+    let waits = |claim: &Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
     stamped.filter(waits).map(|claim| claim.id()).collect()
 }
 

@@ -5,11 +5,15 @@
 pub mod attributes;
 pub mod capacities;
 pub mod claims;
+mod compact_claim;
+mod compact_volume;
 pub mod grants;
 pub mod nodes;
 pub mod runs;
 pub mod snapshots;
 pub mod volumes;
+
+use std::borrow::Cow;
 
 use crate::model::claim::Claim;
 use crate::run::batch::Member;
@@ -47,14 +51,16 @@ impl Cache {
     }
 
     /// Returns the namespaces of the users for whom a Job runs, one for each volume or snapshot.
-    pub fn users_of<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a str> {
-        let of_volume = |member: &'a Member| self.volumes.get(member.volume()?).map(|volume| volume.user_namespace());
-        job.claims().map(|claim| claim.namespace.as_str()).chain(job.members.iter().filter_map(of_volume))
+    pub fn users_of<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = Cow<'a, str>> {
+        let of_volume = |member: &'a Member| {
+            self.volumes.get(member.volume()?).map(|volume| volume.user_namespace().to_owned().into())
+        };
+        job.claims().map(|claim| claim.namespace.as_str().into()).chain(job.members.iter().filter_map(of_volume))
     }
 
     /// Checks whether the size or the attributes of a claim's volume need a decision.
     pub fn wants_more(&self, claim: &Claim) -> bool {
         let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
-        volume.is_some_and(|volume| expand::concerns(volume, claim) || modify::concerns(volume, claim))
+        volume.is_some_and(|volume| expand::concerns(&volume, claim) || modify::concerns(&volume, claim))
     }
 }

@@ -6,6 +6,7 @@
 //! namespace that asks for little does not wait behind one that asks for much, and a new claim does not wait for many
 //! deletions. The time to find the next turn depends on the number of flows and slots, and not on the number of items.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
 use std::time::Duration;
@@ -40,9 +41,9 @@ pub struct FreeSlots<'a> {
     /// The free slots for pooled volumes.
     pub for_pool: usize,
     /// The slots that one namespace may use, and the number that each namespace uses.
-    pub namespaces: (usize, HashMap<&'a str, usize>),
+    pub namespaces: (usize, HashMap<Cow<'a, str>, usize>),
     /// The same for nodes.
-    pub nodes: (usize, HashMap<&'a str, usize>),
+    pub nodes: (usize, HashMap<Cow<'a, str>, usize>),
 }
 
 impl FreeSlots<'_> {
@@ -301,7 +302,12 @@ struct Limited {
 
 impl Limited {
     /// Returns the number by which a name is known.
-    fn number_of(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
+    fn number_of(
+        &mut self,
+        name: &str,
+        slots: &mut HashMap<String, usize>,
+        has: &HashMap<Cow<'_, str>, usize>,
+    ) -> usize {
         if let Some(slot) = slots.get(name) {
             return *slot;
         }

@@ -95,7 +95,7 @@ fn a_claim_that_comes_during_a_drain_has_one_of_the_next_two_turns() {
 fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
     let mut queue = fair_queue(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
     assert_eq!(dispatch(&queue, FreeSlots { free: 3, ..FreeSlots::for_all() }), ["big/1", "small/1", "big/2"]);
-    let runs = HashMap::from([("big", 7)]);
+    let runs = HashMap::from([("big".into(), 7)]);
     let free_slots = FreeSlots { namespaces: (usize::MAX, runs), free: 2, ..FreeSlots::for_all() };
     let first: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
@@ -122,12 +122,12 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
 #[test]
 fn a_full_namespace_or_node_delays_no_other() {
     let mut queue = fair_queue(&["a/1", "a/2", "b/1"]);
-    let free_slots = FreeSlots { namespaces: (1, HashMap::from([("a", 1)])), ..FreeSlots::for_all() };
+    let free_slots = FreeSlots { namespaces: (1, HashMap::from([("a".into(), 1)])), ..FreeSlots::for_all() };
     let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(all, [claim("b/1")]);
     queue.enqueue(&claim("a/1"), "c", on("a", "n"), NOW);
     queue.enqueue(&claim("b/1"), "c", on("b", "n"), NOW);
-    let free_slots = FreeSlots { nodes: (2, HashMap::from([("n", 1)])), ..FreeSlots::for_all() };
+    let free_slots = FreeSlots { nodes: (2, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() };
     let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(all, [claim("a/1"), claim("a/2")], "one more on the node, and the others elsewhere");
 }
@@ -165,7 +165,7 @@ fn an_item_that_asks_keeps_its_number_in_another_flow() {
     let queue = fair_queue(&["a/1", "a/2"]);
     let is_turn = |name: &str, flow: &Flow, free| {
         let (key, free_slots) =
-            (claim(name), FreeSlots { free, nodes: (1, HashMap::from([("n", 1)])), ..FreeSlots::for_all() });
+            (claim(name), FreeSlots { free, nodes: (1, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() });
         queue.is_next(&key, flow, "c", &free_slots, NOW)
     };
     assert!(is_turn("a/1", &flow("a"), 1) && !is_turn("a/2", &flow("a"), 1));

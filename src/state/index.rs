@@ -119,8 +119,8 @@ fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> V
 }
 
 /// Returns the names of objects that have no namespace.
-fn unscoped<'a>(names: impl Iterator<Item = &'a String>) -> Vec<ObjectName> {
-    names.map(|name| ObjectName::new("", name)).collect()
+fn unscoped<N: AsRef<str>>(names: impl Iterator<Item = N>) -> Vec<ObjectName> {
+    names.map(|name| ObjectName::new("", name.as_ref())).collect()
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 mod batches;
 mod cache;
 mod change;
+mod compact;
 mod configs;
 mod expectations;
 mod facts;
 mod fair_queue;
+mod id;
 pub mod index;
 mod members;
 mod pools;
@@ -25,6 +27,7 @@ mod testing;
 mod unmarked;
 mod unseen_writes;
 mod unstarted;
+mod words;
 mod work_item;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

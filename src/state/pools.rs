@@ -162,7 +162,7 @@ impl Pools {
             return Vec::new();
         }
         drop_from(&mut self.requests, class, &claim.name);
-        let made = claim.ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)).cloned());
+        let made = claim.ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)));
         made.filter(|volume| volume.pool_kind().is_some()).collect()
     }
 }
@@ -175,7 +175,7 @@ impl Pools {
     }
 
     /// Returns a pooled volume that fits a claim, and that nobody has.
-    pub fn find<'a>(&self, claim: &Claim, class: &Class, recipe: &Recipe, facts: &'a Facts) -> Option<&'a Arc<Volume>> {
+    pub fn find(&self, claim: &Claim, class: &Class, recipe: &Recipe, facts: &Facts) -> Option<Arc<Volume>> {
         let (pool, size) = (recipe.pool.as_ref()?, claim.size.as_ref().ok().copied());
         let volumes = self.ready_of(&recipe.class, &facts.cache).filter(|volume| volume.pool_size == size);
         let mut volumes = volumes.filter(|volume| is_assignable(volume, pool, class, &facts.cache));
@@ -183,7 +183,7 @@ impl Pools {
     }
 
     /// Returns the ready volumes of a class that are not assigned, the smallest first.
-    pub fn ready_of<'a>(&self, class: &str, cache: &'a Cache) -> impl Iterator<Item = &'a Arc<Volume>> {
+    pub fn ready_of(&self, class: &str, cache: &Cache) -> impl Iterator<Item = Arc<Volume>> {
         let entries = self.pooled.get(class).into_iter().flatten();
         entries.filter_map(|(_, name)| cache.volumes.get(name))
     }
@@ -222,7 +222,7 @@ impl Pools {
     pub fn forget_assigned_to(&mut self, uid: &str, cache: &Cache) -> Option<String> {
         let name = self.assigned.remove(uid)?;
         let volume = cache.volumes.get(&name).filter(|volume| volume.pool_kind().is_some())?;
-        self.pooled.entry(volume.class.clone()).or_default().insert(entry(volume)?);
+        self.pooled.entry(volume.class.clone()).or_default().insert(entry(&volume)?);
         Some(volume.class.clone())
     }
 
@@ -323,8 +323,8 @@ impl Pools {
         let stock = ready.filter(|volume| is_settled(volume, &facts.cache)).map(|volume| PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
-            right: pool.is_some_and(|pool| matches_class(volume, pool)),
-            usable: found.is_some_and(|found| is_reachable(volume, found, &facts.cache)),
+            right: pool.is_some_and(|pool| matches_class(&volume, pool)),
+            usable: found.is_some_and(|found| is_reachable(&volume, found, &facts.cache)),
         });
         stock.collect()
     }
@@ -342,7 +342,7 @@ impl Pools {
         let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
             name: claim.name.clone(),
             size: claim.size.as_ref().copied().unwrap_or_default(),
-            begun: has_charge(claim, facts),
+            begun: has_charge(&claim, facts),
             has_volume: claim.deleting,
         });
         let expected = self.expected_of(class, now).map(|(name, size)| PoolRequest {

@@ -56,8 +56,8 @@ impl Books {
         self.pools.on_claim(&changed, &self.facts);
     }
 
-    fn ready(&self) -> Vec<&str> {
-        self.pools.ready_of(CLASS, &self.facts.cache).map(|volume| volume.name.as_str()).collect()
+    fn ready(&self) -> Vec<String> {
+        self.pools.ready_of(CLASS, &self.facts.cache).map(|volume| volume.name.clone()).collect()
     }
 }
 

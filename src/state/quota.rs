@@ -1,6 +1,7 @@
 //! Quota: the usage of each class, and reservations that are not visible yet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -15,16 +16,26 @@ use crate::run::failure::LastFailure;
 use crate::run::view::Job;
 use crate::state::change::Changed;
 use crate::state::facts::Facts;
+use crate::state::id::Id;
+use crate::state::words::Words;
 
-/// An object that counts against a quota. Claims are named by their UIDs.
+/// An object that counts against a quota.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ChargeKey {
-    /// A volume.
-    Volume(String),
-    /// A claim whose attempts have begun and that has no volume yet.
-    Claim(String),
-    /// A reservation of a claim that the watches do not show yet.
-    Pending(String),
+    /// The name of a volume.
+    Volume(Id),
+    /// The UID of a claim whose attempts have begun and that has no volume yet.
+    Claim(Id),
+    /// The UID of a claim with a reservation that the watches do not show yet.
+    Pending(Id),
+}
+
+/// A [`Charge`] with shared words, because there is one for each volume.
+#[derive(Clone, Debug)]
+struct KeptCharge {
+    class: Arc<str>,
+    namespace: Arc<str>,
+    bytes: u64,
 }
 
 /// The usage by one object.
@@ -64,7 +75,8 @@ impl PendingCharge {
 /// The usage, updated with each change, because quotas are checked often and there may be many volumes.
 #[derive(Debug, Default)]
 pub struct QuotaLedger {
-    charges: HashMap<ChargeKey, Charge>,
+    charges: HashMap<ChargeKey, KeptCharge>,
+    words: Words,
     usage: HashMap<String, ClassUsage>,
     /// Reserved quota that is not yet visible, by the UID of a claim.
     pending: BTreeMap<String, PendingCharge>,
@@ -131,17 +143,19 @@ impl QuotaLedger {
         }
         let volumes = facts.cache.volumes.of_claim(but_claim);
         let volumes = volumes.filter(|volume| volume.claim_uuid.as_deref() == Some(but_claim));
-        let volumes: BTreeSet<&str> = volumes.map(|volume| volume.name.as_str()).chain([but_volume]).collect();
-        let mut without: Vec<ChargeKey> = volumes.into_iter().map(|name| ChargeKey::Volume(name.to_owned())).collect();
-        without.extend([ChargeKey::Claim(but_claim.to_owned()), ChargeKey::Pending(but_claim.to_owned())]);
-        let without = without.iter().filter_map(|key| self.charges.get(key)).filter(|charge| charge.class == class);
+        let volumes: BTreeSet<String> =
+            volumes.map(|volume| volume.name.clone()).chain([but_volume.to_owned()]).collect();
+        let mut without: Vec<ChargeKey> = volumes.iter().map(|name| ChargeKey::Volume(name.as_str().into())).collect();
+        without.extend([ChargeKey::Claim(but_claim.into()), ChargeKey::Pending(but_claim.into())]);
+        let without = without.iter().filter_map(|key| self.charges.get(key)).filter(|charge| *charge.class == *class);
         without.for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
         usage
     }
 
     /// Returns the reservation of a claim that counts.
     pub fn reservation_of(&self, uid: &str) -> Option<&Charge> {
-        self.charges.get(&ChargeKey::Pending(uid.to_owned()))
+        let counts = self.charges.contains_key(&ChargeKey::Pending(uid.into()));
+        self.pending.get(uid).filter(|_| counts).map(|pending| &pending.charge)
     }
 
     /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire.
@@ -177,7 +191,7 @@ impl QuotaLedger {
         let version = claim.resource_version.parse().ok();
         let promise = PendingCharge { charge: Charge { class, namespace, bytes }, version, since: facts.now() };
         let first = self.pending.insert(claim.uid.clone(), promise).is_none();
-        self.count(ChargeKey::Pending(claim.uid.clone()), facts);
+        self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
         first
     }
 
@@ -199,7 +213,7 @@ impl QuotaLedger {
     /// Cancels the reservation of a claim that was not stamped. Returns the class that has more quota by that.
     pub fn refund(&mut self, uid: &str, facts: &Facts) -> Option<String> {
         let promise = self.pending.remove(uid);
-        self.count(ChargeKey::Pending(uid.to_owned()), facts);
+        self.count(ChargeKey::Pending(uid.into()), facts);
         promise.map(|promise| promise.charge.class)
     }
 
@@ -211,13 +225,13 @@ impl QuotaLedger {
     /// Reserves the new size of a volume that is about to be expanded.
     pub fn charge_expansion(&mut self, volume: &str, bytes: u64, facts: &Facts) {
         self.growing.insert(volume.to_owned(), bytes);
-        self.count(ChargeKey::Volume(volume.to_owned()), facts);
+        self.count(ChargeKey::Volume(volume.into()), facts);
     }
 
     /// Cancels the reservation of a new size. Returns whether there was one.
     pub fn refund_expansion(&mut self, volume: &str, facts: &Facts) -> bool {
         let promise = self.growing.remove(volume);
-        self.count(ChargeKey::Volume(volume.to_owned()), facts);
+        self.count(ChargeKey::Volume(volume.into()), facts);
         promise.is_some()
     }
 }
@@ -271,7 +285,7 @@ impl QuotaLedger {
         if gone || !job.complete {
             self.growing.remove(volume);
         }
-        self.count(ChargeKey::Volume(volume.clone()), facts);
+        self.count(ChargeKey::Volume(volume.as_str().into()), facts);
         let class = facts.cache.volumes.get(volume).map(|volume| volume.class.clone());
         class.filter(|_| gone || has_failed(job))
     }
@@ -280,48 +294,54 @@ impl QuotaLedger {
     fn count(&mut self, key: ChargeKey, facts: &Facts) {
         let charge = match &key {
             ChargeKey::Volume(name) => {
-                facts.cache.volumes.get(name).and_then(|volume| self.charge_of_volume(volume, facts))
+                facts.cache.volumes.get(&name.to_string()).and_then(|volume| self.charge_of_volume(&volume, facts))
             }
-            ChargeKey::Claim(uid) => facts.cache.claims.by_id(uid).and_then(|claim| charge_of_claim(claim, facts)),
-            ChargeKey::Pending(uid) => self.charge_of_pending(uid, facts),
+            ChargeKey::Claim(uid) => {
+                facts.cache.claims.by_id(&uid.to_string()).and_then(|claim| charge_of_claim(&claim, facts))
+            }
+            ChargeKey::Pending(uid) => self.charge_of_pending(&uid.to_string(), facts),
         };
         self.set(key, charge);
     }
 
     fn set(&mut self, key: ChargeKey, charge: Option<Charge>) {
-        if let Some(before) = self.charges.remove(&key)
-            && let Some(usage) = self.usage.get_mut(&before.class)
-        {
-            usage.subtract(&before.namespace, before.bytes);
-            if usage.all.volumes == 0 {
-                self.usage.remove(&before.class);
+        if let Some(before) = self.charges.remove(&key) {
+            if let Some(usage) = self.usage.get_mut(&*before.class) {
+                usage.subtract(&before.namespace, before.bytes);
+                if usage.all.volumes == 0 {
+                    self.usage.remove(&*before.class);
+                }
             }
+            self.words.release(before.class);
+            self.words.release(before.namespace);
         }
-        if let Some(charge) = charge {
-            self.usage.entry(charge.class.clone()).or_default().add(&charge.namespace, charge.bytes);
-            self.charges.insert(key, charge);
+        if let Some(Charge { class, namespace, bytes }) = charge {
+            let kept = KeptCharge { class: self.words.share(&class), namespace: self.words.share(&namespace), bytes };
+            self.usage.entry(class).or_default().add(&namespace, bytes);
+            self.charges.insert(key, kept);
         }
     }
 
     /// Counts a claim, its volumes, and its reservation.
     fn count_claim(&mut self, claim: &Claim, facts: &Facts) {
-        let volumes = claim.ids().flat_map(|id| facts.cache.volumes.names_of(&id).cloned().collect::<Vec<_>>());
+        let volumes =
+            claim.ids().flat_map(|id| facts.cache.volumes.names_of(&id).map(str::to_owned).collect::<Vec<_>>());
         let volumes: BTreeSet<String> = volumes.collect();
-        volumes.into_iter().for_each(|name| self.count(ChargeKey::Volume(name), facts));
-        self.count(ChargeKey::Claim(claim.uid.clone()), facts);
-        self.count(ChargeKey::Pending(claim.uid.clone()), facts);
+        volumes.into_iter().for_each(|name| self.count(ChargeKey::Volume(name.as_str().into()), facts));
+        self.count(ChargeKey::Claim(claim.uid.as_str().into()), facts);
+        self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
     }
 
     /// Counts a volume, and the claims to which it may belong.
     fn count_volume(&mut self, volume: &Volume, facts: &Facts) {
-        self.count(ChargeKey::Volume(volume.name.clone()), facts);
+        self.count(ChargeKey::Volume(volume.name.as_str().into()), facts);
         let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
         let ids: BTreeSet<&str> =
             volume.id().into_iter().chain(volume.claim_uuid.as_deref()).chain(reference).collect();
         for id in ids {
             let uid = facts.cache.claims.by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
-            self.count(ChargeKey::Claim(uid.clone()), facts);
-            self.count(ChargeKey::Pending(uid), facts);
+            self.count(ChargeKey::Claim(uid.as_str().into()), facts);
+            self.count(ChargeKey::Pending(uid.as_str().into()), facts);
         }
     }
 
@@ -340,7 +360,7 @@ impl QuotaLedger {
     fn charge_of_pending(&self, uid: &str, facts: &Facts) -> Option<Charge> {
         let counts = |claim: &Claim| claim.uid == uid && !has_charge(claim, facts);
         let charge = &self.pending.get(uid)?.charge;
-        let counts = facts.cache.claims.by_id(uid).is_some_and(|claim| counts(claim));
+        let counts = facts.cache.claims.by_id(uid).is_some_and(|claim| counts(&claim));
         (counts && !has_volume(uid, &charge.class, facts)).then(|| charge.clone())
     }
 }

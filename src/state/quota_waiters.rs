@@ -69,7 +69,7 @@ impl QuotaWaiters {
                     continue;
                 }
                 own.into_iter().for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
-                if error_with(claim, recipe, &usage, facts).is_some() {
+                if error_with(&claim, recipe, &usage, facts).is_some() {
                     own.into_iter().for_each(|charge| usage.add(&charge.namespace, charge.bytes));
                     continue;
                 }
@@ -81,10 +81,10 @@ impl QuotaWaiters {
     }
 
     /// Counts the claims that wait for quota and would have it if these pooled volumes did not exist.
-    pub fn blocked_by_pool<'a>(
+    pub fn blocked_by_pool(
         &self,
         recipe: &Recipe,
-        pooled: impl Iterator<Item = &'a Arc<Volume>>,
+        pooled: impl Iterator<Item = Arc<Volume>>,
         quota: &QuotaLedger,
         facts: &Facts,
     ) -> usize {
@@ -93,13 +93,13 @@ impl QuotaWaiters {
         }
         let class = recipe.class.as_str();
         let mut usage = quota.usage(class);
-        pooled.for_each(|volume| usage.subtract("", quota.bytes_of(volume, facts)));
+        pooled.for_each(|volume| usage.subtract("", quota.bytes_of(&volume, facts)));
         let claims = self.of(class).filter_map(|key| match key {
             WorkItem::Claim(name) => facts.cache.claims.get(name),
             _ => None,
         });
         let waits =
-            |claim: &&Arc<Claim>| !facts.is_pool_request(claim) && !has_charge(claim, facts) && !claim.is_bound();
+            |claim: &Arc<Claim>| !facts.is_pool_request(claim) && !has_charge(claim, facts) && !claim.is_bound();
         let mut blocked = 0;
         for claim in claims.filter(waits) {
             let bytes = claim.size.as_ref().copied().unwrap_or_default();
@@ -172,7 +172,7 @@ mod tests {
             facts.cache.claims.apply(claim("t", name, false));
             waiters.add(WorkItem::Claim(claim("t", name, false).name), CLASS);
         }
-        let blocked = |by: &[Arc<Volume>]| waiters.blocked_by_pool(&recipe, by.iter(), &quota, &facts);
+        let blocked = |by: &[Arc<Volume>]| waiters.blocked_by_pool(&recipe, by.iter().cloned(), &quota, &facts);
         assert_eq!((blocked(&[]), blocked(&pooled[..1]), blocked(&pooled)), (0, 1, 2));
     }
 

@@ -1,5 +1,6 @@
 //! Slots: the runs that use them, and the items that wait for one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -116,14 +117,15 @@ impl Slots {
         if free == 0 {
             return None;
         }
-        let (mut namespaces, mut nodes) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
+        let (mut namespaces, mut nodes) =
+            (HashMap::<Cow<'_, str>, usize>::new(), HashMap::<Cow<'_, str>, usize>::new());
         for job in visible_runs(&class, facts) {
             facts.cache.users_of(job).for_each(|namespace| *namespaces.entry(namespace).or_default() += 1);
-            job.node.iter().for_each(|node| *nodes.entry(node).or_default() += job.runs());
+            job.node.iter().for_each(|node| *nodes.entry(node.as_str().into()).or_default() += job.runs());
         }
         for (_, expected) in self.expectations.of_class(&class, now) {
-            *namespaces.entry(&expected.namespace).or_default() += 1;
-            expected.node.iter().for_each(|node| *nodes.entry(node).or_default() += 1);
+            *namespaces.entry(expected.namespace.as_str().into()).or_default() += 1;
+            expected.node.iter().for_each(|node| *nodes.entry(node.as_str().into()).or_default() += 1);
         }
         let for_pool = match &recipe.pool {
             Some(pool) if with_pool => pool.slots(recipe.max_in_flight).saturating_sub(self.pool_runs(&class, facts)),

@@ -35,8 +35,8 @@ impl UnseenWrites {
 
     fn await_version(&mut self, key: WorkItem, written: u64, cache: &Cache, now: Duration) {
         let kept = match &key {
-            WorkItem::Claim(name) => cache.claims.get(name).map(|claim| &claim.resource_version),
-            WorkItem::Volume(name) => cache.volumes.get(name).map(|volume| &volume.resource_version),
+            WorkItem::Claim(name) => cache.claims.get(name).map(|claim| claim.resource_version.clone()),
+            WorkItem::Volume(name) => cache.volumes.get(name).map(|volume| volume.resource_version.clone()),
             _ => None,
         };
         let Some(kept) = kept.and_then(|version| version.parse::<u64>().ok()) else { return };
@@ -63,12 +63,13 @@ impl UnseenWrites {
         let awaited = |key: &WorkItem| self.0.get(key).is_some_and(|(_, at)| now.saturating_sub(*at) < CACHE_LAG_MAX);
         let is_other_awaited = || match key {
             WorkItem::Claim(name) => {
-                let ids = cache.claims.get(name).into_iter().flat_map(|claim| claim.ids());
-                let names = |id: &String| cache.volumes.names_of(id).cloned().collect::<Vec<_>>();
+                let claim = cache.claims.get(name);
+                let ids = claim.iter().flat_map(|claim| claim.ids());
+                let names = |id: &String| cache.volumes.names_of(id).map(str::to_owned).collect::<Vec<_>>();
                 ids.flat_map(|id| names(&id)).any(|name| awaited(&WorkItem::Volume(name)))
             }
             WorkItem::Volume(name) => {
-                let claim = cache.volumes.get(name).and_then(|volume| volume.claim_ref.as_ref());
+                let claim = cache.volumes.get(name).and_then(|volume| volume.claim_ref.clone());
                 let claim = claim.and_then(|claim| cache.claims.name_of(&claim.uid));
                 claim.is_some_and(|claim| awaited(&WorkItem::Claim(claim.clone())))
             }

@@ -83,7 +83,7 @@ proptest! {
     #[test]
     fn an_object_is_stale_while_its_last_write_is_not_visible(operations in prop::collection::vec(0..4_u8, 0..40)) {
         let (mut facts, _, item) = world();
-        let made = facts.cache.volumes.all().next().cloned().unwrap();
+        let made = facts.cache.volumes.all().next().unwrap();
         let (mut writes, mut stored, mut own, mut shown) = (UnseenWrites::default(), 5_u64, 0, 5);
         for operation in operations {
             match operation {

@@ -1,46 +1,48 @@
 //! Claims, and the copies that are made of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::object::ObjectName;
 use crate::state::change::{Changed, drop_from};
+use crate::state::compact::CompactMap;
+use crate::state::id::Id;
 
 /// All claims.
 #[derive(Debug, Default)]
 pub struct Claims {
-    by_name: BTreeMap<ObjectName, Arc<Claim>>,
-    by_id: HashMap<String, ObjectName>,
+    by_name: CompactMap<Claim>,
+    by_id: HashMap<Id, Arc<ObjectName>>,
     /// The claims whose data source is the claim or VolumeSnapshot of this name.
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
 }
 
 impl Claims {
     /// Returns a claim by its name.
-    pub fn get(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<Claim>> {
         self.by_name.get(name)
     }
 
     /// Returns the name of a claim by its UID, or by a volume id of its runs.
     pub fn name_of(&self, id: &str) -> Option<&ObjectName> {
-        self.by_id.get(id)
+        self.by_id.get(&Id::from(id)).map(AsRef::as_ref)
     }
 
     /// Returns a claim by its UID, or by a volume id of its runs.
-    pub fn by_id(&self, id: &str) -> Option<&Arc<Claim>> {
+    pub fn by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.get(self.name_of(id)?)
     }
 
     /// Returns all claims.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Claim>> + Clone {
+    pub fn all(&self) -> impl Iterator<Item = Arc<Claim>> + Clone {
         self.by_name.values()
     }
 
     /// Returns the names of all claims.
     pub fn names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.by_name.keys()
+        self.by_name.keys().map(AsRef::as_ref)
     }
 
     /// Returns the unbound claims whose data source is the claim or VolumeSnapshot of this name.
@@ -58,15 +60,16 @@ impl Claims {
 
     /// Adds a claim, or its new state.
     pub fn apply(&mut self, claim: Claim) -> Changed<Claim> {
-        let (name, claim) = (claim.name.clone(), Arc::new(claim));
-        if let Some(before) = self.by_name.get(&name).cloned() {
-            self.forget(&before);
+        let claim = Arc::new(claim);
+        let (name, before) = self.by_name.insert(Arc::new(claim.name.clone()), &claim);
+        if let Some(before) = &before {
+            self.forget(before);
         }
-        self.by_id.extend(claim.ids().map(|id| (id, name.clone())));
+        self.by_id.extend(claim.ids().map(|id| (Id::from(id.as_str()), name.clone())));
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
-            self.copies.entry(source.clone()).or_default().insert(name.clone());
+            self.copies.entry(source.clone()).or_default().insert(claim.name.clone());
         }
-        Changed { before: self.by_name.insert(name, claim.clone()), now: Some(claim) }
+        Changed { before, now: Some(claim) }
     }
 
     /// Removes a claim.
@@ -78,7 +81,7 @@ impl Claims {
 
     fn forget(&mut self, claim: &Claim) {
         for id in claim.ids() {
-            self.by_id.remove(&id);
+            self.by_id.remove(&Id::from(id.as_str()));
         }
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
             drop_from(&mut self.copies, source, &claim.name);

@@ -1,9 +1,10 @@
 //! Volumes, and the claims that they name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use flex_contract::names;
+use smallvec::SmallVec;
 
 use crate::claim::verify::satisfies_reservation;
 use crate::model::claim::Claim;
@@ -11,12 +12,15 @@ use crate::model::volume::Reference;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::state::change::{Changed, drop_from};
+use crate::state::compact::CompactMap;
+use crate::state::id::Id;
 
 /// All volumes.
 #[derive(Debug, Default)]
 pub struct Volumes {
-    by_name: BTreeMap<String, Arc<Volume>>,
-    by_claim: HashMap<String, BTreeSet<String>>,
+    by_name: CompactMap<Volume>,
+    /// The names of the volumes that name a claim, in their order. Nearly always it is one.
+    by_claim: HashMap<Id, SmallVec<[Arc<str>; 1]>>,
     /// Volumes that are reserved for a claim by its name, except for those with the placeholder of a run.
     reserved: HashMap<ObjectName, BTreeSet<String>>,
     /// Claims that are gone by the API, by the names of the volumes that refer to them.
@@ -25,52 +29,52 @@ pub struct Volumes {
 
 impl Volumes {
     /// Returns a volume by its name.
-    pub fn get(&self, name: &str) -> Option<&Arc<Volume>> {
+    pub fn get(&self, name: &str) -> Option<Arc<Volume>> {
         self.by_name.get(name)
     }
 
     /// Returns all volumes.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Volume>> {
+    pub fn all(&self) -> impl Iterator<Item = Arc<Volume>> {
         self.by_name.values()
     }
 
     /// Returns the names of all volumes.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.by_name.keys()
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(AsRef::as_ref)
     }
 
     /// Returns the names of the volumes that name a claim, by annotation, claimRef or their own name.
-    pub fn names_of(&self, claim: &str) -> impl Iterator<Item = &String> {
-        self.by_claim.get(claim).into_iter().flatten()
+    pub fn names_of(&self, claim: &str) -> impl Iterator<Item = &str> {
+        self.by_claim.get(&Id::from(claim)).into_iter().flatten().map(AsRef::as_ref)
     }
 
     /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
-    pub fn of_claim(&self, claim: &str) -> impl Iterator<Item = &Arc<Volume>> {
+    pub fn of_claim(&self, claim: &str) -> impl Iterator<Item = Arc<Volume>> {
         self.names_of(claim).filter_map(|name| self.get(name))
     }
 
     /// Checks whether a volume names the claim, by annotation, claimRef or its own name.
     pub fn has_any_of(&self, claim: &str) -> bool {
-        self.by_claim.contains_key(claim)
+        self.by_claim.contains_key(&Id::from(claim))
     }
 
     /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
     /// fits.
-    pub fn reserved_for(&self, claim: &Claim) -> Option<&Arc<Volume>> {
+    pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
         let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.get(name));
         reserved.into_iter().find(|volume| satisfies_reservation(volume, claim))
     }
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
     pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
-        if self.by_name.contains_key(volume) && !claim.uid.is_empty() {
+        if self.by_name.contains(volume) && !claim.uid.is_empty() {
             self.gone_claims.insert(volume.to_owned(), claim.clone());
         }
     }
 
     /// Records that a watch has shown the deletion of a claim. No volume has to ask the API for it any more.
     pub fn note_claim_deleted(&mut self, claim: &Claim) {
-        let names = self.names_of(&claim.uid).cloned().collect::<Vec<_>>();
+        let names = self.names_of(&claim.uid).map(str::to_owned).collect::<Vec<_>>();
         for name in names {
             let reference = self.get(&name).and_then(|volume| volume.claim_ref.clone());
             if let Some(reference) = reference.filter(|reference| reference.uid == claim.uid) {
@@ -86,17 +90,21 @@ impl Volumes {
 
     /// Adds a volume, or its new state.
     pub fn apply(&mut self, volume: Volume) -> Changed<Volume> {
-        let (name, volume) = (volume.name.clone(), Arc::new(volume));
-        if let Some(before) = self.by_name.get(&name).cloned() {
-            self.forget(&before);
+        let volume = Arc::new(volume);
+        let (name, before) = self.by_name.insert(volume.name.as_str().into(), &volume);
+        if let Some(before) = &before {
+            self.forget(before);
         }
         for uid in claims_of(&volume) {
-            self.by_claim.entry(uid).or_default().insert(name.clone());
+            let names = self.by_claim.entry(Id::from(uid.as_str())).or_default();
+            if let Err(at) = names.binary_search(&name) {
+                names.insert(at, name.clone());
+            }
         }
         if let Some(claim) = reservation(&volume) {
-            self.reserved.entry(claim.clone()).or_default().insert(name.clone());
+            self.reserved.entry(claim.clone()).or_default().insert(volume.name.clone());
         }
-        Changed { before: self.by_name.insert(name, volume.clone()), now: Some(volume) }
+        Changed { before, now: Some(volume) }
     }
 
     /// Removes a volume.
@@ -109,7 +117,12 @@ impl Volumes {
 
     fn forget(&mut self, volume: &Volume) {
         for uid in claims_of(volume) {
-            drop_from(&mut self.by_claim, &uid, &volume.name);
+            let id = Id::from(uid.as_str());
+            let Some(names) = self.by_claim.get_mut(&id) else { continue };
+            names.retain(|name| **name != *volume.name);
+            if names.is_empty() {
+                self.by_claim.remove(&id);
+            }
         }
         if let Some(claim) = reservation(volume) {
             drop_from(&mut self.reserved, claim, &volume.name);

@@ -29,7 +29,7 @@ impl Index {
                 self.on_claim(&changed)
             }
             Change::Delete(name) => {
-                if let Some(claim) = claims.get(&name).cloned() {
+                if let Some(claim) = claims.get(&name) {
                     self.facts.cache.volumes.note_claim_deleted(&claim);
                 }
                 self.remove_claim(&name)
@@ -112,7 +112,7 @@ impl Index {
                 }
             },
             Change::Retain(all) => {
-                let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes()));
+                let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes().map(String::as_str)));
                 self.retain(known, &all, |index, name| index.change_volume(Change::Delete(name.clone())))
             }
             // The kind has no namespace.

@@ -30,16 +30,16 @@ use crate::sync_probe;
 impl Index {
     /// Returns a claim by its name.
     pub fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
-        self.facts.cache.claims.get(name).cloned()
+        self.facts.cache.claims.get(name)
     }
 
     /// Returns a claim by its UID, or by a volume id of its runs.
     pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
-        self.facts.cache.claims.by_id(id).cloned()
+        self.facts.cache.claims.by_id(id)
     }
 
     /// Returns all claims.
-    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+    pub fn claims(&self) -> impl Iterator<Item = Arc<Claim>> {
         self.facts.cache.claims.all()
     }
 
@@ -60,23 +60,23 @@ impl Index {
 
     /// Returns a volume by its name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        self.facts.cache.volumes.get(name).cloned()
+        self.facts.cache.volumes.get(name)
     }
 
     /// Returns all volumes.
-    pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
+    pub fn volumes(&self) -> impl Iterator<Item = Arc<Volume>> {
         self.facts.cache.volumes.all()
     }
 
     /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
     pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
-        self.facts.cache.volumes.of_claim(uid).cloned().collect()
+        self.facts.cache.volumes.of_claim(uid).collect()
     }
 
     /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
     /// fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
-        self.facts.cache.volumes.reserved_for(claim).cloned()
+        self.facts.cache.volumes.reserved_for(claim)
     }
 
     /// Checks whether the API has said that the claim of a volume is gone.
@@ -244,8 +244,8 @@ impl Index {
             return self.volume(name);
         }
         let found = self.pools.find(claim, class, recipe, &self.facts)?;
-        let refused = self.quota.is_namespace_full(claim, found, recipe, &self.facts);
-        (!refused).then(|| found.clone())
+        let refused = self.quota.is_namespace_full(claim, &found, recipe, &self.facts);
+        (!refused).then_some(found)
     }
 
     /// Observes the pool of a class. Returns `None` while nobody knows the pool of the class.
@@ -413,8 +413,8 @@ impl Index {
         ClusterObservation {
             identity: identity.clone(),
             classes: self.classes(),
-            claims: self.claims().cloned().collect(),
-            volumes: self.volumes().cloned().collect(),
+            claims: self.claims().collect(),
+            volumes: self.volumes().collect(),
             jobs: self.jobs().cloned().collect(),
             pods: self.pods().cloned().collect(),
             snapshots: self.snapshots().cloned().collect(),

@@ -15,7 +15,7 @@ impl Index {
 
     /// Returns the volumes that name a claim in any way.
     pub(super) fn volumes_of_id(&self, id: &str) -> Vec<WorkItem> {
-        self.facts.cache.volumes.names_of(id).cloned().map(WorkItem::Volume).collect()
+        self.facts.cache.volumes.names_of(id).map(|name| WorkItem::Volume(name.to_owned())).collect()
     }
 
     /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.

@@ -326,8 +326,8 @@ impl Index {
 
     /// For a VolumeAttributesClass.
     pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
-        let asks = |claim: &&Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
-        let with_volume = |claim: &Arc<Claim>| {
+        let asks = |claim: &Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
+        let with_volume = |claim: Arc<Claim>| {
             let volume = claim.volume_name.clone().map(WorkItem::Volume);
             [WorkItem::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
         };
@@ -345,7 +345,7 @@ impl Index {
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
-        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
+        let released = |volume: &Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
         items.extend(cache.volumes.all().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
         items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
@@ -361,7 +361,7 @@ impl Index {
     pub(super) fn all_items(&self) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let claims = cache.claims.names().cloned().map(WorkItem::Claim);
-        let volumes = cache.volumes.names().cloned().map(WorkItem::Volume);
+        let volumes = cache.volumes.names().map(|name| WorkItem::Volume(name.to_owned()));
         let jobs = cache.runs.jobs().flat_map(|job| of_job(job));
         let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
         let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));
@@ -417,7 +417,7 @@ impl Index {
         let for_quota = self.quota_waiters.of(&volume.class);
         let is_wanted = |item: &&WorkItem| match item {
             WorkItem::Claim(name) => {
-                facts.cache.claims.get(name).is_some_and(|claim| self.pools.is_wanted_by(volume, claim, facts))
+                facts.cache.claims.get(name).is_some_and(|claim| self.pools.is_wanted_by(volume, &claim, facts))
             }
             _ => false,
         };

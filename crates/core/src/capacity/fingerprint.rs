@@ -83,11 +83,11 @@ impl Group<'_> {
 }
 
 /// Computes the fingerprint of each segment that an image can report, by the segment's id.
-pub fn fingerprint<'a>(
+pub fn fingerprint(
     wanted: &[WantedSegment],
     nodes: &[Arc<Node>],
-    volumes: impl Iterator<Item = &'a Arc<Volume>>,
-    claims: impl Iterator<Item = &'a Arc<Claim>>,
+    volumes: impl Iterator<Item = Arc<Volume>>,
+    claims: impl Iterator<Item = Arc<Claim>>,
     configs: &HashMap<String, ObjectName>,
 ) -> HashMap<String, String> {
     let by_host: HashMap<&str, &BTreeMap<String, String>> =

@@ -22,7 +22,7 @@ fn fingerprints(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim
     let nodes = [node("a", "west"), node("b", "west"), node("c", "east")];
     let wanted = wanted("default", classes, &nodes, false);
     let configs = classes.iter().map(|class| (class.name.clone(), class.recipe.as_ref().unwrap().config.clone()));
-    let observed = fingerprint(&wanted, &nodes, volumes.iter(), claims.iter(), &configs.collect());
+    let observed = fingerprint(&wanted, &nodes, volumes.iter().cloned(), claims.iter().cloned(), &configs.collect());
     wanted.iter().map(|wanted| (wanted.segment.to_string(), observed[&wanted.segment.id].clone())).collect()
 }
 

@@ -24,24 +24,24 @@ const CLASSES: [&str; 2] = ["c", "d"];
 /// Counts the usage of a class by the API and the reservations.
 fn counted(index: &Index, class: &str) -> ClassUsage {
     let mut taken = ClassUsage::default();
-    let mut counted: HashSet<&str> = HashSet::new();
+    let mut counted: HashSet<String> = HashSet::new();
     for volume in index.volumes().filter(|volume| volume.class == class && volume.belongs_to(&index.facts.identity)) {
-        counted.extend(volume.id());
-        counted.extend(volume.claim_uuid.as_deref());
+        counted.extend(volume.id().map(str::to_owned));
+        counted.extend(volume.claim_uuid.clone());
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
         let claim = volume.claim_uuid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
-        taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(volume, &index.facts));
+        taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));
     }
     for claim in index.claims().filter(|claim| claim.class.as_deref() == Some(class)) {
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-        let begun = own && holds(index, claim);
-        if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
+        let begun = own && holds(index, &claim);
+        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.id()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
     for (uid, charge) in index.quota.pending().filter(|(_, charge)| charge.class == class) {
-        let is_there = index.claims().any(|claim| claim.uid == *uid && !holds(index, claim));
+        let is_there = index.claims().any(|claim| claim.uid == *uid && !holds(index, &claim));
         if is_there && !counted.contains(uid.as_str()) {
             taken.add(&charge.namespace, charge.bytes);
         }
