@@ -13,6 +13,8 @@
 #   EACH=10,100,1000           sizes of those with a pod each
 #   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
 #   BENCH_CLUSTER=bench        the cluster's name
+#   PEER=PROGRAM               an external provisioner that is on this machine (csi-provisioner). With the CSI driver of the
+#                              tests, it provisions the same bursts on the same cluster, and the ratio is printed
 #   OUT=docs/bench             where all is written
 #   POLICIES=1000              measures only this: bursts of so many claims in batches with the bindings of the admission
 #                              policies and without, in turns on one control plane. Prints the API server's CPU time for
@@ -42,6 +44,11 @@ if [[ ${POLICIES:-0} != 0 ]]; then
         ${PROFILES:+--profiles "$PROFILES"}
     exit
 fi
+peer=()
+if [[ -n ${PEER:-} ]]; then
+    [[ -x $PEER ]] || fail "PEER is \`$PEER\`, which is no program" "name the program of an external provisioner"
+    peer=(--peer "$PEER" --peer-driver "$(testing/csi-driver/build.sh | tail -1)/csi-driver")
+fi
 down
 for limits in ${LIMITS-default raised}; do
     into=$out times=$runs
@@ -50,7 +57,7 @@ for limits in ${LIMITS-default raised}; do
     LIMITS=$limits scripts/cluster-up.sh "$name" flex-bench flex-scale >/dev/null
     say "measuring with $limits limits"
     "$programs/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
-        ${BATCHES:+--batches "$BATCHES"} "$@"
+        ${BATCHES:+--batches "$BATCHES"} "${peer[@]}" "$@"
     down
     say "with $limits limits: $((SECONDS - began)) s"
 done

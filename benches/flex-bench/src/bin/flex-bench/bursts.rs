@@ -86,9 +86,9 @@ pub struct Burst {
 /// The cost of each claim, until no run was left.
 #[derive(Debug, Serialize)]
 pub struct Cost {
-    /// Processor time of the orchestrator, in milliseconds.
+    /// Processor time of the provisioner, in milliseconds.
     pub cpu_ms: f64,
-    /// The most memory of the orchestrator in the whole burst, in MiB.
+    /// The most memory of the provisioner in the whole burst, in MiB.
     pub peak_mib: f64,
     /// Writes by all clients but this program.
     pub writes: f64,
@@ -250,12 +250,27 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// They are not done in time.
     pub async fn claims(&self, name: &str, what: &str, class: &str, count: usize) -> Result<Burst> {
+        self.claims_of(self.orchestrator, name, what, class, count).await
+    }
+
+    /// Does the same for claims that another process provisions. The cost is that of the process.
+    ///
+    /// # Errors
+    /// They are not done in time.
+    pub async fn claims_of(
+        &self,
+        provisioner: Process,
+        name: &str,
+        what: &str,
+        class: &str,
+        count: usize,
+    ) -> Result<Burst> {
         self.quiet().await?;
         eprintln!("{count} {what}");
         let claims = many::claims("default", class, count);
         let api: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let mut watch = many::watch(api).await?;
-        let begun = self.begin().await?;
+        let begun = self.begin(provisioner).await?;
         let times = many::made(&self.client, &claims, &mut watch, many::is_bound, LIMIT).await?;
         let profile = self.watched.since(&begun.sample)?;
         self.quiet().await?;
@@ -265,7 +280,7 @@ impl<'a> Bench<'a> {
 
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let mut watch = many::watch(volumes).await?;
-        let begun = self.begin().await?;
+        let begun = self.begin(provisioner).await?;
         // Sync probes are created and deleted besides.
         let own_objects = |volume: &PersistentVolume| volume.name_any().starts_with(names::PV_PREFIX);
         let times = many::removed(&self.client, &claims, &mut watch, own_objects, LIMIT).await?;
@@ -351,11 +366,11 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    async fn begin(&self) -> Result<Begun> {
+    async fn begin(&self, provisioner: Process) -> Result<Begun> {
         let pv_sync = self.pv_sync().await?;
-        self.orchestrator.forget_peak()?;
-        let used = self.orchestrator.processor_time()?;
-        Ok(Begun { mark: self.audit.mark()?, used, sample: self.watched.sample()?, pv_sync })
+        provisioner.forget_peak()?;
+        let used = provisioner.processor_time()?;
+        Ok(Begun { mark: self.audit.mark()?, provisioner, used, sample: self.watched.sample()?, pv_sync })
     }
 
     /// Reads from the orchestrator's metrics how long volumes have waited for the PV controller.
@@ -369,13 +384,13 @@ impl<'a> Bench<'a> {
     async fn cost(&self, begun: Begun, count: usize) -> Result<Cost> {
         let mut asked = Asked::default();
         self.audit.since(begun.mark, &mut asked)?;
-        let used = self.orchestrator.processor_time()? - begun.used;
+        let used = begun.provisioner.processor_time()? - begun.used;
         let waits = self.pv_sync().await?.since(&begun.pv_sync);
         let millis = |part| waits.quantile(part).map(|seconds| seconds * 1000.0);
         Ok(Cost {
             pv_sync: PvSync { volumes: waits.count(), p50_ms: millis(0.5), p99_ms: millis(0.99) },
             cpu_ms: used.as_secs_f64() * 1000.0 / count as f64,
-            peak_mib: self.orchestrator.peak_memory()? as f64 / f64::from(1 << 20),
+            peak_mib: begun.provisioner.peak_memory()? as f64 / f64::from(1 << 20),
             writes: asked.writes() as f64 / count as f64,
             requests: asked.each(count),
         })
@@ -385,6 +400,7 @@ impl<'a> Bench<'a> {
 /// The counters before a burst.
 struct Begun {
     mark: flex_bench::audit::Mark,
+    provisioner: Process,
     used: Duration,
     sample: profile::Sample,
     pv_sync: Histogram,

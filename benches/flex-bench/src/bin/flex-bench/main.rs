@@ -4,6 +4,7 @@
 #![allow(clippy::too_many_lines, reason = "reports are written from top to bottom")]
 
 mod bursts;
+mod peer;
 mod pools;
 mod report;
 mod run;
@@ -42,16 +43,24 @@ struct Arguments {
     /// How many claims get a pooled volume, one at a time and then at one time; 0 leaves this out.
     #[arg(long, default_value_t = 50)]
     pool: usize,
+    /// The program of an external provisioner on this machine. It provisions the same bursts on the same cluster.
+    #[arg(long, requires = "peer_driver")]
+    peer: Option<PathBuf>,
+    /// The CSI driver for it, as `testing/csi-driver/build.sh` builds it.
+    #[arg(long, requires = "peer")]
+    peer_driver: Option<PathBuf>,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let Arguments { cluster: name, limits, root, out, runs, each, batches, pool } = Arguments::parse();
+    let Arguments { cluster: name, limits, root, out, runs, each, batches, pool, peer, peer_driver } =
+        Arguments::parse();
     ensure!(runs > 0, "--runs must be at least 1");
     ensure!(each > 0 && !batches.contains(&0), "--each and --batches must be numbers from 1");
     let cluster = Cluster::attach(&name).await?;
     ensure!(cluster.limits() == limits, "cluster {name} was started with other client limits than --limits says");
-    let plan = run::Plan { name: &name, root: &root, runs, each, batches, pool };
+    let peer = peer.zip(peer_driver).map(|(provisioner, driver)| peer::Programs { provisioner, driver });
+    let plan = run::Plan { name: &name, root: &root, runs, each, batches, pool, peer };
     let results = run::measure(&cluster, &plan).await?;
     report::write(&results, &out)?;
     print!("{}", report::tables(&results));

@@ -95,6 +95,7 @@ fn bursts(results: &Results) -> String {
         );
     }
     let _ = writeln!(text, "\nThe API server stores {:.0} objects a second.", limits.writes);
+    text.push_str(&beside_peer(results));
     match &results.hits {
         Some(hits) => {
             let _ = writeln!(text, "A pool was filled with {:.1} volumes a second.", hits.filled_per_second);
@@ -104,10 +105,29 @@ fn bursts(results: &Results) -> String {
     text
 }
 
+/// Prints the bursts of the peer beside those of the same size in batches. Empty without a peer.
+fn beside_peer(results: &Results) -> String {
+    let named = |name: String| results.bursts.iter().find(|burst| burst.name == name);
+    let deleted = |burst: &Burst| burst.deletion.as_ref().map_or(f64::NAN, |deletion| deletion.per_second);
+    let mut rows = String::new();
+    for theirs in results.bursts.iter().filter(|burst| burst.name.starts_with("peer-")) {
+        let Some(ours) = named(format!("batches-{}", theirs.count)) else { continue };
+        let rates = [("bound", ours.per_second, theirs.per_second), ("deleted", deleted(ours), deleted(theirs))];
+        for (what, ours, by_peer) in rates {
+            let (count, ratio) = (show::number(theirs.count), ours / by_peer);
+            let _ = writeln!(rows, "| {count} claims {what} | {ours:.1} | {by_peer:.1} | {ratio:.2} |");
+        }
+    }
+    match rows.is_empty() {
+        true => rows,
+        false => format!("\n| in a second | flex-provisioner | the peer | ratio |\n|---|---|---|---|\n{rows}"),
+    }
+}
+
 /// Prints the cost of claims.
 fn costs(results: &Results) -> String {
     let mut text = String::from(
-        "| for each | writes | share of the API server's limit | CPU of the orchestrator | its peak memory |\n\
+        "| for each | writes | share of the API server's limit | CPU of the provisioner | its peak memory |\n\
          |---|---|---|---|---|\n",
     );
     let mut row = |name: String, cost: &Cost, per_second: f64| {
@@ -131,7 +151,10 @@ fn pv_sync(results: &Results) -> String {
     let mut text = String::from("| volumes of | that waited | p50 | p99 |\n|---|---|---|---|\n");
     let millis = |value: Option<f64>| value.map_or_else(String::new, |millis| format!("{millis:.0} ms"));
     for burst in claims(results) {
-        if let Some(Cost { pv_sync, .. }) = &burst.cost {
+        // A peer adopts no volume.
+        if let Some(Cost { pv_sync, .. }) = &burst.cost
+            && pv_sync.volumes > 0.0
+        {
             let (p50, p99) = (millis(pv_sync.p50_ms), millis(pv_sync.p99_ms));
             let _ = writeln!(text, "| {} | {:.0} | {p50} | {p99} |", heading(burst), pv_sync.volumes);
         }
@@ -216,7 +239,7 @@ fn markdown(results: &Results) -> String {
          ### Requests\n\n\
          These are the requests in the audit log in the same time.\n\
          Leases are left out, because their renewal follows the clock; events are included.\n\
-         Others are this program and the API server itself.\n\n{}\n\
+         Others are this program, the API server itself, and a peer.\n\n{}\n\
          ### Use of the processors\n\n\
          The times are those of `/proc`, from the first creation until the last is done.\n\
          If no time is idle, the machine bounds the rate; if much is idle, limits and waits do.\n\n{}\n\
@@ -241,7 +264,9 @@ fn markdown(results: &Results) -> String {
            The image's program makes one volume, and `flex-pv each --jobs 4` runs it for each claim.\n\
          - A pool is full before its claims are created, and is not filled again meanwhile.\n\
          - The API server's limit is measured with small ConfigMaps, created from as many connections.\n\
-         - Memory is the orchestrator's largest resident size during the burst.\n\
+         - Memory is the provisioner's largest resident size during the burst.\n\
+         - The peer, if there is one, is the program of `PEER`, with the CSI driver of the tests on the same machine. It runs \
+         during its own bursts only, with 1,000 requests a second where the limits are raised.\n\
          - The rates of other provisioners are those of bursts on clusters of this kind: external-provisioner with its \
          own limits and the given ones of the controller manager, and local-path-provisioner.\n",
         singles(results),

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::bursts::{self, Burst, Limits};
+use crate::peer;
 use crate::pools::{self, Hits};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -78,6 +79,8 @@ pub struct Plan<'a> {
     pub batches: Vec<usize>,
     /// How many claims get a pooled volume, one at a time and then at one time; 0 leaves this out.
     pub pool: usize,
+    /// Another provisioner, for the same bursts as those in batches.
+    pub peer: Option<peer::Programs>,
 }
 
 struct Singles {
@@ -99,6 +102,11 @@ pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
     let (machine_limits, mut bursts) = bench.limits(plan.each).await?;
     bursts.push(bench.each(plan.each).await?);
     bursts.extend(bench.batches(&plan.batches).await?);
+    if let Some(programs) = &plan.peer {
+        for count in &plan.batches {
+            bursts.push(peer::measure(&bench, cluster, programs, *count).await?);
+        }
+    }
     let mut hits = None;
     if plan.pool > 0
         && let Some((single, burst)) = pools::measure(&bench, plan.pool, plan.pool).await?
