@@ -50,7 +50,7 @@ fn planned(context: &Context, now: i64) -> Plan {
         driver.as_ref().is_some_and(|driver| driver.on && driver.instance.as_ref() != Some(&identity.instance));
     let wanted = wanted(&identity.instance, &classes, &nodes, foreign);
     let volumes = index.volumes().filter(|volume| volume.belongs_to(identity));
-    let fingerprint = fingerprint(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
+    let fingerprint = fingerprint(&wanted, &nodes, volumes, index.unsettled_claims(), &index.configs_of_classes());
     let published = index.capacities();
     let is_starting = |id: &String| index.has_expectation(&prefix(Operation::Capacity, id));
     let starting = wanted.iter().map(|wanted| wanted.segment.id.clone()).filter(is_starting).collect();

@@ -438,11 +438,11 @@ fn is_for_pool(member: &Member, facts: &Facts) -> bool {
 /// Returns the ids of all that name the batch and wait for it.
 fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<String> {
     if operation == Operation::Delete {
-        let noted = cache.volumes.all().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
+        let noted = cache.volumes.unsettled().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
         return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
     }
-    let stamped = cache.claims.all().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-    let waits = |claim: &Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
+    let stamped = cache.claims.unsettled().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
+    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
     stamped.filter(waits).map(|claim| claim.id()).collect()
 }
 

@@ -84,6 +84,15 @@ impl<V: Compact> CompactMap<V> {
         self.objects.iter().map(|(key, kept)| kept.object(key))
     }
 
+    /// Returns the objects that are kept whole, in the order of their keys. These are all that [`Compact::split`] does
+    /// not split, and perhaps others. It costs little, however many objects there are.
+    pub fn whole(&self) -> impl Iterator<Item = &Arc<V>> + Clone {
+        self.objects.values().filter_map(|kept| match kept {
+            Kept::Whole(object) => Some(object),
+            Kept::Compact(..) => None,
+        })
+    }
+
     /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = &V::Key> {
         self.objects.keys()
@@ -204,6 +213,7 @@ mod tests {
         assert_eq!(map.insert("x".into(), &thing("b", 1, 9)).1, Some(first));
         assert_eq!(map.remove("x"), Some(thing("b", 1, 9)));
         assert_eq!((map.keys().collect::<Vec<_>>(), map.values().count()), (vec![&"y".to_owned()], 1));
+        assert!(map.whole().all(|thing| thing.busy) && map.whole().count() == 1);
     }
 
     #[test]

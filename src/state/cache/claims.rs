@@ -40,6 +40,12 @@ impl Claims {
         self.by_name.values()
     }
 
+    /// Returns all claims that are not settled, and perhaps others. Each claim that is unbound, terminating or held by
+    /// the finalizer is among them.
+    pub fn unsettled(&self) -> impl Iterator<Item = &Arc<Claim>> + Clone {
+        self.by_name.whole()
+    }
+
     /// Returns the names of all claims.
     pub fn names(&self) -> impl Iterator<Item = &ObjectName> {
         self.by_name.keys().map(AsRef::as_ref)

@@ -171,7 +171,11 @@ mod tests {
         let templates = [&claim, &other].map(|claim| claim.split().unwrap().1);
         assert_eq!(templates[0], templates[1]);
         assert_eq!(templates[0].shape(), templates[1].shape());
-        for busy in [Claim { deleting: true, ..claim.clone() }, Claim { volume_name: None, ..claim }] {
+        for busy in [
+            Claim { deleting: true, ..claim.clone() },
+            Claim { finalizers: vec![names::CLAIM_FINALIZER.into()], ..claim.clone() },
+            Claim { volume_name: None, ..claim },
+        ] {
             assert!(busy.split().is_none(), "{busy:?} is about to change");
         }
     }

@@ -199,6 +199,7 @@ mod tests {
         for busy in [
             Volume { phase: VolumePhase::Released, ..volume.clone() },
             Volume { deleting: true, ..volume.clone() },
+            Volume { batch: Some("b".into()), ..volume.clone() },
             Volume { claim_ref: None, ..volume },
         ] {
             assert!(busy.split().is_none(), "{busy:?} is about to change");

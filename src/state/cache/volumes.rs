@@ -38,6 +38,12 @@ impl Volumes {
         self.by_name.values()
     }
 
+    /// Returns all volumes that are not settled, and perhaps others. Each volume that is not Bound, is terminating or is
+    /// in a batch is among them.
+    pub fn unsettled(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.by_name.whole()
+    }
+
     /// Returns the names of all volumes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(AsRef::as_ref)

@@ -43,6 +43,11 @@ impl Index {
         self.facts.cache.claims.all()
     }
 
+    /// Returns all claims that are not settled, and perhaps others. Each unbound claim is among them.
+    pub fn unsettled_claims(&self) -> impl Iterator<Item = Arc<Claim>> {
+        self.facts.cache.claims.unsettled().cloned()
+    }
+
     /// Checks whether a claim is a pool request.
     pub fn is_pool_request(&self, claim: &Claim) -> bool {
         self.facts.is_pool_request(claim)

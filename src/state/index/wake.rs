@@ -245,7 +245,7 @@ impl Index {
         let cache = &self.facts.cache;
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
-        let claims = cache.claims.all().filter(|claim| match claim.is_bound() {
+        let claims = cache.claims.unsettled().filter(|claim| match claim.is_bound() {
             true => claim.has_finalizer() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
             false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
         });
@@ -345,8 +345,8 @@ impl Index {
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
-        let released = |volume: &Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
-        items.extend(cache.volumes.all().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
+        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
+        items.extend(cache.volumes.unsettled().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
         items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
         let contents = cache.snapshots.contents().filter(|content| !content.ready || content.deleting);
