@@ -16,7 +16,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{Observed, STAMP_TIMEOUT};
+use crate::run::collect::{self, Observed, STAMP_TIMEOUT};
 use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 use crate::state::cache::Cache;
@@ -52,6 +52,8 @@ struct OpenBatch {
     size: usize,
     window: Duration,
     began: Duration,
+    /// The time when the last member has joined.
+    joined: Duration,
     /// The ids of all stamped members, whether they have arrived or not.
     stamped: BTreeSet<String>,
     /// The members that have arrived, each with the estimated bytes that it adds.
@@ -82,6 +84,7 @@ impl OpenBatch {
             size: recipe.batch_size,
             window: recipe.batch_window,
             began,
+            joined: began,
             stamped: BTreeSet::new(),
             entries: Vec::new(),
         }
@@ -206,14 +209,20 @@ impl Batches {
             return None;
         }
         let now = facts.now();
-        let joins = |open: &OpenBatch| {
-            let is_open = now.saturating_sub(open.began) < open.window;
-            let has_place = open.stamped.len() < open.size && !open.is_full();
-            is_open && has_place && open.for_pool == run.for_pool && open.matches(run.operation, run.recipe, run.node)
-        };
         let FirstRun { operation, node, for_pool, .. } = *run;
         let kind = Kind { class: &run.recipe.class, operation, node, for_pool };
-        let open = self.open.iter().find(|(_, open)| joins(open));
+        let joins = |(name, open): &(&String, &OpenBatch)| {
+            let passed = now.saturating_sub(open.began);
+            let is_open = || {
+                passed < open.window || {
+                    let runs = self.runs_in_progress(kind, (run.job, Some(name)), facts, expectations);
+                    collect::is_open(passed, open.window, runs)
+                }
+            };
+            let has_place = open.stamped.len() < open.size && !open.is_full();
+            has_place && open.for_pool == run.for_pool && open.matches(run.operation, run.recipe, run.node) && is_open()
+        };
+        let open = self.open.iter().find(joins);
         let name = match open.map(|(name, _)| name.clone()) {
             Some(name) => name,
             None if self.is_another_in_progress(kind, (run.job, None), facts, expectations) => {
@@ -224,35 +233,60 @@ impl Batches {
         let open = self.open.entry(name.clone());
         let open = open.or_insert_with(|| OpenBatch::new(operation, run.recipe, node, for_pool, now));
         open.stamped.insert(run.id.to_owned());
+        open.joined = now;
         Some(name)
     }
 
-    /// Checks whether another run of the same kind is in progress or about to begin. Runs for claims and for a pool are
-    /// separate. The Job `but` and the batch `batch` do not count.
+    /// Checks whether another run of the same kind is in progress or about to begin, or another batch for such runs is
+    /// open. The Job `but` and the batch `batch` do not count.
     fn is_another_in_progress(
+        &self,
+        kind: Kind<'_>,
+        (but, batch): (&str, Option<&str>),
+        facts: &Facts,
+        expectations: &Expectations,
+    ) -> bool {
+        let Kind { class, operation, node, for_pool } = kind;
+        let mut open = self.open.iter().filter(|(name, open)| {
+            let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
+            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
+        });
+        open.next().is_some() || self.runs_in_progress(kind, (but, batch), facts, expectations) > 0
+    }
+
+    /// Counts the other runs of the same kind that are in progress or about to begin, up to a few. Runs for claims and
+    /// for a pool are separate. The Job `but` and the batch `batch` do not count, nor do members of open batches.
+    fn runs_in_progress(
         &self,
         Kind { class, operation, node, for_pool }: Kind<'_>,
         (but, batch): (&str, Option<&str>),
         facts: &Facts,
         expectations: &Expectations,
-    ) -> bool {
+    ) -> usize {
+        /// More make no difference.
+        const FEW: usize = 4;
         let label = label_value(class);
         let observed = facts.cache.runs.jobs();
         let observed = observed.filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
         let fills = |job: &Job| job.claims().any(|claim| facts.is_pool_request_name(claim));
         let observed = observed.filter(|job| job.run_labels.operation == operation);
-        let mut observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
-        let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
-        let mut expected = expectations.of_class(&label, facts.now()).filter(|(job, expected)| {
+        let observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
+        let on_node = |job: &&Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
+        let expected = expectations.of_class(&label, facts.now()).filter(|(job, expected)| {
             let same = expected.operation == Some(operation) && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             same && here && job.as_str() != but && (batch.is_none() || expected.batch_name() != batch)
         });
-        let mut open = self.open.iter().filter(|(name, open)| {
-            let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
-            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
-        });
-        observed.any(on_node) || expected.next().is_some() || open.next().is_some()
+        let is_open = |name: &&str| self.open.contains_key(*name);
+        let names = expected.map(|(job, expected)| expected.batch_name().unwrap_or(job));
+        let mut begun: BTreeSet<&str> = BTreeSet::new();
+        for name in names.filter(|name| !is_open(name)) {
+            begun.insert(name);
+            if begun.len() == FEW {
+                break;
+            }
+        }
+        begun.len() + observed.filter(on_node).take(FEW).count()
     }
 
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
@@ -354,7 +388,9 @@ impl Batches {
             entries: open.entries.len(),
             full: open.is_full(),
             others: self.is_another_in_progress(kind, ("", Some(name)), facts, expectations),
+            runs: self.runs_in_progress(kind, ("", Some(name)), facts, expectations),
             passed: facts.clock.since(open.began),
+            joined: facts.clock.since(open.joined),
             window: open.window,
         })
     }

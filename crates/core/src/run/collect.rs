@@ -9,9 +9,23 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::rules::{self, Rule as _};
 
-/// The time after its window for which a batch waits for members whose stamps are being written. Later members are
-/// stamped again, so that a shorter time makes a busy API server busier.
+/// The time after the last has joined, and after the window, for which a batch waits for members whose stamps are being
+/// written. Later members are stamped again, so that a shorter time makes a busy API server busier.
 pub const STAMP_TIMEOUT: Duration = Duration::from_secs(4);
+/// The number of other runs beside which a batch that has room waits longer than its window. A node that is busy with
+/// pods starts a further one late, and all later.
+const MANY_RUNS: usize = 2;
+/// The time after its window for which a batch waits beside many runs. One of them may hang.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Checks whether a batch takes a further member, this time after its first one was stamped.
+pub fn is_open(passed: Duration, window: Duration, runs: usize) -> bool {
+    passed < window || waits_for_runs(passed, window, runs)
+}
+
+fn waits_for_runs(passed: Duration, window: Duration, runs: usize) -> bool {
+    runs >= MANY_RUNS && passed < window + BUSY_TIMEOUT
+}
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +36,14 @@ pub struct Observed {
     pub entries: usize,
     /// The batch is full.
     pub full: bool,
-    /// Another run of its class and node is in progress.
+    /// Another run of its class and node is in progress, or another batch for such runs is open.
     pub others: bool,
+    /// The number of other runs of its class and node in progress. The members of a batch are one.
+    pub runs: usize,
     /// The time since the first member was stamped.
     pub passed: Duration,
+    /// The time since the last member has joined.
+    pub joined: Duration,
     /// The time for which others may join.
     pub window: Duration,
 }
@@ -44,15 +62,18 @@ pub enum Step {
 /// The rules of a batch, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
-    /// No member is left, or none has arrived within 4 s after the window. Forgets the batch.
+    /// No member is left, or none has arrived within 4 s. Forgets the batch.
     NobodyLeft,
     /// As many members have arrived as fit, by number or bytes. Creates the Job.
     BatchFull,
-    /// All members have arrived, and the window is over, or no other run is in progress there. Creates the Job.
-    AllArrived,
     /// All members have arrived, and others may join. Waits until the end of the window.
     WindowOpen,
-    /// Some members have not arrived within 4 s after the window. Creates the Job with those that have arrived.
+    /// All members have arrived, and the batch has room, but two other runs are in progress there. Waits until one of
+    /// them ends, or for 3 s after the window.
+    RunsInProgress,
+    /// All members have arrived. Creates the Job.
+    AllArrived,
+    /// Some members have not arrived within 4 s. Creates the Job with those that have arrived.
     MembersMissing,
     /// Some members have not arrived. Waits for them.
     MembersAwaited,
@@ -65,15 +86,19 @@ pub type Decision = rules::Decision<Rule>;
 
 /// Decides the next step.
 pub fn decide(o: &Observed) -> Decision {
-    let (closed, late) = (o.passed >= o.window, o.passed >= o.window + STAMP_TIMEOUT);
+    let end_of_stamps = (o.window + STAMP_TIMEOUT).saturating_sub(o.passed).max(STAMP_TIMEOUT.saturating_sub(o.joined));
+    let late = end_of_stamps.is_zero();
     match (o.awaited, o.entries) {
         (0, 0) => Rule::NobodyLeft.step(Step::Forget),
         (_, 0) if late => Rule::NobodyLeft.step(Step::Forget),
         (_, entries) if o.full && entries > 0 => Rule::BatchFull.step(Step::Create),
-        (0, _) if closed || !o.others => Rule::AllArrived.step(Step::Create),
-        (0, _) => Rule::WindowOpen.step(Step::Wait(o.window - o.passed)),
+        (0, _) if o.others && o.passed < o.window => Rule::WindowOpen.step(Step::Wait(o.window - o.passed)),
+        (0, _) if waits_for_runs(o.passed, o.window, o.runs) => {
+            Rule::RunsInProgress.step(Step::Wait(o.window + BUSY_TIMEOUT - o.passed))
+        }
+        (0, _) => Rule::AllArrived.step(Step::Create),
         _ if late => Rule::MembersMissing.step(Step::Create),
-        _ => Rule::MembersAwaited.step(Step::Wait(o.window + STAMP_TIMEOUT - o.passed)),
+        _ => Rule::MembersAwaited.step(Step::Wait(end_of_stamps)),
     }
 }
 
@@ -83,9 +108,33 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_millis(50);
 
+    fn beginning() -> Observed {
+        let (passed, joined) = (Duration::ZERO, Duration::ZERO);
+        Observed { awaited: 0, entries: 0, full: false, others: false, runs: 0, passed, joined, window: WINDOW }
+    }
+
+    #[test]
+    fn a_batch_with_room_does_not_begin_beside_many_runs() {
+        let busy = |passed| {
+            let passed = Duration::from_millis(passed);
+            Observed { entries: 3, others: true, runs: MANY_RUNS, passed, joined: passed, ..beginning() }
+        };
+        assert_eq!(decide(&busy(50)), Rule::RunsInProgress.step(Step::Wait(BUSY_TIMEOUT)));
+        assert_eq!(decide(&busy(3050)), Rule::AllArrived.step(Step::Create), "a run may hang");
+        assert_eq!(decide(&Observed { runs: MANY_RUNS - 1, ..busy(50) }), Rule::AllArrived.step(Step::Create));
+        assert_eq!(decide(&Observed { full: true, ..busy(50) }), Rule::BatchFull.step(Step::Create));
+        for passed in [0, 49, 50, 3049, 3050] {
+            let o = busy(passed);
+            let begins = decide(&o).step == Step::Create;
+            assert_eq!(is_open(o.passed, o.window, o.runs), !begins, "a batch that waits takes members");
+        }
+        let late_member = Observed { awaited: 1, joined: Duration::from_secs(1), ..busy(6000) };
+        assert_eq!(decide(&late_member), Rule::MembersAwaited.step(Step::Wait(Duration::from_secs(3))));
+    }
+
     fn decided(awaited: usize, entries: usize, others: bool, passed: u64) -> Decision {
         let passed = Duration::from_millis(passed);
-        decide(&Observed { awaited, entries, full: false, others, passed, window: WINDOW })
+        decide(&Observed { awaited, entries, full: false, others, runs: 0, passed, joined: passed, window: WINDOW })
     }
 
     #[test]
@@ -112,8 +161,7 @@ mod tests {
 
     #[test]
     fn a_full_batch_begins_at_once() {
-        let full =
-            Observed { awaited: 7, entries: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
+        let full = Observed { awaited: 7, entries: 2, full: true, others: true, runs: 9, ..beginning() };
         assert_eq!(decide(&full), Rule::BatchFull.step(Step::Create));
         let nobody = decide(&Observed { awaited: 7, entries: 0, ..full });
         assert_eq!(nobody, Rule::MembersAwaited.step(Step::Wait(WINDOW + STAMP_TIMEOUT)));
@@ -121,19 +169,22 @@ mod tests {
 
     #[test]
     fn the_documentation_says_the_time() {
-        let says = format!("within {} s after the window", STAMP_TIMEOUT.as_secs());
-        for rule in [Rule::NobodyLeft, Rule::MembersMissing] {
-            assert!(rule.documentation().contains(&says), "{}", rule.documentation());
+        let within = format!("within {} s", STAMP_TIMEOUT.as_secs());
+        let busy = format!("for {} s after the window", BUSY_TIMEOUT.as_secs());
+        let rules = [(Rule::NobodyLeft, &within), (Rule::MembersMissing, &within), (Rule::RunsInProgress, &busy)];
+        for (rule, says) in rules {
+            assert!(rule.documentation().contains(says), "{}", rule.documentation());
         }
     }
 
     #[test]
     fn every_wait_ends() {
-        for (awaited, entries, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
-            let mut o = Observed { awaited, entries, full, others, passed: Duration::ZERO, window: WINDOW };
+        for n in 0..32_usize {
+            let (awaited, entries, runs) = (n & 1, (n >> 1) & 1, ((n >> 2) & 1) * MANY_RUNS);
+            let mut o = Observed { awaited, entries, full: n & 8 != 0, others: n & 16 != 0, runs, ..beginning() };
             while let Step::Wait(remaining) = decide(&o).step {
                 assert!(!remaining.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
-                o.passed += remaining;
+                (o.passed, o.joined) = (o.passed + remaining, o.joined + remaining);
             }
         }
     }

@@ -143,7 +143,6 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
     let (hands, mut index) = timed();
     let two = recipe("2");
     join(&mut index, "a", &two);
-    assert_eq!(join(&mut index, "b", &recipe("1")), None);
     let mut copy = claim("c");
     copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
     assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
@@ -151,6 +150,25 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
     hands.pass(WINDOW);
     assert_ne!(join(&mut index, "f", &two).unwrap(), first, "it is closed");
+    assert_eq!(join(&mut index, "b", &recipe("1")), None);
+}
+
+#[test]
+fn a_batch_takes_members_while_two_other_runs_are_in_progress() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    index.change_job(Change::Apply(job("one", &["x"])));
+    index.change_job(Change::Apply(job("two", &["y"])));
+    let batch = join(&mut index, "a", &recipe).unwrap();
+    assert!(index.add_entry(&batch, entry("a", &recipe)));
+    hands.pass(WINDOW);
+    assert_eq!(join(&mut index, "b", &recipe).as_ref(), Some(&batch), "the window is over");
+    assert!(index.add_entry(&batch, entry("b", &recipe)));
+    assert!(matches!(collected(&mut index, &batch).0, Step::Wait(_)));
+    let woken = index.change_job(Change::Apply(Job { is_over: true, complete: true, ..job("one", &["x"]) }));
+    assert!(woken.contains(&WorkItem::Batch(batch.clone())), "{woken:?}");
+    let (step, entries, _) = collected(&mut index, &batch);
+    assert_eq!((step, entries.len()), (Step::Create, 2));
 }
 
 #[test]
