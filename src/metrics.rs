@@ -93,7 +93,8 @@ metrics! {
 }
 
 /// Why a step failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ErrorCategory {
     /// Somebody else wrote first.
     Conflict,
@@ -112,28 +113,9 @@ pub enum ErrorCategory {
 }
 
 impl ErrorCategory {
-    /// All categories, in the order of their documentation.
-    pub const ALL: [ErrorCategory; 7] = [
-        ErrorCategory::Conflict,
-        ErrorCategory::NotFound,
-        ErrorCategory::Refused,
-        ErrorCategory::Foreign,
-        ErrorCategory::Incomplete,
-        ErrorCategory::Failed,
-        ErrorCategory::Timeout,
-    ];
-
     /// Returns the text in the label.
     pub fn as_str(self) -> &'static str {
-        match self {
-            ErrorCategory::Conflict => "conflict",
-            ErrorCategory::NotFound => "not-found",
-            ErrorCategory::Refused => "refused",
-            ErrorCategory::Foreign => "foreign",
-            ErrorCategory::Incomplete => "incomplete",
-            ErrorCategory::Failed => "failed",
-            ErrorCategory::Timeout => "timeout",
-        }
+        self.into()
     }
 }
 
@@ -318,7 +300,7 @@ mod tests {
     #[test]
     fn each_category_of_errors_is_documented() {
         let errors = Metrics::ALL.iter().find(|spec| spec.name == "flex_errors").unwrap();
-        for category in ErrorCategory::ALL {
+        for category in <ErrorCategory as strum::VariantArray>::VARIANTS {
             assert!(errors.doc.concat().contains(&format!("`{}`", category.as_str())), "{category:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What becomes of a volume or a snapshot that nobody needs any more.
+//! The policies for a volume or a snapshot that nobody needs any more.
 
 crate::text_enum! {
     /// The reclaim policy of a volume, or the deletion policy of a snapshot: what happens when its claim or its

@@ -1,6 +1,5 @@
 //! One run of an image: the orchestrator writes a request as properties, and the image reads it from its environment.
 
-use crate::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 
 use crate::operation;
@@ -10,6 +9,7 @@ use crate::policy::ReclaimPolicy;
 use crate::request_env::RunEnv;
 pub use crate::request_error::RequestError;
 use crate::variable;
+use crate::volume_mode::VolumeMode;
 
 /// The claim that a run is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

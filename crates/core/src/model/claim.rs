@@ -1,11 +1,10 @@
 //! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
 
-use super::phase::ClaimPhase;
-use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flex_contract::request::Operation;
+use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,6 +13,7 @@ use super::data_source::DataSource;
 use super::metadata::{self, ClaimMetadata};
 use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
+use super::phase::ClaimPhase;
 use super::resize_status::ResizeStatus;
 use super::volume::Volume;
 pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};

@@ -3,6 +3,7 @@
 use flex_contract::exit::Failure;
 use flex_contract::request::Operation;
 
+use super::backoff::{delay, due_after};
 use super::state::Cause;
 use crate::config::Recipe;
 
@@ -64,8 +65,17 @@ impl LastFailure {
     }
 
     /// Checks whether another version of the config caused the failure. The next run then need not wait.
-    pub fn is_from_other_config(&self, recipe: &Recipe) -> bool {
+    fn is_from_other_config(&self, recipe: &Recipe) -> bool {
         !self.config.is_empty() && self.config != recipe.version()
+    }
+
+    /// Returns when the next run that deletes is due, in seconds since 1970: now, if another version of the config caused
+    /// the failure.
+    pub fn next_deletion(&self, recipe: &Recipe, now: i64) -> i64 {
+        match self.is_from_other_config(recipe) {
+            true => now,
+            false => due_after(self.at, delay(recipe, self.attempt), now),
+        }
     }
 
     /// Makes the record of a failed run that deletes, after the last one.

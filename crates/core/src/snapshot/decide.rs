@@ -213,8 +213,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = delete_attempt(o.content);
     match &o.delete_run {
         RunState::Absent => {
-            let waits = failed.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
+            let due = failed.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, attempt),

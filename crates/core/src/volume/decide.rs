@@ -12,7 +12,7 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::volume::{Volume, is_run_id};
 use crate::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, due_after};
+use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::volume::change::{Leftover, POD_END_POLL};
@@ -225,8 +225,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = volume.delete_attempt();
     match &o.run {
         RunState::Absent => {
-            let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
+            let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }

@@ -24,7 +24,7 @@ use crate::model::claim::{Binding, Stamp};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, seconds};
+use crate::run::backoff::{clamp_to_recent, delay, due_after, seconds};
 use crate::run::state::{Cause, RunState};
 
 /// Decides about a claim that waits for its volume.
@@ -328,7 +328,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 /// Creates a Job that somebody deleted again: the first time at once, later with the backoff of failures.
 fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe?);
-    let due = removed.at.min(now).saturating_add(delay(recipe, removed.times - 1));
+    let due = due_after(removed.at, delay(recipe, removed.times - 1), now);
     let message = format!(
         "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",
         removed.times,

@@ -11,7 +11,7 @@ use super::waits::wait_for_run;
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, due_after};
+use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 
@@ -23,8 +23,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let node = cleanup_node(claim, o.nodes.states);
     match &o.deletion.state {
         RunState::Absent => {
-            let waits = last.filter(|failure| !failure.is_from_other_config(recipe));
-            let due = waits.map_or(now, |failure| due_after(failure.at, delay(recipe, failure.attempt), now));
+            let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
                 true => Rule::DeleteBackoff.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),
