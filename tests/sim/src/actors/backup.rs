@@ -170,9 +170,10 @@ impl Actors {
                 world.backend.remove(&location);
                 continue;
             }
-            // The volume would be deleted at once: the PV controller, which knew the lost claim longer, has bound it to
-            // that claim.
-            if text(&volume, "/status/phase") == "Released" {
+            // The volume would be deleted at once, or its restored claim would be Lost: the PV controller has bound it to
+            // a claim that is gone.
+            let of_gone = text(&volume, "/spec/claimRef/uid");
+            if !of_gone.is_empty() && !store.all(Kind::Claim).any(|(_, claim)| uid(claim) == of_gone) {
                 store.update(Kind::Volume, &name, |volume| {
                     volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
                 });
