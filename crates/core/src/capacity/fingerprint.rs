@@ -111,7 +111,8 @@ pub fn fingerprint(
         let size = volume.size.as_ref().copied().unwrap_or_default();
         group.at(affinity, labels).into_iter().for_each(|at| sums[at].add(&volume.name, Some(size)));
     }
-    for claim in claims.filter(|claim| !claim.is_bound()) {
+    // A copied claim has the last failure of the claim that it was copied from.
+    for claim in claims.filter(|claim| !claim.is_bound() && claim.own_stamp().is_some()) {
         let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
         let class = claim.class.as_ref().filter(|_| full);
         let Some(group) = class.and_then(|class| groups.get(configs.get(class)?)) else { continue };

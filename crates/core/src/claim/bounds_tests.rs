@@ -35,9 +35,10 @@ fn an_impossible_node_name_is_no_node() {
         assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
     }
     assert_eq!(claim(&[(names::SELECTED_NODE, "n1.example")]).selected_node.as_deref(), Some("n1.example"));
-    assert_eq!(claim(&[(names::NODES, "a, $(id),b,a,,B")]).nodes, ["a", "b"]);
+    let nodes = |nodes: &str| claim(&[(names::CLAIM_UUID, "u"), (names::NODES, nodes)]).nodes;
+    assert_eq!(nodes("a, $(id),b,a,,B"), ["a", "b"]);
     let many = (0..5000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
-    assert_eq!(claim(&[(names::NODES, &many)]).nodes.len(), limits::NODES);
+    assert_eq!(nodes(&many).len(), limits::NODES);
 }
 
 #[test]
@@ -99,4 +100,12 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
     );
     let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
     assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp was copied");
+}
+
+#[test]
+fn a_copy_of_a_claim_has_no_nodes_of_the_claim_it_was_copied_from() {
+    let nodes = |uid: &str| claim(&[(names::CLAIM_UUID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes;
+    assert_eq!(nodes("u"), ["n1", "n2"]);
+    assert_eq!(nodes("another"), [""; 0]);
+    assert_eq!(claim(&[(names::NODES, "n1")]).nodes, [""; 0], "no attempt has begun for it");
 }

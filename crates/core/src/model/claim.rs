@@ -84,7 +84,8 @@ pub struct Claim {
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
     pub instance: Option<String>,
-    /// The nodes where an attempt may have left storage.
+    /// The nodes where an attempt of this very claim may have left storage. A copy of a claim has none of the nodes of
+    /// the claim that it was copied from.
     pub nodes: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
@@ -253,7 +254,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             finalizers_whole,
             stamp: Stamp::of(metadata),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
-            nodes: nodes(annotation(names::NODES).as_deref()),
+            nodes: nodes(annotation(names::NODES).filter(|_| has_begun(metadata)).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
@@ -285,6 +286,11 @@ impl From<&PersistentVolumeClaim> for Claim {
         };
         if heavy { claim.without_metadata() } else { claim }
     }
+}
+
+/// Checks whether a claim has a stamp that was written for this very claim, and not for one that it was copied from.
+fn has_begun(metadata: &ObjectMeta) -> bool {
+    annotation(metadata, names::CLAIM_UUID).is_some_and(|uid| Some(uid) == metadata.uid)
 }
 
 fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
@@ -328,8 +334,7 @@ fn requested_size(spec: &PersistentVolumeClaimSpec) -> Result<u64, String> {
 fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec) -> Option<DataSource> {
     let metadata = &claim.metadata;
     let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-    let begun = annotation(metadata, names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
-    match !named && !begun && super::manifest::is_source_dropped(claim) {
+    match !named && !has_begun(metadata) && super::manifest::is_source_dropped(claim) {
         true => Some(DataSource::Dropped),
         false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),
     }
