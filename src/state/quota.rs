@@ -55,8 +55,10 @@ struct PendingCharge {
     charge: Charge,
     /// The resourceVersion of the claim for which the stamp is written. The stamp cannot be on a later version.
     version: Option<u64>,
-    /// The time when the stamp was written.
+    /// The time when the write of the stamp began.
     since: Duration,
+    /// The API has confirmed the write. The watches may show it much later.
+    is_written: bool,
 }
 
 impl PendingCharge {
@@ -66,9 +68,9 @@ impl PendingCharge {
         self.version.is_some() && version > self.version
     }
 
-    /// Checks whether the reservation has expired, because no write takes that long.
+    /// Checks whether the reservation has expired: no write takes that long, and none is known to have succeeded.
     fn is_expired(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
+        !self.is_written && now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
     }
 }
 
@@ -158,7 +160,8 @@ impl QuotaLedger {
         self.pending.get(uid).filter(|_| counts).map(|pending| &pending.charge)
     }
 
-    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire.
+    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, unless the API has
+    /// confirmed the stamp.
     pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
         self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
     }
@@ -189,7 +192,9 @@ impl QuotaLedger {
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         let version = claim.resource_version.parse().ok();
-        let promise = PendingCharge { charge: Charge { class, namespace, bytes }, version, since: facts.now() };
+        let is_written = self.pending.get(&claim.uid).is_some_and(|promise| promise.is_written);
+        let charge = Charge { class, namespace, bytes };
+        let promise = PendingCharge { charge, version, since: facts.now(), is_written };
         let first = self.pending.insert(claim.uid.clone(), promise).is_none();
         self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
         first
@@ -200,6 +205,13 @@ impl QuotaLedger {
         self.charge(claim, class, facts);
         if let Some(promise) = self.pending.get_mut(&claim.uid) {
             promise.version = None;
+        }
+    }
+
+    /// Notes that a claim with a reservation is stamped. The reservation ends when the watches show that.
+    pub fn note_written(&mut self, uid: &str) {
+        if let Some(promise) = self.pending.get_mut(uid) {
+            promise.is_written = true;
         }
     }
 

@@ -126,6 +126,26 @@ fn a_reservation_expires() {
 }
 
 #[test]
+fn a_reservation_whose_stamp_is_confirmed_lasts_until_the_watches_show_it() {
+    let (clock, facts) = facts();
+    let mut books = Books { facts, ledger: QuotaLedger::default() };
+    let a = claim("t", "a", false);
+    books.show_claim(a.clone());
+    books.ledger.charge(&a, CLASS, &books.facts);
+    books.ledger.note_written(&a.uid);
+    // The watches show nothing for an hour. The claim is decided again by its old state, and the API refuses the write.
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1));
+    assert!(!books.ledger.charge(&a, CLASS, &books.facts), "an earlier stamp exists");
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1));
+    books.show_claim(claim("t", "a", true));
+    assert_eq!((books.used(), books.ledger.pending().count()), ((1, 1), 0), "the claim counts itself");
+}
+
+#[test]
 fn a_growing_volume_counts_with_its_new_size_until_its_run_has_failed() {
     let a = claim("t", "a", true);
     let made = volume(&a, "1Gi");

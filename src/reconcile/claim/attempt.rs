@@ -77,6 +77,7 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
+    context.shared.index().note_charge_written(&claim.uid);
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && observation.pool.request.is_none() {
         context.metrics.pool_miss(&class.name);

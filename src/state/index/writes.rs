@@ -144,6 +144,11 @@ impl Index {
         self.quota.charge(claim, class, &self.facts)
     }
 
+    /// Notes that a claim with a reservation is stamped.
+    pub fn note_charge_written(&mut self, uid: &str) {
+        self.quota.note_written(uid);
+    }
+
     /// Drops the reservation of a claim if it has expired.
     pub fn drop_expired_charge(&mut self, uid: &str) {
         self.quota.drop_expired_charge(uid, &self.facts);
