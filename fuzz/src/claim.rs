@@ -68,7 +68,7 @@ fn annotations(draw: &mut Draw<'_>) -> Value {
             (names::NODES, &["node-1,node-2", ",,node-1,,", "many"]),
             (names::CREATED_BY, &["tom", "system:serviceaccount:a:b"]),
             (names::CREATED_BY_GROUPS, &["a,b", "system:authenticated"]),
-            (names::CLAIM_UUID, &[UID, "other"]),
+            (names::CLAIM_UID, &[UID, "other"]),
             (names::ATTEMPT, &["1", "4294967295", "-1", "1000000000"]),
             (names::CONFIG, &["admin/silver@0"]),
             (names::PROVISION_TS, &["2026-01-01T00:00:00Z"]),
@@ -158,8 +158,14 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     if draw.chance() {
         let (ts, volume_generation) =
             claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.volume_generation)).unwrap_or_default();
-        claim.stamp =
-            Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation, batch: None });
+        claim.stamp = Some(Stamp {
+            claim_uid: UID.into(),
+            ts,
+            attempt: 1,
+            config: recipe.version(),
+            volume_generation,
+            batch: None,
+        });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
@@ -232,8 +238,14 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
             noted(&nodes);
             assert!(admit(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
-            claim.stamp =
-                Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), volume_generation, batch: None });
+            claim.stamp = Some(Stamp {
+                claim_uid: UID.into(),
+                ts,
+                attempt,
+                config: recipe.version(),
+                volume_generation,
+                batch: None,
+            });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
             claim.nodes = nodes;
         }

@@ -120,7 +120,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     assert_eq!(metadata.labels, Some([(names::LABEL_INSTANCE.to_owned(), request.instance.clone())].into()));
     let annotations = metadata.annotations.clone().unwrap_or_default();
     for (name, value) in [
-        (names::CLAIM_UUID, &request.claim.uid),
+        (names::CLAIM_UID, &request.claim.uid),
         (names::VOLUME_ID, &request.claim_uuid),
         (names::PROVISIONED_BY, &request.provisioner),
     ] {

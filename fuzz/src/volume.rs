@@ -81,7 +81,7 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
     let mut volume = json!({
         "metadata": {
             "name": draw.pick(&[right.as_str(), right.as_str(), "vol-1"]), "uid": "v", "resourceVersion": "1",
-            "annotations": { names::CLAIM_UUID: draw.text_or(id) },
+            "annotations": { names::CLAIM_UID: draw.text_or(id) },
             "labels": { names::LABEL_INSTANCE: draw.text_or(&["default", "default"]) },
         },
         "spec": {
@@ -131,8 +131,14 @@ fn claim(recipe: &Recipe) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("the value is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
-    claim.stamp =
-        Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation: 0, batch: None });
+    claim.stamp = Some(Stamp {
+        claim_uid: UID.into(),
+        ts,
+        attempt: 1,
+        config: recipe.version(),
+        volume_generation: 0,
+        batch: None,
+    });
     claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     claim
 }
@@ -221,7 +227,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
 
 /// The orchestrator's annotations on a volume, which its adoption writes again.
 const OWN: &[&str] = &[
-    names::CLAIM_UUID,
+    names::CLAIM_UID,
     names::VOLUME_ID,
     names::PROVENANCE,
     names::PROVISIONED_BY,
@@ -252,7 +258,7 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
     if let Some(uid) = spec["claimRef"]["uid"].as_str() {
         assert!(uid.is_empty() || uid == UID, "{uid}");
     }
-    assert!(json["metadata"]["annotations"][names::CLAIM_UUID].as_str().is_none_or(|uuid| uuid == UID));
+    assert!(json["metadata"]["annotations"][names::CLAIM_UID].as_str().is_none_or(|uid| uid == UID));
 }
 
 /// Returns runs without a Job, and maybe with a pod.
@@ -310,7 +316,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     }
     if let rule::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
-        assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
+        assert_eq!(Some(volume.name.clone()), volume.volume_id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
         let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
         let location = RunTarget {

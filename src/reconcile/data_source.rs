@@ -206,7 +206,7 @@ impl SourceClaimObservation {
             return Err(changed());
         }
         Ok(CloneSource {
-            id: volume.id().unwrap_or_default().to_owned(),
+            id: volume.volume_id().unwrap_or_default().to_owned(),
             pv_name: volume.name.clone(),
             source: context.writes.volume_source(volume).await?,
             size_bytes: volume.size.as_ref().copied().unwrap_or_default(),

@@ -185,7 +185,7 @@ impl Batches {
         facts: &Facts,
         expectations: &mut Expectations,
     ) -> Option<String> {
-        let id = volume.id().unwrap_or_default();
+        let id = volume.volume_id().unwrap_or_default();
         let run = FirstRun { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
         let name = if self.own_runs.contains(id) { None } else { self.join(&run, facts, expectations) };
         match &name {
@@ -475,11 +475,11 @@ fn is_for_pool(member: &Member, facts: &Facts) -> bool {
 fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<String> {
     if operation == Operation::Delete {
         let noted = cache.volumes.unsettled().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
-        return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
+        return noted.filter_map(|volume| volume.volume_id().map(str::to_owned)).collect();
     }
     let stamped = cache.claims.unsettled().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
     let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
-    stamped.filter(waits).map(|claim| claim.id()).collect()
+    stamped.filter(waits).map(|claim| claim.volume_id()).collect()
 }
 
 /// Checks whether a claim or volume is still as it was when it arrived, by the cache.
@@ -487,7 +487,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
     // The cache may be older than the stamp.
     match &entry.member.object {
         MemberObject::Claim(claim) => {
-            cache.claims.get(claim).filter(|claim| claim.id() == entry.member.id).is_none_or(|claim| {
+            cache.claims.get(claim).filter(|claim| claim.volume_id() == entry.member.id).is_none_or(|claim| {
                 let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
                 stamped && !claim.deleting && !claim.is_bound()
             })
@@ -496,7 +496,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
             let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
             let goes =
                 volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.has_lost_claim_ref();
-            noted && goes && volume.id() == Some(entry.member.id.as_str())
+            noted && goes && volume.volume_id() == Some(entry.member.id.as_str())
         }),
     }
 }

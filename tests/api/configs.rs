@@ -188,7 +188,7 @@ async fn configs_in_other_namespaces_and_of_other_provisioners_are_left_alone() 
     stays("claims of other provisioners are not touched", WHILE, || async {
         for class in ["mine", "theirs", "foreign"] {
             let claim = ring.get_claim(class).await;
-            if annotation(&claim, names::CLAIM_UUID).is_some() {
+            if annotation(&claim, names::CLAIM_UID).is_some() {
                 return Err(format!("{class} is stamped"));
             }
         }

@@ -27,8 +27,9 @@ pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
 /// On Jobs and pods: the operation, such as `provision` ([`crate::request::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
-/// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`.
-pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+/// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`. A run that is not for one volume has another
+/// id here: that of its snapshot, its segment or its batch.
+pub const LABEL_VOLUME_ID: &str = "flex-provisioner.io/claim-uuid";
 /// On Jobs and pods: the number of the attempt, from 1.
 pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
 
@@ -44,7 +45,7 @@ pub const POOL_REQUEST: &str = "request";
 pub const LABEL_POLICY: &str = "flex-provisioner.io/policy";
 
 /// On claims and volumes: the UID of the claim. On a claim, any value but its own UID came from a copied manifest.
-pub const CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+pub const CLAIM_UID: &str = "flex-provisioner.io/claim-uuid";
 /// On claims: when the current attempt began, RFC 3339 with microseconds.
 pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 /// On claims and volumes: the number of the current attempt, from 1.

@@ -125,7 +125,7 @@ pub fn placeholder(request: &RunRequest) -> ObjectReference {
 pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
     let Made { source, size_bytes, reachable_from, annotations } = made;
     let own = [
-        (names::CLAIM_UUID, request.claim.uid.as_str()),
+        (names::CLAIM_UID, request.claim.uid.as_str()),
         (names::VOLUME_ID, request.claim_uuid.as_str()),
         (names::PROVISIONED_BY, request.provisioner.as_str()),
     ];
@@ -172,7 +172,7 @@ mod tests {
         let pv = persistent_volume(&request, Made { source, reachable_from, ..Made::default() });
         let spec = pv.spec.as_ref().unwrap();
         assert_eq!(pv.metadata.name.as_deref(), Some(request.pv_name.as_str()));
-        assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UUID], request.claim.uid);
+        assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UID], request.claim.uid);
         let reference = spec.claim_ref.as_ref().unwrap();
         assert_eq!((reference.name.as_deref(), &reference.uid), (Some(request.claim_uuid.as_str()), &None));
         assert_eq!(spec.capacity.as_ref().unwrap()["storage"].0, "3Gi");

@@ -132,7 +132,7 @@ impl Writes {
     fn stamp_annotations(&self, stamp: &Stamp) -> Value {
         json!({
             names::LABEL_INSTANCE: self.identity.instance,
-            names::CLAIM_UUID: stamp.uuid,
+            names::CLAIM_UID: stamp.claim_uid,
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,

@@ -62,7 +62,7 @@ pub(super) async fn stamp(
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
-    let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
+    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
@@ -134,7 +134,7 @@ pub(super) async fn start_run(
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
-        let (id, attempt, object) = (claim.id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
+        let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes };
         let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
         confirmed.missed_batch = !has_joined;

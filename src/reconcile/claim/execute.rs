@@ -119,7 +119,7 @@ impl Execution<'_> {
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
         let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
-        if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&runs.jobs, &runs.pods)).await? {
+        if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, (&runs.jobs, &runs.pods)).await? {
             return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
         }
         if let Some(batch) = claim.batch()
@@ -127,7 +127,7 @@ impl Execution<'_> {
         {
             return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
         }
-        self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.id())).await?;
+        self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.volume_id())).await?;
         self.confirmed.no_volume = self.confirmed.volume.is_none();
         Ok(StepOutcome::Again)
     }
@@ -153,7 +153,7 @@ impl Execution<'_> {
     }
 
     async fn complete_pool_request(self) -> Outcome {
-        if let Some(volume) = self.volume(&names::pv_name(&self.claim.id())) {
+        if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
             self.context.shared.index().expect_pooled(volume);
         }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;

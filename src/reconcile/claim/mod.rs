@@ -98,7 +98,7 @@ impl Reconcile for Claims {
     }
 
     fn expected_jobs(claim: &Claim, _: &Observation) -> Vec<String> {
-        vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.id())]
+        vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.volume_id())]
     }
 
     /// A claim that waits for a new revision of its config keeps its position.

@@ -188,11 +188,11 @@ impl ObservationBuilder<'_> {
     fn runs(&self) -> Runs {
         let (claim, index) = (self.claim, self.index);
         let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-            .ids()
+            .volume_ids()
             .flat_map(|id| index.jobs_of(&id))
             .filter(|job| job.is_for_claim())
             .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+        let pods = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
         Runs { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
     }
@@ -229,7 +229,7 @@ impl ObservationBuilder<'_> {
 
     fn volumes(&self, runs: &Runs) -> Volumes {
         let (claim, index) = (self.claim, self.index);
-        let id = claim.id();
+        let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
         if id != claim.uid {
             volumes.extend(index.volumes_of(&id));
@@ -240,8 +240,8 @@ impl ObservationBuilder<'_> {
             volumes.retain(|volume| volume.name != newer.name);
             volumes.push(Arc::new(newer.clone()));
         }
-        let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
-        volumes.retain(|volume| volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let names_it = |uid: &String| *uid == claim.uid || *uid == id;
+        volumes.retain(|volume| volume.claim_uid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
         let mut unmarked = Vec::new();
         for volume in &mut volumes {
             if let Some(marked) = index.marked(volume) {

@@ -84,7 +84,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         recipe: observation.recipes.stamped.as_deref(),
         has_running_pods: observation.runs.pods.iter().filter(provision).any(|pod| !pod.is_over()),
         never_started: has_never_started(context, claim, observation),
-        removed: context.shared.index().removed(&claim.id(), &name),
+        removed: context.shared.index().removed(&claim.volume_id(), &name),
         missed_batch: observation.runs.missed_batch,
     }
 }
@@ -97,7 +97,7 @@ fn deletion<'a>(context: &Context, claim: &Claim, observation: &'a Observation) 
     Deletion {
         state: context.delete_state(
             Operation::Delete,
-            &claim.id(),
+            &claim.volume_id(),
             (&observation.runs.deletes, &observation.runs.pods),
             &name,
         ),

@@ -99,7 +99,7 @@ impl Reconcile for Snapshots {
             Step::SetClass { class } => writes.set_snapshot_class(snapshot, &class).await?.into(),
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
-                let handle = volume.id().unwrap_or_default();
+                let handle = volume.volume_id().unwrap_or_default();
                 let content = writes.create_content(snapshot, &policy, (handle, volume.volume_mode.as_str())).await?;
                 confirmed.content = Some(Arc::new(content));
                 StepOutcome::Again

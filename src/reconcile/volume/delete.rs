@@ -25,7 +25,7 @@ use crate::volume::request::request;
 pub(super) fn job_name(volume: &Volume, home: &str, node: &str) -> String {
     job::name(
         Operation::Delete,
-        volume.id().unwrap_or_default(),
+        volume.volume_id().unwrap_or_default(),
         volume.delete_attempt(),
         &scope(volume, node == home, node),
     )
@@ -109,7 +109,7 @@ async fn begin(
     let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, is_home_node, .. } = run;
     let scope = scope(volume, is_home_node, &node);
-    let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
+    let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
     if context.acquire_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }

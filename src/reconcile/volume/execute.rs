@@ -90,11 +90,11 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
 /// claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref()).cloned().unwrap_or_default();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
         Some(name) => {
-            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.id() == uid)
+            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.volume_id() == uid)
         }
         None => context.writes.has_claim(&uid).await?,
     };

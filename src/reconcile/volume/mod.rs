@@ -40,7 +40,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, is_awaited) = {
         let index = context.shared.index();
-        let claim = volume.claim_uuid.as_deref().and_then(|uid| index.claim_by_id(uid));
+        let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
         (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
     };
     match marked {
@@ -91,7 +91,7 @@ impl Reconcile for Volumes {
     }
 
     fn expected_jobs(volume: &Volume, _: &Observation) -> Vec<String> {
-        let id = volume.id().unwrap_or_default();
+        let id = volume.volume_id().unwrap_or_default();
         Operation::all().filter(|of| of.is_of_adopted_volume()).map(|operation| job::prefix(operation, id)).collect()
     }
 

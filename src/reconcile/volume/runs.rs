@@ -60,7 +60,7 @@ pub(super) fn observe(
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
-    let expected = job::prefix(operation, volume.id().unwrap_or_default());
+    let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
         is_starting: context.shared.index().has_expectation(&expected),

@@ -71,7 +71,7 @@ impl Claims {
         if let Some(before) = &before {
             self.forget(before);
         }
-        self.by_id.extend(claim.ids().map(|id| (Id::from(id.as_str()), name.clone())));
+        self.by_id.extend(claim.volume_ids().map(|id| (Id::from(id.as_str()), name.clone())));
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
             self.copies.entry(source.clone()).or_default().insert(claim.name.clone());
         }
@@ -86,7 +86,7 @@ impl Claims {
     }
 
     fn forget(&mut self, claim: &Claim) {
-        for id in claim.ids() {
+        for id in claim.volume_ids() {
             self.by_id.remove(&Id::from(id.as_str()));
         }
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {

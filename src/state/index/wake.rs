@@ -96,14 +96,14 @@ impl Index {
         let was_held = before.is_some_and(Claim::has_finalizer);
         let is_quiet = now.is_bound() && !now.has_finalizer() && !now.deleting && !was_held;
         if !is_quiet || cache.wants_more(now) {
-            items.extend(now.ids().flat_map(|id| self.volumes_of_id(&id)));
+            items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
         }
         items
     }
 
     /// For a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
     pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
-        let mut items: Vec<_> = claim.ids().flat_map(|id| self.volumes_of_id(&id)).collect();
+        let mut items: Vec<_> = claim.volume_ids().flat_map(|id| self.volumes_of_id(&id)).collect();
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         items.extend(self.for_left(&freed.left));
         items.extend(self.copies_of(&claim.name));
@@ -165,7 +165,7 @@ impl Index {
     /// For a sync probe, and the volumes that are synced by it.
     pub(super) fn woken_by_probe(&self, synced: &[String]) -> Vec<WorkItem> {
         let volumes = synced.iter().filter_map(|name| self.facts.cache.volumes.get(name));
-        let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uuid.as_deref()?));
+        let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uid.as_deref()?));
         [WorkItem::SyncProbe].into_iter().chain(claims).collect()
     }
 }

@@ -106,7 +106,7 @@ fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let volumes = store
         .all(Kind::Volume)
         .filter(|(name, volume)| of_class(name, volume, "/spec/storageClassName"))
-        .map(|(_, volume)| match annotation(volume, names::CLAIM_UUID) {
+        .map(|(_, volume)| match annotation(volume, names::CLAIM_UID) {
             "" => annotation(volume, names::VOLUME_ID),
             claim => claim,
         });
@@ -117,7 +117,7 @@ fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
 
 /// Returns whether a claim has had an attempt.
 fn has_begun(claim: &Value) -> bool {
-    annotation(claim, names::CLAIM_UUID) == uid(claim)
+    annotation(claim, names::CLAIM_UID) == uid(claim)
 }
 
 /// Returns whether a claim has had an attempt, and the last one is not given up.
@@ -179,7 +179,7 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
         return wrong(what);
     }
     if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
-        let volume_name = names::pv_name(label(body, names::LABEL_CLAIM_UUID));
+        let volume_name = names::pv_name(label(body, names::LABEL_VOLUME_ID));
         let lives =
             |claim: &Value| is_bound(claim) && !is_deleting(claim) && text(claim, "/spec/volumeName") == volume_name;
         let claim = store.all(Kind::Claim).find(|(_, claim)| lives(claim));
@@ -241,10 +241,10 @@ fn is_protected(source: &Value, copy: &Value) -> bool {
 
 /// Checks that the Job of an attempt uses the version of the config in its claim's stamp.
 fn other_version(store: &Store, job: &Value) -> Option<String> {
-    let id = label(job, names::LABEL_CLAIM_UUID);
+    let id = label(job, names::LABEL_VOLUME_ID);
     let of = |claim: &Value| {
         id.starts_with(uid(claim))
-            && annotation(claim, names::CLAIM_UUID) == uid(claim)
+            && annotation(claim, names::CLAIM_UID) == uid(claim)
             && annotation(claim, names::ATTEMPT) == label(job, names::LABEL_ATTEMPT)
     };
     let provisions = label(job, names::LABEL_OPERATION) == "provision";

@@ -43,7 +43,7 @@ fn an_impossible_node_name_is_no_node() {
 #[test]
 fn a_stamp_is_bounded() {
     let long = "x".repeat(100_000);
-    let stamped = claim(&[(names::CLAIM_UUID, "u"), (names::PROVISION_TS, &long)]);
+    let stamped = claim(&[(names::CLAIM_UID, "u"), (names::PROVISION_TS, &long)]);
     assert_eq!(stamped.stamp.unwrap().ts, "");
     let failure = |message: &str| {
         serde_json::json!({ "operation": "provision", "attempt": 1, "at": 1, "kind": "retry", "reason": message, "message": message }).to_string()
@@ -86,7 +86,7 @@ fn a_claim_that_became_too_long_still_gets_its_delete_run() {
 
 #[test]
 fn a_claim_belongs_to_the_instance_that_stamped_it() {
-    let stamped = [(names::CLAIM_UUID, "u"), (names::ATTEMPT, "1")];
+    let stamped = [(names::CLAIM_UID, "u"), (names::ATTEMPT, "1")];
     let with = |instance: &'static str| {
         let more = [(names::LABEL_INSTANCE, instance)];
         claim(&stamped.into_iter().chain(more).collect::<Vec<_>>())
@@ -97,6 +97,6 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
         !claim(&[(names::LABEL_INSTANCE, "second")]).belongs_to_other_instance("first"),
         "no attempt has begun for it"
     );
-    let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
+    let copied = [(names::CLAIM_UID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
     assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp was copied");
 }

@@ -52,7 +52,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides the next step without regard to the claim's copies.
 fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let wanted = names::pv_name(&claim.id());
+    let wanted = names::pv_name(&claim.volume_id());
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
     if claim.has_finalizer() && (elsewhere || (claim.deleting && !claim.is_bound())) {
         return leaving(o, now);

@@ -122,7 +122,7 @@ impl Cluster {
                 "labels": { names::LABEL_INSTANCE: "default" },
                 "finalizers": [names::VOLUME_FINALIZER],
                 "annotations": {
-                    names::CLAIM_UUID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
+                    names::CLAIM_UID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
                     names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
                 },
             },
@@ -212,7 +212,7 @@ fn merge(into: &mut Value, from: Value) {
 
 fn stamped(config: &str) -> Value {
     let annotations = json!({
-        names::CLAIM_UUID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::CONFIG: config,
+        names::CLAIM_UID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::CONFIG: config,
     });
     json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
 }

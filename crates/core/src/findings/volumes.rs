@@ -37,7 +37,7 @@ fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
     }
-    let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return Owner::None };
+    let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
     match w.claims.get(uid).copied() {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -87,7 +87,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         ),
         Owner::None => finding(
             FindingKind::VolumeNotAdopted,
-            format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UUID),
+            format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UID),
             kept(),
         ),
         Owner::Gone if !deletes => {
@@ -271,7 +271,7 @@ type Problem = (FindingKind, String, Option<i64>);
 
 /// Returns the problem that prevents each delete run.
 fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
-    match volume.id() {
+    match volume.volume_id() {
         None => return Some((FindingKind::VolumeMisnamed, "it has no volume id".into(), None)),
         Some(id) if volume.name != names::pv_name(id) => {
             let detail = format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id));
@@ -282,7 +282,7 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     if volume.is_adopted() {
         return provenance(volume).err().map(|why| (FindingKind::VolumeUnreadable, why, None));
     }
-    let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
+    let jobs = w.jobs_by_id.get(volume.volume_id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision;
     if !volume.was_made_by_known_run(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
@@ -307,7 +307,7 @@ fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
         let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
         return Some((FindingKind::VolumeHeld, detail, Some(failure.at)));
     }
-    let jobs = w.jobs_by_id.get(volume.id()?)?;
+    let jobs = w.jobs_by_id.get(volume.volume_id()?)?;
     let slow = jobs
         .iter()
         .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;

@@ -41,7 +41,7 @@ pub enum Binding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// The UID of the claim for which the stamp was written.
-    pub uuid: String,
+    pub claim_uid: String,
     /// The time when the attempt began.
     pub ts: String,
     /// The number of the attempt, from 1.
@@ -135,7 +135,7 @@ pub struct Claim {
 impl Claim {
     /// Returns the stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
-        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
+        self.stamp.as_ref().filter(|stamp| stamp.claim_uid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
     }
 
     /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
@@ -155,12 +155,12 @@ impl Claim {
     }
 
     /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
-    pub fn id(&self) -> String {
+    pub fn volume_id(&self) -> String {
         volume_id(&self.uid, self.volume_generation())
     }
 
     /// Returns the current volume id, and before it those of earlier generations.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = String> {
+    pub fn volume_ids(&self) -> impl DoubleEndedIterator<Item = String> {
         volume_ids(&self.uid, self.volume_generation())
     }
 
@@ -170,7 +170,7 @@ impl Claim {
 
     /// Checks whether a volume names this claim, or no claim.
     pub fn may_own(&self, volume: &Volume) -> bool {
-        volume.claim_uuid.as_ref().is_none_or(|uuid| *uuid == self.uid || *uuid == self.id())
+        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
     }
 
     /// Checks whether the claim has the orchestrator's finalizer.
@@ -301,7 +301,7 @@ impl Stamp {
     fn of(metadata: &ObjectMeta) -> Option<Self> {
         let annotation = |key: &str| annotation(metadata, key);
         Some(Stamp {
-            uuid: name(annotation(names::CLAIM_UUID)?),
+            claim_uid: name(annotation(names::CLAIM_UID)?),
             ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
             attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
             config: annotation(names::CONFIG)
@@ -328,7 +328,7 @@ fn requested_size(spec: &PersistentVolumeClaimSpec) -> Result<u64, String> {
 fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec) -> Option<DataSource> {
     let metadata = &claim.metadata;
     let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-    let begun = annotation(metadata, names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
+    let begun = annotation(metadata, names::CLAIM_UID).is_some_and(|uid| Some(uid) == metadata.uid);
     match !named && !begun && super::manifest::is_source_dropped(claim) {
         true => Some(DataSource::Dropped),
         false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),

@@ -59,9 +59,9 @@ pub struct Volume {
     /// The provisioner, by the annotation of Kubernetes.
     pub provisioned_by: Option<String>,
     /// The UID of the volume's claim, by the orchestrator's annotation.
-    pub claim_uuid: Option<String>,
+    pub claim_uid: Option<String>,
     /// The volume id, which all later runs get as `CLAIM_UUID`.
-    pub volume_id: Option<String>,
+    pub volume_id_annotation: Option<String>,
     /// The nodes where the volume was made, and where earlier attempts may have left storage. Only the orchestrator
     /// writes them, and they count only with the adoption mark.
     pub nodes: Vec<String>,
@@ -136,7 +136,7 @@ impl Volume {
     pub fn belongs_to(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
-        instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
+        instance && (ours || (self.instance.is_some() && self.claim_uid.is_some()))
     }
 
     /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who
@@ -183,9 +183,9 @@ impl Volume {
 
     /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID. Then
     /// its name says which of the claim's ids is its own.
-    pub fn id(&self) -> Option<&str> {
-        self.volume_id.as_deref().or_else(|| {
-            let uid = self.claim_uuid.as_deref()?;
+    pub fn volume_id(&self) -> Option<&str> {
+        self.volume_id_annotation.as_deref().or_else(|| {
+            let uid = self.claim_uid.as_deref()?;
             let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
             named.filter(|named| volume_ids(uid, MAX_VOLUME_GENERATIONS).any(|id| id == *named)).or(Some(uid))
         })
@@ -209,7 +209,7 @@ pub fn adoption_mark(provenance: &str) -> String {
 
 /// The annotations that the orchestrator writes over any earlier value.
 const OWN: &[&str] = &[
-    names::CLAIM_UUID,
+    names::CLAIM_UID,
     names::VOLUME_ID,
     names::NODES,
     names::PROVENANCE,
@@ -273,8 +273,8 @@ impl From<&PersistentVolume> for Volume {
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             provisioned_by: annotation(names::PROVISIONED_BY),
-            claim_uuid: annotation(names::CLAIM_UUID),
-            volume_id: annotation(names::VOLUME_ID),
+            claim_uid: annotation(names::CLAIM_UID),
+            volume_id_annotation: annotation(names::VOLUME_ID),
             nodes: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,

@@ -85,7 +85,7 @@ fn the_image_gets_a_list_and_the_common_properties() {
         flex_contract::batch::read(list).unwrap().iter().map(|member| member["CLAIM_UUID"].clone()).collect();
     assert_eq!(ids, [id(0), id(1), id(2)]);
     let labels = job.metadata.labels.as_ref().unwrap();
-    assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_CLAIM_UUID]), ("provision", BATCH));
+    assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_VOLUME_ID]), ("provision", BATCH));
 }
 
 #[test]

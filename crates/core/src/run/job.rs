@@ -56,7 +56,7 @@ pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
         (names::LABEL_OPERATION, request.operation.to_string()),
-        (names::LABEL_CLAIM_UUID, id.to_owned()),
+        (names::LABEL_VOLUME_ID, id.to_owned()),
         (names::LABEL_ATTEMPT, request.attempt.to_string()),
         ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
     ]

@@ -93,7 +93,7 @@ fn run_labels(metadata: &ObjectMeta) -> RunLabels {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned()).unwrap_or_default();
     RunLabels {
         operation: label(names::LABEL_OPERATION).as_str().into(),
-        id: label(names::LABEL_CLAIM_UUID),
+        id: label(names::LABEL_VOLUME_ID),
         attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
         class: label(names::LABEL_CLASS),
     }

@@ -78,7 +78,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     if deletes && is_unprotected {
         let message = format!(
             "policy Delete came too late: somebody deleted the volume under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
-            volume.id().unwrap_or_default()
+            volume.volume_id().unwrap_or_default()
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
@@ -184,7 +184,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
     // use or retained.
-    let unusable = match volume.id() {
+    let unusable = match volume.volume_id() {
         None => Some("it has no volume id".to_owned()),
         Some(id) if !is_run_id(id) => Some("its volume id is not one that a run can have".to_owned()),
         Some(id) if volume.name != names::pv_name(id) => {

@@ -21,7 +21,7 @@ fn recipe() -> Recipe {
 /// Returns an adopted volume with this policy.
 fn volume(policy: &str) -> Volume {
     let mut text = format!("metadata: {{name: pvc-{ID}, uid: pv, annotations: {{");
-    for (key, value) in [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")] {
+    for (key, value) in [(names::CLAIM_UID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")] {
         text.push_str(&format!("'{key}': {value}, "));
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));

@@ -14,7 +14,7 @@ const GI: u64 = 1 << 30;
 
 /// Returns an adopted volume of 1 GiB.
 fn volume(source: &str) -> Volume {
-    let annotations = [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
+    let annotations = [(names::CLAIM_UID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
     let annotations: Vec<_> = annotations.iter().map(|(key, value)| format!("'{key}': {value}")).collect();
     Volume::from(
         &yaml::<PersistentVolume>(&format!(

@@ -28,7 +28,7 @@ fn volume(class: &str, note: Option<PendingModification>) -> Volume {
         "metadata": {
             "name": names::pv_name(ID), "uid": "pv",
             "annotations": {
-                names::CLAIM_UUID: ID, names::VOLUME_ID: ID, names::PROVENANCE: "x",
+                names::CLAIM_UID: ID, names::VOLUME_ID: ID, names::PROVENANCE: "x",
                 names::ATTRIBUTES: applied.unwrap_or_default(),
                 names::MODIFICATION: note.map(|note| json!(note).to_string()).unwrap_or_default(),
             },

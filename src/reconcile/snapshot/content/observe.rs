@@ -119,7 +119,7 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(Provenance, R
     let provenance = Provenance {
         record,
         node: made.node,
-        volume_id: volume.id().unwrap_or_default().to_owned(),
+        volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
         volume_mode: volume.volume_mode.to_string(),

@@ -36,7 +36,7 @@ fn claim(uid: &str) -> Claim {
 
 fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
     let stamp = crate::model::claim::Stamp {
-        uuid: uid.into(),
+        claim_uid: uid.into(),
         ts: "t".into(),
         attempt: 1,
         config: recipe.version(),

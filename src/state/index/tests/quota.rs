@@ -26,17 +26,17 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
     let mut taken = ClassUsage::default();
     let mut counted: HashSet<String> = HashSet::new();
     for volume in index.volumes().filter(|volume| volume.class == class && volume.belongs_to(&index.facts.identity)) {
-        counted.extend(volume.id().map(str::to_owned));
-        counted.extend(volume.claim_uuid.clone());
+        counted.extend(volume.volume_id().map(str::to_owned));
+        counted.extend(volume.claim_uid.clone());
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-        let claim = volume.claim_uuid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
+        let claim = volume.claim_uid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
         taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));
     }
     for claim in index.claims().filter(|claim| claim.class.as_deref() == Some(class)) {
-        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
         let begun = own && holds(index, &claim);
-        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.id()) {
+        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.volume_id()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
@@ -51,7 +51,7 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
 
 /// Checks whether a claim has usage: by its stamp, if it has not given up, or by a volume.
 fn holds(index: &Index, claim: &Claim) -> bool {
-    let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
+    let none = claim.volume_ids().all(|id| index.volumes_of(&id).is_empty());
     claim.own_stamp().is_some() && !(gave_up(claim) && none)
 }
 
@@ -133,7 +133,7 @@ impl Deed {
         let uid = uid(claim, again);
         let taken = u32::from(stamp == 2);
         let mut stamped =
-            json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
+            json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
         if failed > 0 {
             stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
         }
@@ -166,7 +166,7 @@ impl Deed {
             "metadata": {
                 "name": names::pv_name(&id), "labels": label,
                 "annotations": {
-                    names::CLAIM_UUID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
+                    names::CLAIM_UID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
                 },
             },
             "spec": {

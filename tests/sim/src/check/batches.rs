@@ -24,7 +24,7 @@ pub fn members(job: &Value) -> Vec<Member> {
     match listed {
         "" => {
             let attempt = label(job, names::LABEL_ATTEMPT).parse().unwrap_or_default();
-            vec![Member { id: label(job, names::LABEL_CLAIM_UUID).to_owned(), attempt }]
+            vec![Member { id: label(job, names::LABEL_VOLUME_ID).to_owned(), attempt }]
         }
         listed => serde_json::from_str(listed).expect("a batch lists its members"),
     }

@@ -374,7 +374,7 @@ impl World {
         let pv = persistent_volume(&process.request, Made { source, reachable_from, size_bytes, ..Made::default() });
         let mut pv = json!(pv);
         if process.script {
-            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UUID: process.request.claim.uid } });
+            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UID: process.request.claim.uid } });
             match process.reserved {
                 true => pv["spec"]["claimRef"] = json!(placeholder(&process.request)),
                 false => pv["spec"]["claimRef"] = Value::Null,
@@ -387,7 +387,7 @@ impl World {
             if is_deleting(there) {
                 return Err(75);
             }
-            let same = annotation(there, names::CLAIM_UUID) == process.request.claim.uid
+            let same = annotation(there, names::CLAIM_UID) == process.request.claim.uid
                 && self.made.get(uid(there)) == Some(&process.storage_key);
             return if same { Ok(()) } else { Err(65) };
         }

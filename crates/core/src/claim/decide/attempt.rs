@@ -258,7 +258,7 @@ fn no_volume(o: &Observed<'_>) -> Cause {
     let token = if tokenless { TOKENLESS } else { "" };
     let message = format!(
         "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`){token}",
-        names::pv_name(&o.claim.id())
+        names::pv_name(&o.claim.volume_id())
     );
     Cause::new("NoVolume", message)
 }

@@ -44,7 +44,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return transfer_to_other(o, volume);
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
-    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
+    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
         return with_volume(o, volume, now);
     }
     if !o.confirmed.no_volume {
@@ -68,7 +68,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             format!(
                 "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then the provisioner deletes what an attempt left behind",
                 volume.name,
-                names::CLAIM_UUID
+                names::CLAIM_UID
             ),
         );
     }

@@ -48,7 +48,7 @@ fn a_volume_that_another_claim_has_is_not_deleted() {
     let mut unknown = with_volume(deleting(), taken_volume(), &["taken"]);
     (unknown.stamped_recipe, unknown.foreign) = (None, true);
     unknown.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
-    let another = Volume { claim_uuid: Some("another".into()), ..volume() };
+    let another = Volume { claim_uid: Some("another".into()), ..volume() };
     with_volume(deleting(), another, &["annotation"])
         .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another");
 }
@@ -77,7 +77,7 @@ fn a_bound_volume_does_not_end_before_its_claim() {
 #[test]
 fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
     adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), volume(), &["too small"]));
-    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uuid: None, ..volume() }, &[]));
+    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uid: None, ..volume() }, &[]));
     adopts(Rule::AdoptLeftVolume, &bound(with_volume(stamped(1), volume(), &[]), "static"));
 }
 

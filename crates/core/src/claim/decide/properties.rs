@@ -22,8 +22,8 @@ impl World {
     /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
     fn has_transferred(&self) -> bool {
         self.volumes.iter().any(|(volume, _)| {
-            let held = volume.is_adopted() && volume.volume_id.as_deref() == Some(UID);
-            volume.name == names::pv_name(UID) && held && volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID)
+            let held = volume.is_adopted() && volume.volume_id_annotation.as_deref() == Some(UID);
+            volume.name == names::pv_name(UID) && held && volume.claim_uid.as_ref().is_some_and(|uid| uid != UID)
         })
     }
 
@@ -36,7 +36,7 @@ impl World {
     /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
     fn is_safe(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
-            && volume.volume_id.as_deref() == Some(UID)
+            && volume.volume_id_annotation.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
             && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
     }
@@ -48,7 +48,7 @@ impl World {
     /// Checks whether the claim is terminating, or has another volume.
     fn is_leaving(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.id()))
+        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
     }
 
     /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
@@ -122,7 +122,7 @@ impl World {
             self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
         }
         self.claim.stamp =
-            Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
+            Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
         self.missed_batch = false;
         self.claim.nodes = nodes;
         if !self.claim.has_finalizer() {
@@ -143,8 +143,8 @@ impl World {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
-        volume.claim_uuid = Some(UID.into());
-        volume.volume_id = Some(UID.into());
+        volume.claim_uid = Some(UID.into());
+        volume.volume_id_annotation = Some(UID.into());
         let text = serde_json::to_string(provenance).unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
@@ -155,15 +155,15 @@ impl World {
 
     /// Makes the volume that of the claim which it names.
     fn transfer(&mut self, name: &str, provenance: &Provenance) {
-        let id = self.claim.id();
+        let id = self.claim.volume_id();
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
         if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
-        volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-        volume.volume_id = Some(id);
+        volume.claim_uid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+        volume.volume_id_annotation = Some(id);
         let text = serde_json::to_string(provenance).unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
@@ -182,11 +182,11 @@ impl World {
             Step::Stamp { attempt, nodes, volume_generation } => self.stamp(attempt, nodes, volume_generation),
             Step::AssignPooledVolume { volume } => {
                 self.pooled_volume = None;
-                let assigned = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
+                let assigned = Volume { name: volume, volume_id_annotation: Some("ready".into()), ..adopted_volume() };
                 self.volumes.push((assigned, vec!["name".into()]));
             }
             Step::BackfillStamp { .. } => {
-                let stamp = Stamp { uuid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
+                let stamp = Stamp { claim_uid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
                 self.claim.stamp = Some(stamp);
             }
             Step::CompletePoolRequest => return false,
@@ -389,7 +389,7 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
     let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
-    assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+    assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
 }
 
 fn check_binding(world: &World, volume: &str) {

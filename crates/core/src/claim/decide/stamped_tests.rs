@@ -28,7 +28,7 @@ fn an_event_explains_the_warning_about_a_missing_storage_class() {
 #[test]
 fn a_copied_stamp_is_replaced() {
     let mut world = stamped(7);
-    world.claim.stamp.as_mut().unwrap().uuid = "copied".into();
+    world.claim.stamp.as_mut().unwrap().claim_uid = "copied".into();
     world.claim.nodes = vec!["of the other".into()];
     let decision = world.decide_by(Rule::ReplaceStaleStamp, NOW);
     assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
@@ -357,7 +357,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
     let thief = taken_volume().claim_ref.map(|reference| reference.uid);
-    let half = Volume { claim_uuid: thief, volume_id: Some(UID.into()), ..taken_volume() };
+    let half = Volume { claim_uid: thief, volume_id_annotation: Some(UID.into()), ..taken_volume() };
     let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
     assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
 
@@ -374,7 +374,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.rests(Rule::WaitForOlderRun);
     robbed.has_running_pods = false;
     robbed.claim.stamp.as_mut().unwrap().volume_generation = 16;
-    assert_ne!(robbed.claim.id(), UID);
+    assert_ne!(robbed.claim.volume_id(), UID);
 
     // A terminating claim leaves the volume to the other claim.
     let mut leaving = with_volume(deleting(), taken_volume(), &["claimRef"]);
@@ -385,8 +385,9 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
 
 #[test]
 fn the_pv_controller_binds_a_volume_that_was_made_for_another_claim() {
-    let given = Volume { name: "pvc-of-another".into(), volume_id: Some("another".into()), ..adopted_volume() };
-    let given = Volume { claim_uuid: Some(UID.into()), ..given };
+    let given =
+        Volume { name: "pvc-of-another".into(), volume_id_annotation: Some("another".into()), ..adopted_volume() };
+    let given = Volume { claim_uid: Some(UID.into()), ..given };
     let mut world = with_volume(stamped(1), given, &["name"]);
     world.run = failed_run(Failure::Retry, NOW);
     world.rests(Rule::WaitForBinding);

@@ -276,7 +276,7 @@ fn stamped(attempt: u32) -> World {
     world.claim.nodes = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp = Some(Stamp {
-        uuid: UID.into(),
+        claim_uid: UID.into(),
         ts: "t".into(),
         attempt,
         config: recipe.version(),
@@ -354,7 +354,7 @@ fn over(attempt: u32) -> Job {
 fn volume() -> Volume {
     let text = format!(
         "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{persistentVolumeReclaimPolicy: Delete}}\n",
-        names::CLAIM_UUID
+        names::CLAIM_UID
     );
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
@@ -366,7 +366,7 @@ fn adopted_volume() -> Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
-        volume_id: Some(UID.into()),
+        volume_id_annotation: Some(UID.into()),
         adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),

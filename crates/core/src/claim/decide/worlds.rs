@@ -80,7 +80,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let phase = select(vec!["Pending", "Available", "Bound"]);
     (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
-        let (uuid, reference, id, quarantine) = marks;
+        let (uid, reference, id, quarantine) = marks;
         let (held, deleting, deletes, provisioned) = flags;
         let mut volume = if adopted { adopted_volume() } else { volume() };
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -90,8 +90,8 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
         if !adopted {
-            volume.claim_uuid = some(uuid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
-            volume.volume_id = some(id);
+            volume.claim_uid = some(uid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
+            volume.volume_id_annotation = some(id);
             volume.finalizers = if held { vec![names::VOLUME_FINALIZER.into()] } else { vec![] };
             volume.provisioned_by = provisioned.then(|| "somebody".into());
             volume.claim_ref =
@@ -102,7 +102,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         if name != names::pv_name(UID) {
             mismatches.push("name".to_owned());
         }
-        if volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID) {
+        if volume.claim_uid.as_ref().is_some_and(|uid| uid != UID) {
             mismatches.push("annotation".into());
         }
         if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
@@ -164,8 +164,8 @@ prop_compose! {
         }
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
-        claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
-            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), volume_generation: 0, batch: None,
+        claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
+            claim_uid: uid.into(), ts: "t".into(), attempt, config: recipe.version(), volume_generation: 0, batch: None,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;

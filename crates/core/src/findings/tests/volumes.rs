@@ -32,14 +32,14 @@ fn volumes_that_nothing_will_delete_are_findings() {
     Cluster::new().volume(of_another).finds(FindingKind::VolumeRestored, "nobody can vouch for it", false);
     let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
     let ready = |v: &mut Volume| {
-        (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
+        (v.claim_ref, v.claim_uid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
     };
     let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
     keeps("1Gi=1").clean();
     keeps("2Gi=1").finds(FindingKind::VolumeUnasked, "keeps other volumes ready now", false);
     Cluster::new().volume(ready).finds(FindingKind::VolumeUnasked, "has no pool any more", false);
     let anonymous = |v: &mut Volume| {
-        (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
+        (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uid) = (None, None, None, None);
     };
     Cluster::new().volume(anonymous).finds(FindingKind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {
