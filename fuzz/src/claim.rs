@@ -8,8 +8,8 @@ use flex_contract::request::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{
-    Admission, ConfirmedFacts, Decision, Deletion, Nodes, Observed, Pool, Runs, ServedClass, Source, Step, Volumes,
-    decide,
+    ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    SourceRelation, Step, Volumes, decide,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::request::{Attempt, request};
@@ -197,7 +197,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 binding: Binding::Direct,
                 many_wait: likely(draw),
             },
-            admission: Admission {
+            preconditions: Preconditions {
                 has_revision: likely(draw),
                 has_slot: likely(draw),
                 quota_error: None,
@@ -210,8 +210,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 with_pods: &[],
                 selected_forbidden: !likely(draw),
             },
-            source: Source { state: None, users: &[] },
-            pool: Pool::default(),
+            source: SourceRelation { state: None, users: &[] },
+            pool: PoolRelation::default(),
         };
         let decision = decide(&observed, NOW);
         check_event(&decision);

@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock};
 use flex_contract::names;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::decide::{
-    self, Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, ServedClass, Source, Step, Volumes,
+    self, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, ServedClass,
+    SourceRelation, Step, Volumes,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
@@ -21,7 +22,7 @@ use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::RunState;
-use flex_provisioner::volume::change::Runs;
+use flex_provisioner::volume::change::ChangeRuns;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::modify;
@@ -182,7 +183,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             binding: Binding::Direct,
             many_wait: false,
         },
-        admission: Admission {
+        preconditions: Preconditions {
             has_revision: true,
             has_slot: true,
             quota_error: None,
@@ -195,8 +196,8 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             with_pods: &[],
             selected_forbidden: false,
         },
-        source: Source { state: None, users: &[] },
-        pool: Pool::default(),
+        source: SourceRelation { state: None, users: &[] },
+        pool: PoolRelation::default(),
     };
     let decision = decide::decide(&observed, NOW);
     if let Some(note) = &decision.event {
@@ -262,8 +263,8 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
 }
 
 /// Returns runs without a Job, and maybe with a pod.
-fn no_runs<'a>(has_running_pods: bool) -> Runs<'a> {
-    Runs { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
+fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
+    ChangeRuns { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
 }
 
 /// Decides about the volume after its claim is gone.

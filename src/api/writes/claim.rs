@@ -19,7 +19,7 @@ use crate::model::claim::Stamp;
 use crate::model::claim::volume_generation;
 use crate::model::claim::volume_ids;
 use crate::model::modification;
-use crate::model::resize::StatusUpdate;
+use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
@@ -242,7 +242,7 @@ impl Writes {
     }
 
     /// Writes the state of a resize into the claim's status.
-    pub async fn report_resize(&self, claim: &Claim, report: &StatusUpdate, now: &str) -> Result<Claim> {
+    pub async fn report_resize(&self, claim: &Claim, report: &ResizeUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 
@@ -250,7 +250,7 @@ impl Writes {
     pub async fn report_modification(
         &self,
         claim: &Claim,
-        report: &modification::StatusUpdate,
+        report: &modification::ModifyUpdate,
         now: &str,
     ) -> Result<Claim> {
         self.report(claim, report.status(now)).await

@@ -99,7 +99,7 @@ pub(super) async fn start_run(
     let (Some(recipe), Some(stamp)) = (&observation.recipes.stamped, claim.own_stamp()) else {
         return Ok(StepOutcome::Wait);
     };
-    let Ok(attributes) = &observation.admission.attributes else { return Ok(StepOutcome::Wait) };
+    let Ok(attributes) = &observation.preconditions.attributes else { return Ok(StepOutcome::Wait) };
     let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
@@ -211,7 +211,7 @@ pub(super) async fn start_delete(
         class_topologies: allowed,
         clone_of: source.clone_of,
         snapshot: source.snapshot,
-        attributes: observation.admission.attributes.clone().unwrap_or_default(),
+        attributes: observation.preconditions.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let target = RunTarget {

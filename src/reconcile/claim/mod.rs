@@ -53,13 +53,13 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         }
         confirmed.fresh = true;
     }
-    drive::<Claims>(context, claim, confirmed).await
+    drive::<ClaimReconciler>(context, claim, confirmed).await
 }
 
 /// The reconciler of claims.
-struct Claims;
+struct ClaimReconciler;
 
-impl Reconcile for Claims {
+impl Reconcile for ClaimReconciler {
     type Object = Claim;
     type Observation = Observation;
     type Confirmed = Confirmed;
@@ -103,7 +103,7 @@ impl Reconcile for Claims {
 
     /// A claim that waits for a new revision of its config keeps its position.
     fn keeps_position(observation: &Observation) -> bool {
-        !observation.admission.has_revision
+        !observation.preconditions.has_revision
     }
 
     fn is_late(step: &Step, _: &NewEvent) -> bool {

@@ -9,7 +9,8 @@ use super::observe::{Confirmed, Observation};
 use super::served::{is_selected_node_forbidden, served_class};
 use super::unstarted::has_never_started;
 use crate::claim::decide::{
-    Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, Runs, ServedClass, Source, Volumes,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    SourceRelation, Volumes,
 };
 use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
@@ -50,12 +51,12 @@ pub(super) fn observed<T>(
             binding: context.writes.binding(),
             many_wait,
         },
-        admission: Admission {
-            has_revision: observation.admission.has_revision,
-            has_slot: observation.admission.has_slot,
-            quota_error: observation.admission.quota_error.as_deref(),
-            has_pending_charge: observation.admission.has_pending_charge,
-            attributes_error: observation.admission.attributes.as_ref().err().map(String::as_str),
+        preconditions: Preconditions {
+            has_revision: observation.preconditions.has_revision,
+            has_slot: observation.preconditions.has_slot,
+            quota_error: observation.preconditions.quota_error.as_deref(),
+            has_pending_charge: observation.preconditions.has_pending_charge,
+            attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },
         nodes: Nodes {
             choice: &observation.nodes.choice,
@@ -63,11 +64,11 @@ pub(super) fn observed<T>(
             with_pods: &observation.nodes.with_pods,
             selected_forbidden: is_selected_node_forbidden(context, claim, &observation.classes),
         },
-        source: Source {
+        source: SourceRelation {
             state: observation.source.data_source.as_ref().map(data_source::SourceObservation::data_source),
             users: &observation.source.users,
         },
-        pool: Pool {
+        pool: PoolRelation {
             is_request: observation.pool.request.is_some(),
             volume: observation.pool.volume.as_ref().map(|volume| volume.name.as_str()),
         },

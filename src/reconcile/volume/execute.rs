@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::confirmed::Confirmed;
-use super::delete::{Run, start};
+use super::delete::{DeleteRun, start};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
@@ -54,7 +54,7 @@ pub(super) async fn execute(
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
             confirmed.claim = Some(observation.claim);
             let is_home_node = node == observation.home_node;
-            let run = Run { attempt, pinned: !on_any_node, is_home_node, node };
+            let run = DeleteRun { attempt, pinned: !on_any_node, is_home_node, node };
             start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {

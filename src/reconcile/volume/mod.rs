@@ -29,7 +29,9 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let next = match cached {
         None => clean_up(context, name).await?,
         Some(volume) if !volume.belongs_to(&context.identity) && !is_of_a_run(context, &volume) => Requeue::Done,
-        Some(volume) => return drive::<Volumes>(context, marked(context, volume).await?, Confirmed::default()).await,
+        Some(volume) => {
+            return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
+        }
     };
     context.shared.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
     Ok(next)
@@ -51,9 +53,9 @@ async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError>
 }
 
 /// The reconciler of volumes.
-struct Volumes;
+struct VolumeReconciler;
 
-impl Reconcile for Volumes {
+impl Reconcile for VolumeReconciler {
     type Object = Volume;
     type Observation = Observation;
     type Confirmed = Confirmed;

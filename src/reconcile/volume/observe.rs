@@ -18,7 +18,7 @@ use crate::reconcile::context::Context;
 use crate::run::job;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
-use crate::volume::change::Run;
+use crate::volume::change::ChangeRun;
 use crate::volume::decide::next_node;
 use crate::volume::expand::record;
 use crate::volume::observed::{ClaimState, Observed};
@@ -94,8 +94,8 @@ impl Observation {
     pub(super) fn observed<'a>(
         &'a self,
         volume: &'a Volume,
-        expand_runs: &'a [Run<'a>],
-        modify_runs: &'a [Run<'a>],
+        expand_runs: &'a [ChangeRun<'a>],
+        modify_runs: &'a [ChangeRun<'a>],
     ) -> Observed<'a> {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {

@@ -24,7 +24,7 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
-use crate::volume::change::{Run, Runs};
+use crate::volume::change::{ChangeRun, ChangeRuns};
 
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
@@ -73,13 +73,13 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the runs, for [`Observation::observed`].
-    pub(super) fn runs(&self) -> Vec<Run<'_>> {
-        self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
+    pub(super) fn runs(&self) -> Vec<ChangeRun<'_>> {
+        self.jobs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect()
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], locations: &'a NodeStates) -> Runs<'a> {
-        Runs {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [ChangeRun<'a>], locations: &'a NodeStates) -> ChangeRuns<'a> {
+        ChangeRuns {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,

@@ -12,14 +12,14 @@ use crate::state::id::Id;
 
 /// All claims.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct ClaimCache {
     by_name: CompactMap<Claim>,
     by_id: HashMap<Id, Arc<ObjectName>>,
     /// The claims whose data source is the claim or VolumeSnapshot of this name.
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
 }
 
-impl Claims {
+impl ClaimCache {
     /// Returns a claim by its name.
     pub fn get(&self, name: &ObjectName) -> Option<Arc<Claim>> {
         self.by_name.get(name)

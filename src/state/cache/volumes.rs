@@ -17,7 +17,7 @@ use crate::state::id::Id;
 
 /// All volumes.
 #[derive(Debug, Default)]
-pub struct Volumes {
+pub struct VolumeCache {
     by_name: CompactMap<Volume>,
     /// The names of the volumes that name a claim, in their order. Nearly always it is one.
     by_claim: HashMap<Id, SmallVec<[Arc<str>; 1]>>,
@@ -27,7 +27,7 @@ pub struct Volumes {
     gone_claims: HashMap<String, Reference>,
 }
 
-impl Volumes {
+impl VolumeCache {
     /// Returns a volume by its name.
     pub fn get(&self, name: &str) -> Option<Arc<Volume>> {
         self.by_name.get(name)

@@ -59,7 +59,7 @@ impl Index {
     }
 
     /// Returns a VolumeAttributesClass by its name.
-    pub fn attributes_class(&self, name: &str) -> Option<&attributes::Class> {
+    pub fn attributes_class(&self, name: &str) -> Option<&attributes::AttributesClass> {
         self.facts.cache.attributes.get(name)
     }
 
@@ -328,12 +328,12 @@ impl Index {
     }
 
     /// Returns a VolumeSnapshotClass by its name.
-    pub fn snapshot_class(&self, name: &str) -> Option<&snapshot::Class> {
+    pub fn snapshot_class(&self, name: &str) -> Option<&snapshot::SnapshotClass> {
         self.facts.cache.snapshots.class(name)
     }
 
     /// Returns all VolumeSnapshotClasses.
-    pub fn snapshot_classes(&self) -> impl Iterator<Item = &snapshot::Class> {
+    pub fn snapshot_classes(&self) -> impl Iterator<Item = &snapshot::SnapshotClass> {
         self.facts.cache.snapshots.classes()
     }
 

@@ -18,7 +18,7 @@ struct World {
     nodes: Vec<Arc<Node>>,
     published: BTreeMap<String, Arc<Published>>,
     driver: Option<Driver>,
-    runs: Vec<Run>,
+    runs: Vec<ObservedRun>,
     starting: BTreeSet<String>,
     /// The number of changes on each node.
     changes: BTreeMap<String, u32>,
@@ -100,7 +100,7 @@ impl World {
                     (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
                 self.started += 1;
-                self.runs.push(Run { job: Arc::new(job), outcome: Outcome::Running });
+                self.runs.push(ObservedRun { job: Arc::new(job), outcome: Outcome::Running });
             }
             Step::Switch { on } => {
                 assert!(!on || self.unknown().is_empty(), "it looks before all is known: {:?}", self.unknown());

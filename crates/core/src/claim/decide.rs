@@ -35,8 +35,8 @@ use self::attempt::pending;
 pub use self::failed::failed_start;
 use self::leaving::leaving;
 pub use self::observed::{
-    Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, RemovedJob, Runs, ServedClass, Source,
-    Volumes,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob, Runs, ServedClass,
+    SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, last_node, run_node};
 pub use self::rule::{Decision, Rule};

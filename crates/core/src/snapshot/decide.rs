@@ -18,7 +18,7 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, due_after, until_slot_is_free};
@@ -45,9 +45,9 @@ pub enum SnapshotState {
 
 /// The source of a snapshot run, and its recipe.
 #[derive(Clone, Debug)]
-pub struct Source<'a> {
+pub struct RunSource<'a> {
     /// The provenance of the source.
-    pub provenance: &'a Provenance,
+    pub provenance: &'a SnapshotProvenance,
     /// The recipe in that provenance.
     pub recipe: &'a Recipe,
     /// The claim of the source is terminating.
@@ -70,7 +70,7 @@ pub struct Observed<'a> {
     /// The VolumeSnapshot of the content.
     pub snapshot: SnapshotState,
     /// The source of a run, or the reason why there can be no run.
-    pub source: Result<Source<'a>, String>,
+    pub source: Result<RunSource<'a>, String>,
     /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The node of the snapshot, if that matters.
@@ -303,7 +303,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides when the next attempt begins.
-fn attempt(o: &Observed<'_>, source: &Source<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
+fn attempt(o: &Observed<'_>, source: &RunSource<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
     let content = o.content;
     if let Some(wait) = not_due(content, failed, source.recipe, now) {
         return wait;
@@ -319,7 +319,7 @@ fn attempt(o: &Observed<'_>, source: &Source<'_>, failed: Option<&LastFailure>, 
 }
 
 /// Returns the source of a run, or the reason why there can be no run.
-fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
+fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o RunSource<'a>, String> {
     let source = o.source.as_ref().map_err(String::clone)?;
     if !source.recipe.can(CAPABILITY) {
         return Err(format!(

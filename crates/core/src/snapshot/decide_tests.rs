@@ -25,8 +25,8 @@ fn recipe(able: bool) -> Recipe {
     Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
 }
 
-fn provenance() -> Provenance {
-    Provenance {
+fn provenance() -> SnapshotProvenance {
+    SnapshotProvenance {
         record: record(&[]),
         node: NODE.into(),
         volume_id: "v".into(),
@@ -168,7 +168,7 @@ impl World {
                 ours: self.ours,
                 fresh: self.fresh,
                 snapshot: self.snapshot,
-                source: self.source.clone().map(|()| Source {
+                source: self.source.clone().map(|()| RunSource {
                     provenance: &provenance,
                     recipe: &recipe,
                     is_terminating: self.is_terminating,
@@ -357,7 +357,7 @@ fn no_run_begins_for_a_terminating_snapshot() {
 
 #[test]
 fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
-    let old = Provenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
+    let old = SnapshotProvenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
     for kept in [false, true] {
         let world = begun().with(|w| {
             w.content.provenance = Some(serde_json::json!(old).to_string());

@@ -15,7 +15,7 @@ use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
-use crate::volume::change::{Leftover, POD_END_POLL};
+use crate::volume::change::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step};
 use crate::volume::{expand, modify, restored};
@@ -114,13 +114,13 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         };
     }
     match (o.expansion.runs.leftover(), o.modification.runs.leftover()) {
-        (Some(Leftover::Job(job)), _) => {
+        (Some(LeftoverRun::Job(job)), _) => {
             return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
         }
-        (None, Some(Leftover::Job(job))) => {
+        (None, Some(LeftoverRun::Job(job))) => {
             return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
         }
-        (Some(Leftover::Ending), _) | (None, Some(Leftover::Ending)) => {
+        (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
             return waiting(o, Rule::ChangeRunEnding).requeue_at(now + POD_END_POLL);
         }
         (None, None) => {}

@@ -6,7 +6,7 @@ use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
-use crate::volume::change::{Run, Runs};
+use crate::volume::change::{ChangeRun, ChangeRuns};
 use flex_contract::exit::Failure;
 
 const NOW: i64 = 1_000_000;
@@ -58,8 +58,14 @@ struct World {
 }
 
 /// Returns runs, each with a pod.
-fn runs_of<'a>(all: &'a [Run<'a>], has_other_running_pods: bool) -> Runs<'a> {
-    Runs { all, is_starting: false, has_running_pods: !all.is_empty(), unreachable_node: None, has_other_running_pods }
+fn runs_of<'a>(all: &'a [ChangeRun<'a>], has_other_running_pods: bool) -> ChangeRuns<'a> {
+    ChangeRuns {
+        all,
+        is_starting: false,
+        has_running_pods: !all.is_empty(),
+        unreachable_node: None,
+        has_other_running_pods,
+    }
 }
 
 impl World {
@@ -69,14 +75,14 @@ impl World {
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| Run { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
         let expansion = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
-        let runs: Vec<_> = self.modifying.iter().map(|job| Run { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.modifying.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),

@@ -21,7 +21,7 @@ use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::EffectiveConfig;
 use crate::config::values::list;
 use crate::model::claim::Claim;
-use crate::model::resize::StatusUpdate;
+use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
 use crate::node::unreachable_message;
@@ -31,7 +31,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Progress, Runs, bound_claim, due, next_try};
+use crate::volume::change::{ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -90,7 +90,7 @@ pub struct Observed<'a> {
     /// The recipe of a run, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The expand runs of the volume.
-    pub runs: Runs<'a>,
+    pub runs: ChangeRuns<'a>,
     /// The reason why a quota does not allow the requested size.
     pub quota_error: Option<&'a str>,
 }
@@ -102,7 +102,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the expansion into the claim's status.
-    Report(StatusUpdate),
+    Report(ResizeUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -226,13 +226,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
-            let report = StatusUpdate::Growing { size, error: Some(cause.message.clone()) };
+            let report = ResizeUpdate::Growing { size, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::RunInProgress, claim, StatusUpdate::Growing { size, error });
+            let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::Growing { size, error });
             match o.runs.unreachable_node {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -242,7 +242,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
 }
 
 /// Decides to write a report, unless it is already written.
-fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
     rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
@@ -333,12 +333,12 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
     if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::Report(StatusUpdate::OnNode { size }));
+        let decision = Rule::FileSystemPending.step(Step::Report(ResizeUpdate::OnNode { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        let decision = Rule::RequestReached.step(Step::Report(StatusUpdate::Finished { size }));
+        let decision = Rule::RequestReached.step(Step::Report(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
     (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
@@ -375,12 +375,12 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
-    let report = StatusUpdate::Growing { size: requested_size, error };
+    let report = ResizeUpdate::Growing { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
         let due = due(failed.kind, failed.at, failed.tries, recipe, now);
         if now < due {
             let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
+                Failure::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
                 Failure::Retry | Failure::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::values::yaml;
-use crate::volume::change::Run;
+use crate::volume::change::ChangeRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -42,7 +42,7 @@ fn claim(requested: u64) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn message(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &ResizeUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
     conditions.retain(|condition| condition.get("$patch").is_none());
@@ -93,11 +93,11 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the size needs nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
-            runs: Runs {
+            runs: ChangeRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
@@ -141,7 +141,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn after(&self, report: &StatusUpdate) -> World {
+    fn after(&self, report: &ResizeUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
@@ -152,8 +152,8 @@ fn world(requested: u64) -> World {
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
 }
 
-fn growing(size: u64) -> StatusUpdate {
-    StatusUpdate::Growing { size: size * GI, error: None }
+fn growing(size: u64) -> ResizeUpdate {
+    ResizeUpdate::Growing { size: size * GI, error: None }
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
-    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
+    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(Rule::RunStuck), Step::Report(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
@@ -226,7 +226,7 @@ fn a_failure_is_recorded_once() {
     assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
-    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
     world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
@@ -246,7 +246,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
-        Step::Report(StatusUpdate::Finished { size: 3 * GI })
+        Step::Report(ResizeUpdate::Finished { size: 3 * GI })
     );
 }
 
@@ -254,13 +254,13 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&growing(3));
-    assert_eq!(back.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: GI }));
-    let finished = world.after(&StatusUpdate::Finished { size: 3 * GI });
+    assert_eq!(back.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: GI }));
+    let finished = world.after(&ResizeUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
 
@@ -271,20 +271,20 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
             world.step(Rule::FileSystemPending),
-            Step::Report(StatusUpdate::OnNode { size: 3 * GI }),
+            Step::Report(ResizeUpdate::OnNode { size: 3 * GI }),
             "{source}"
         );
-        let pending = world.after(&StatusUpdate::OnNode { size: 3 * GI });
+        let pending = world.after(&ResizeUpdate::OnNode { size: 3 * GI });
         pending.rests();
-        pending.after(&StatusUpdate::Finished { size: 3 * GI }).rests();
+        pending.after(&ResizeUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&growing(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
@@ -339,11 +339,11 @@ fn a_failed_run_is_repeated_after_its_delay() {
             panic!("{kind:?}")
         };
         assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
-        let infeasible = matches!(report, StatusUpdate::Infeasible { .. });
+        let infeasible = matches!(report, ResizeUpdate::Infeasible { .. });
         assert_eq!(infeasible, kind == Failure::Never);
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
-        let due = waiting.after(&StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
+        let due = waiting.after(&ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
         assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
@@ -359,7 +359,7 @@ fn another_request_or_recipe_does_not_wait() {
         assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
-    let again = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let again = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(fixed.step(Rule::AttemptReported), Step::Report(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }

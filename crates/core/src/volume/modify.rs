@@ -18,7 +18,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::modification::StatusUpdate;
+use crate::model::modification::ModifyUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::unreachable_message;
@@ -28,7 +28,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Progress, Run, Runs, bound_claim, due, next_try};
+use crate::volume::change::{ChangeRun, ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Observed<'a> {
     /// The attributes that the claim requests, or the reason why they are not available.
     pub requested_attributes: Result<&'a Attributes, String>,
     /// The modify runs of the volume.
-    pub runs: Runs<'a>,
+    pub runs: ChangeRuns<'a>,
 }
 
 /// The next step for a volume's attributes.
@@ -50,7 +50,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the modification into the claim's status.
-    Report(StatusUpdate),
+    Report(ModifyUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -142,7 +142,7 @@ fn has_unknown_attributes(volume: &Volume) -> bool {
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
-    let finished = StatusUpdate::Finished { class: volume.attributes().class.clone() };
+    let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
     claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
 }
 
@@ -163,13 +163,13 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
 }
 
 /// Decides to write a report, unless it is already written.
-fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+fn reporting(rule: Rule, claim: &Claim, report: ModifyUpdate) -> Decision {
     rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
 /// Reports that the request cannot be met, and emits an event.
 fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
-    reporting(rule, claim, StatusUpdate::Pending { class: requested_class(claim).to_owned() })
+    reporting(rule, claim, ModifyUpdate::Pending { class: requested_class(claim).to_owned() })
         .with_warning(reason::MODIFY_FAILED, why)
 }
 
@@ -191,13 +191,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         Progress::Stuck(job, cause) => {
             let target = target_of(job);
             let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
-            let report = StatusUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
+            let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
         }
         Progress::Running(job) => {
             let target = target_of(job);
             let error = last(volume, &target).map(|failed| failed.message.clone());
-            let report = StatusUpdate::Modifying { class: target.class, error };
+            let report = ModifyUpdate::Modifying { class: target.class, error };
             let waiting = reporting(Rule::RunInProgress, claim, report);
             match o.runs.unreachable_node {
                 Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
@@ -216,14 +216,14 @@ fn target_of(job: &Job) -> Attributes {
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let news = |run: &&Run<'_>| run.job.run_labels.attempt > known;
+    let news = |run: &&ChangeRun<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
         return Some(Rule::RunSucceeded.step(Step::Apply(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-    let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
+    let told = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
@@ -301,7 +301,7 @@ fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option
 /// Decides when the volume has the requested attributes.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let attributes = volume.attributes();
-    let report = StatusUpdate::Finished { class: attributes.class.clone() };
+    let report = ModifyUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
         return Some(Rule::RequestReached.step(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message));
@@ -328,13 +328,13 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
     }
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
-    let report = StatusUpdate::Modifying { class: target.class.clone(), error };
+    let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
         let due = due(failed.kind, failed.at, failed.tries, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { class, error },
+                Failure::Never => ModifyUpdate::Infeasible { class, error },
                 Failure::Retry | Failure::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
-use crate::volume::change::Leftover;
+use crate::volume::change::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -52,7 +52,7 @@ fn claim(requested: &str) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn message(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &ModifyUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
@@ -97,12 +97,12 @@ fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
 }
 
-fn modifying(class: &str) -> StatusUpdate {
-    StatusUpdate::Modifying { class: class.into(), error: None }
+fn modifying(class: &str) -> ModifyUpdate {
+    ModifyUpdate::Modifying { class: class.into(), error: None }
 }
 
-fn finished(class: &str) -> StatusUpdate {
-    StatusUpdate::Finished { class: class.into() }
+fn finished(class: &str) -> ModifyUpdate {
+    ModifyUpdate::Finished { class: class.into() }
 }
 
 #[derive(Clone, Debug)]
@@ -121,12 +121,12 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the attributes need nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
             requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
-            runs: Runs {
+            runs: ChangeRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
@@ -173,7 +173,7 @@ impl World {
         World { volume, ..self.clone() }
     }
 
-    fn after(&self, report: &StatusUpdate) -> World {
+    fn after(&self, report: &ModifyUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
@@ -218,7 +218,7 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
     assert_eq!(edited.step(Rule::StuckRunObsolete), given_up);
     let error = Some("no such image".to_owned());
-    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::Report(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
@@ -325,7 +325,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
 #[test]
 fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
-    let pending = StatusUpdate::Pending { class: "gold".into() };
+    let pending = ModifyUpdate::Pending { class: "gold".into() };
     assert_eq!(missing.step(Rule::RequestNotAvailable), Step::Report(pending.clone()));
     let message = missing.after(&pending);
     assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
@@ -348,21 +348,21 @@ fn no_run_begins_for_a_terminating_claim() {
 fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
     let error = Some("array on fire".to_owned());
-    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(waits.step(Rule::AttemptNotDue), Step::Report(report.clone()));
     let reported = waits.after(&report);
     assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
     assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
-    let infeasible = StatusUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
+    let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.step(Rule::AttemptNotDue), Step::Report(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
     assert_eq!(other.step(Rule::AttemptReported), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(StatusUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
 fn a_run_is_stopped_when_the_claim_is_gone() {
     let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
-        let runs = [Run { job, state: RunState::Running }];
-        let runs = Runs {
+        let runs = [ChangeRun { job, state: RunState::Running }];
+        let runs = ChangeRuns {
             all: &runs,
             is_starting: false,
             has_running_pods,
@@ -402,8 +402,8 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
         };
         runs.leftover()
     };
-    assert_eq!(stopped(&running, true), Some(Leftover::Job(running.name.clone())));
-    assert_eq!(stopped(&terminating, true), Some(Leftover::Ending));
+    assert_eq!(stopped(&running, true), Some(LeftoverRun::Job(running.name.clone())));
+    assert_eq!(stopped(&terminating, true), Some(LeftoverRun::Ending));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 

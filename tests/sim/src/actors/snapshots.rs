@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::model::snapshot::Class;
+use flex_provisioner::model::snapshot::SnapshotClass;
 use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
@@ -20,8 +20,8 @@ use crate::{PROVISIONER, SYSTEM, TEAM};
 const GIVEN: &str = "given";
 
 /// Returns the VolumeSnapshotClasses, which never change.
-pub fn classes(profile: &Profile) -> Vec<Class> {
-    let class = |name: &str, policy: &str| Class {
+pub fn classes(profile: &Profile) -> Vec<SnapshotClass> {
+    let class = |name: &str, policy: &str| SnapshotClass {
         name: name.to_owned(),
         driver: PROVISIONER.to_owned(),
         policy: policy.into(),

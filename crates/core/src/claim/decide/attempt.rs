@@ -95,9 +95,13 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(volume) = o.pool.volume {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
-    if let Some(why) = o.admission.quota_error {
+    if let Some(why) = o.preconditions.quota_error {
         let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return if o.admission.has_pending_charge { wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)) } else { wait };
+        return if o.preconditions.has_pending_charge {
+            wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER))
+        } else {
+            wait
+        };
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,

@@ -56,7 +56,7 @@ pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, 
 /// Checks whether the class has a recipe that differs from that of the attempt.
 fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
-    o.admission.has_revision
+    o.preconditions.has_revision
         && current.is_some()
         && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }

@@ -162,7 +162,7 @@ impl World {
                 binding: self.binding,
                 many_wait: self.many_wait,
             },
-            admission: Admission {
+            preconditions: Preconditions {
                 has_revision: self.has_revision,
                 has_slot: self.has_slot,
                 quota_error: self.quota_error,
@@ -175,8 +175,8 @@ impl World {
                 with_pods: &self.nodes_with_pods,
                 selected_forbidden: self.selected_node_forbidden,
             },
-            source: Source { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
-            pool: Pool { is_request: self.is_pool_request, volume: self.pooled_volume },
+            source: SourceRelation { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
+            pool: PoolRelation { is_request: self.is_pool_request, volume: self.pooled_volume },
         })
     }
 
