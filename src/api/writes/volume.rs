@@ -48,7 +48,7 @@ fn reference(claim: &Claim) -> Value {
 /// Returns the source of a volume as JSON; empty if there is none.
 fn source_of(volume: &PersistentVolume) -> String {
     let Some(spec) = &volume.spec else { return String::new() };
-    let source = flex_contract::volume::source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
+    let source = flex_contract::volume::volume_source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
     source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default()
 }
 

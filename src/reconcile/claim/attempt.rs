@@ -78,7 +78,7 @@ pub(super) async fn stamp(
     }
     let stamped = stamped?;
     confirmed.fresh = true;
-    if attempt == 1 && observation.pool.exists && observation.pool.request.is_none() {
+    if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
     }
     // A claim in a batch gets its first event when something is slow or fails.

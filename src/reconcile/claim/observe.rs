@@ -120,10 +120,35 @@ pub(super) struct OwnedSourceRelation {
 pub(super) struct OwnedPoolRelation {
     /// The class has a pool.
     pub exists: bool,
-    /// The claim is a pool request of this class, for which nobody selects a node.
-    pub request: Option<Option<Class>>,
+    /// The claim as a pool request.
+    pub request: PoolRequest,
     /// A pooled volume that fits the claim.
     pub volume: Option<Arc<Volume>>,
+}
+
+/// The claim as a pool request.
+pub(super) enum PoolRequest {
+    /// A user made the claim.
+    No,
+    /// The claim is a pool request, and the orchestrator does not serve its class.
+    ClassNotServed,
+    /// The claim is a pool request of this class. Nobody selects a node for it, so that the class binds immediately.
+    OfClass(Class),
+}
+
+impl PoolRequest {
+    /// Checks whether the claim is a pool request.
+    pub(super) fn is_request(&self) -> bool {
+        !matches!(self, PoolRequest::No)
+    }
+
+    /// Returns the class as it serves pool requests.
+    pub(super) fn class(&self) -> Option<&Class> {
+        match self {
+            PoolRequest::OfClass(class) => Some(class),
+            PoolRequest::No | PoolRequest::ClassNotServed => None,
+        }
+    }
 }
 
 /// Facts beyond the cache that this reconcile has confirmed.
@@ -200,9 +225,11 @@ impl ObservationBuilder<'_> {
 
     fn pool(&self) -> OwnedPoolRelation {
         let (claim, index) = (self.claim, self.index);
-        let request = index
-            .is_pool_request(claim)
-            .then(|| self.class.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+        let request = match self.class {
+            _ if !index.is_pool_request(claim) => PoolRequest::No,
+            None => PoolRequest::ClassNotServed,
+            Some(class) => PoolRequest::OfClass(Class { binding: BindingMode::Immediate, ..class.clone() }),
+        };
         let volume = match (self.class, &self.recipes.current) {
             (Some(class), Some(recipe)) => index.pooled_volume_for(claim, class, recipe),
             _ => None,
@@ -223,7 +250,7 @@ impl ObservationBuilder<'_> {
 
     fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> OwnedNodes {
         let (claim, index) = (self.claim, self.index);
-        let class = pool.request.as_ref().and_then(Option::as_ref).or(self.class);
+        let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
         let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
         let mut states =

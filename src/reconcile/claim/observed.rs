@@ -38,8 +38,8 @@ pub(super) fn observed<T>(
     };
     then(&Observed {
         claim,
-        class: match (served_class(claim, &observation.classes), &observation.pool.request) {
-            (ServedClass::Ours(_), Some(Some(class))) => ServedClass::Ours(class),
+        class: match (served_class(claim, &observation.classes), observation.pool.request.class()) {
+            (ServedClass::Ours(_), Some(class)) => ServedClass::Ours(class),
             (served_class, _) => served_class,
         },
         confirmed: ConfirmedFacts { fresh: confirmed.fresh, no_volume: confirmed.no_volume },
@@ -69,7 +69,7 @@ pub(super) fn observed<T>(
             users: &observation.source.users,
         },
         pool: PoolRelation {
-            is_request: observation.pool.request.is_some(),
+            is_request: observation.pool.request.is_request(),
             volume: observation.pool.volume.as_ref().map(|volume| volume.name.as_str()),
         },
     })

@@ -63,7 +63,7 @@ impl Index {
             self.quota_waiters.remove(&item);
         }
         if changed.now.as_ref().is_none_or(|now| now.deleting || now.is_bound()) {
-            freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), &mut self.slots.expectations);
+            freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.dequeue(&item);
             claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
@@ -133,7 +133,7 @@ impl Index {
             self.quota_waiters.remove(&item);
             if let Some(id) = volume.volume_id() {
                 self.batches.forget_own_run(id);
-                freed.left = self.batches.leave(Operation::Delete, id, &mut self.slots.expectations);
+                freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
             freed.turn = self.slots.dequeue(&item);
         }

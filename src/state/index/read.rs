@@ -183,12 +183,12 @@ impl Index {
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.slots.expectations.is_expected(job, self.facts.now())
+        self.slots.expectations().is_expected(job, self.facts.now())
     }
 
     /// Checks the same for all Jobs whose names have this prefix.
     pub fn has_expectation(&self, prefix: &str) -> bool {
-        self.slots.expectations.has_any(prefix, self.facts.now())
+        self.slots.expectations().has_any(prefix, self.facts.now())
     }
 }
 
@@ -236,7 +236,7 @@ impl Index {
 
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe_batch(&self, name: &str) -> Option<collect::Observed> {
-        self.batches.observe(name, &self.facts, &self.slots.expectations)
+        self.batches.observe(name, &self.facts, self.slots.expectations())
     }
 
     /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or

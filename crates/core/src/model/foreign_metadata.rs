@@ -62,7 +62,7 @@ impl ForeignMetadata {
     /// Reads the fields of a volume.
     pub fn on(volume: &PersistentVolume) -> Self {
         let (metadata, spec) = (&volume.metadata, volume.spec.as_ref());
-        let kind = spec.and_then(contract_volume::source_kind);
+        let kind = spec.and_then(contract_volume::volume_source_kind);
         let source = kind.map(|kind| serde_json::json!(spec)[kind].take()).unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
         let driver = source["driver"].as_str().filter(|_| matches!(kind, Some("csi" | "flexVolume")));

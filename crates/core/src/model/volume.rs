@@ -230,7 +230,7 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(key, value)| key.len() + value.len());
     let finalizers = metadata.finalizers.iter().flatten().map(String::len);
-    let kind = contract_volume::source_kind(spec);
+    let kind = contract_volume::volume_source_kind(spec);
     let source = kind.map_or(0, |kind| serde_json::json!(spec)[kind].to_string().len());
     pairs.chain(finalizers).sum::<usize>() + source
 }
@@ -306,7 +306,7 @@ impl From<&PersistentVolume> for Volume {
             former_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())
                 .and_then(|claim| claim.parse().ok()),
-            source_kind: contract_volume::source_kind(&spec),
+            source_kind: contract_volume::volume_source_kind(&spec),
             kubelet_finishes_resize: spec.csi.is_some()
                 || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,

@@ -1,7 +1,7 @@
 //! The check whether an existing volume is the one that was to be created. It is pure.
 
 use flex_contract::names::CLAIM_UID;
-use flex_contract::volume::{SOURCE_KINDS, source_kind};
+use flex_contract::volume::{VOLUME_SOURCE_KINDS, volume_source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 use serde_json::Value;
 
@@ -39,12 +39,12 @@ fn claim(volume: &PersistentVolume) -> Option<&str> {
 /// Returns the volume source as JSON: `{"nfs":{…}}`.
 fn source(volume: &PersistentVolume) -> Value {
     let spec = volume.spec.as_ref();
-    let kind = spec.and_then(source_kind);
+    let kind = spec.and_then(volume_source_kind);
     let mut json = serde_json::to_value(spec.unwrap_or(&PersistentVolumeSpec::default())).unwrap_or_default();
     if let Value::Object(fields) = &mut json {
         fields.retain(|field, _| match kind {
             Some(kind) => field == kind,
-            None => SOURCE_KINDS.contains(&field.as_str()),
+            None => VOLUME_SOURCE_KINDS.contains(&field.as_str()),
         });
     }
     json
