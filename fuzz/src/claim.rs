@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::request::Operation;
 use flex_provisioner::api::events::event_note;
@@ -123,7 +123,7 @@ fn run(draw: &mut Draw<'_>) -> RunState {
         3 => RunState::Succeeded,
         _ => RunState::Failed {
             cause: Cause::new(draw.text(), draw.text()),
-            kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoCapacity]),
+            reaction: draw.pick(&[Reaction::Retry, Reaction::Never, Reaction::NoCapacity]),
             at: draw.number(),
             pods_ended: draw.chance(),
         },

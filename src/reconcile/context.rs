@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::request::Operation;
 use k8s_openapi::api::batch::v1 as api;
 
@@ -209,12 +209,12 @@ impl Context {
 ///
 /// # Errors
 /// If any other error occurred: the Job may exist.
-pub(super) fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
-    let (kind, why) = match error {
-        WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
-        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Failure::Retry, message),
-        WriteError::Incomplete { message, .. } => return Ok((Failure::Retry, Cause::new("ScriptLost", message))),
+pub(super) fn refused_job(error: WriteError) -> Result<(Reaction, Cause), WriteError> {
+    let (reaction, why) = match error {
+        WriteError::Refused { message, invalid: true, .. } => (Reaction::Never, message),
+        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Reaction::Retry, message),
+        WriteError::Incomplete { message, .. } => return Ok((Reaction::Retry, Cause::new("ScriptLost", message))),
         error => return Err(error),
     };
-    Ok((kind, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
+    Ok((reaction, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
 }

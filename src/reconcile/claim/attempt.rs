@@ -1,6 +1,6 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
@@ -145,11 +145,11 @@ pub(super) async fn start_run(
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, observation, confirmed, cause, Failure::Retry).await
+            fail(context, claim, observation, confirmed, cause, Reaction::Retry).await
         }
         Err(error) => {
-            let (kind, cause) = refused_job(error)?;
-            fail(context, claim, observation, confirmed, cause, kind).await
+            let (reaction, cause) = refused_job(error)?;
+            fail(context, claim, observation, confirmed, cause, reaction).await
         }
     }
 }
@@ -161,11 +161,11 @@ async fn fail(
     observation: &Observation,
     confirmed: &Confirmed,
     cause: Cause,
-    kind: Failure,
+    reaction: Reaction,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, cause, kind, context.clock.now())
+        failed_start(observed, class, cause, reaction, context.clock.now())
     });
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {

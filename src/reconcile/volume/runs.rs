@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::reason::Reason;
 use flex_contract::request::Operation;
@@ -153,7 +153,7 @@ pub(super) async fn create(
     claim: &Claim,
     (recipe, job): (&Recipe, k8s_openapi::api::batch::v1::Job),
     (reason, message): (&'static Reason, String),
-) -> Result<Option<(Failure, Cause)>, WriteError> {
+) -> Result<Option<(Reaction, Cause)>, WriteError> {
     match context.create_job(recipe, job).await {
         Ok(()) => {
             context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason, message });

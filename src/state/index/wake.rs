@@ -30,7 +30,7 @@ use flex_contract::request::Operation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use super::related::snapshot_and_content;
 use super::{Index, WorkItem};
@@ -444,7 +444,7 @@ impl Index {
 
 /// Checks whether an unbound claim found no room on its backend.
 fn found_no_room(claim: &Claim) -> bool {
-    let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
+    let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
     full && !claim.is_bound()
 }
 

@@ -444,7 +444,7 @@ fn the_answer_of_a_run_is_its_last_report() {
     assert!(failed(said(&[])).contains("its pod is gone"));
     assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::Running);
     let cause = Cause::new("ExitCode", "exit code 78");
-    let state = RunState::Failed { cause, kind: flex_contract::exit::Failure::Never, at: 0, pods_ended: false };
+    let state = RunState::Failed { cause, reaction: flex_contract::exit::Reaction::Never, at: 0, pods_ended: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
 }
 

@@ -1,7 +1,7 @@
 //! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the
 //! modify run that may change them. Each is JSON in an annotation.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use crate::attributes::Attributes;
 use crate::run::failure::MAX_ATTEMPTS;
@@ -20,7 +20,8 @@ pub struct FailedExpansion {
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// The reason, in one word.
     pub reason: String,
     /// The message for people.
@@ -71,7 +72,8 @@ pub struct PendingModification {
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// A run up to that one may have changed a part.
     pub has_unknown_attributes: bool,
     /// The reason, in one word.

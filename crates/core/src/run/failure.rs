@@ -1,6 +1,6 @@
 //! The stored record of a failed run.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::request::Operation;
 
 use super::backoff::{delay, due_after};
@@ -20,7 +20,8 @@ pub struct LastFailure {
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// The reason, in one word.
     pub reason: String,
     /// The message for people.
@@ -44,7 +45,7 @@ fn is_zero(number: &u32) -> bool {
 impl LastFailure {
     /// Checks whether the next attempt is far off: the request cannot succeed, or all retries are used.
     pub fn gives_up(&self, retries: u32) -> bool {
-        self.kind == Failure::Never || self.attempt > retries
+        self.reaction == Reaction::Never || self.attempt > retries
     }
 
     /// Reads a record from its annotation. Returns `None` if the orchestrator cannot have written it.
@@ -85,7 +86,7 @@ impl LastFailure {
             operation,
             attempt,
             at,
-            kind: Failure::Retry,
+            reaction: Reaction::Retry,
             reason: cause.reason.clone(),
             message: cause.message.clone(),
             without_account: account_gone || last.is_some_and(|last| last.without_account),

@@ -1,6 +1,6 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
-use flex_contract::exit::{self, Failure};
+use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
 use super::phase::PodPhase;
@@ -48,7 +48,7 @@ pub enum RunState {
         /// The cause.
         cause: Cause,
         /// The reaction that the image asks for.
-        kind: Failure,
+        reaction: Reaction,
         /// The time of the failure, in seconds since 1970.
         at: i64,
         /// No process of the run can be running any more.
@@ -99,7 +99,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
             };
             return RunState::Failed {
                 cause: Cause::new("DeadlineExceeded", message),
-                kind: Failure::Retry,
+                reaction: Reaction::Retry,
                 at: failed.at,
                 pods_ended,
             };
@@ -115,11 +115,11 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
         let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
-        return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, pods_ended };
+        return RunState::Failed { cause: Cause::new(reason, message), reaction: Reaction::Retry, at, pods_ended };
     }
     if let Some(failed) = &job.failed {
         let cause = Cause::new(&failed.reason, format!("the Job failed: {}", texts(&failed.message)));
-        return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, pods_ended };
+        return RunState::Failed { cause, reaction: Reaction::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
 }
@@ -146,8 +146,8 @@ fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunSta
         said => format!("{whose}{what}: {said}"),
     };
     // The exit code of a container that never ran means nothing.
-    let kind = if reason == "ExitCode" && whose.is_empty() { exit::failure(end.code) } else { Failure::Retry };
-    RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, pods_ended }
+    let reaction = if reason == "ExitCode" && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
+    RunState::Failed { cause: Cause::new(reason, message), reaction, at: end.at, pods_ended }
 }
 
 fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Option<RunState> {

@@ -8,7 +8,7 @@
 
 mod rule;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason::Reason;
@@ -354,9 +354,9 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     let failure = failed?;
     // A new version of the config is tried at once.
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
-    let wait = match failure.kind {
-        Failure::Never if is_newer() => 0,
-        kind => delay_after(kind, recipe, failure.attempt),
+    let wait = match failure.reaction {
+        Reaction::Never if is_newer() => 0,
+        reaction => delay_after(reaction, recipe, failure.attempt),
     };
     let due = due_after(failure.at, wait, now);
     if content.error.as_ref() != Some(&failure.message) {
@@ -375,28 +375,28 @@ fn running(o: &Observed<'_>, now: i64) -> Decision {
         RunState::Succeeded => {
             Rule::RunSucceeded.step(Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) })
         }
-        RunState::Failed { cause, kind, at, .. } => {
-            failed_run(o.content, cause, *kind, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
+        RunState::Failed { cause, reaction, at, .. } => {
+            failed_run(o.content, cause, *reaction, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
         }
     }
 }
 
 /// Records that an attempt has failed, or that its Job could not be created.
-pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Option<&Recipe>, at: i64) -> Decision {
+pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
     let attempt = content.attempt;
     let failure = LastFailure {
         operation: Operation::Snapshot,
         attempt,
         at,
-        kind,
+        reaction,
         reason: cause.reason.clone(),
         message: cause.message.clone(),
         without_account: false,
         config: String::new(),
         unstarted_attempts: 0,
     };
-    let next = match (kind, recipe) {
-        (Failure::Never, _) => format!(
+    let next = match (reaction, recipe) {
+        (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),

@@ -1,6 +1,6 @@
 //! The common part of runs that change a volume, be it the size or the attributes.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
@@ -126,14 +126,14 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
-pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
-    due_after(at, delay_after(kind, recipe, tries), now)
+pub(super) fn due(reaction: Reaction, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(reaction, recipe, tries), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
-pub(super) fn next_try(kind: Failure, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
-    match (kind, recipe) {
-        (Failure::Never, _) => format!(
+pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
+    match (reaction, recipe) {
+        (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),

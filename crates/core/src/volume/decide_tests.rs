@@ -7,7 +7,7 @@ use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::change::{ChangeRun, ChangeRuns};
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
@@ -162,7 +162,7 @@ fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
 }
 
 fn failed(at: i64, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind: Failure::Never, at, pods_ended }
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction: Reaction::Never, at, pods_ended }
 }
 
 #[test]

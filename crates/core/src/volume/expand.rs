@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
@@ -263,14 +263,14 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
         }
-        if let RunState::Failed { cause, kind, at, pods_ended } = &run.state
+        if let RunState::Failed { cause, reaction, at, pods_ended } = &run.state
             && job.run_labels.attempt > recorded
         {
             if !pods_ended {
                 return Some(Rule::FailedRunEnding.nothing());
             }
             let target = (job.run_labels.attempt, size_of(job));
-            let failed = failure(volume, target, job.config.clone(), cause, *kind, clamp_to_recent(*at, now));
+            let failed = failure(volume, target, job.config.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
             return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
@@ -284,7 +284,7 @@ fn failure(
     (attempt, size): (u32, u64),
     config: String,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     at: i64,
 ) -> FailedExpansion {
     let before = last(volume, size).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
@@ -294,7 +294,7 @@ fn failure(
         config,
         tries: before.saturating_add(1),
         at,
-        kind,
+        reaction,
         reason: cause.reason.clone(),
         message: cause.message.clone(),
     }
@@ -306,17 +306,17 @@ pub fn failed_start(
     run: (u32, u64),
     recipe: &Recipe,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     now: i64,
 ) -> (FailedExpansion, NewEvent) {
-    let failed = failure(volume, run, recipe.version(), cause, kind, now);
+    let failed = failure(volume, run, recipe.version(), cause, reaction, now);
     let event = failure_event(&failed, Some(recipe));
     (failed, event)
 }
 
 /// Makes the event about a failed run.
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(failed.kind, failed.tries, recipe, "another size");
+    let next = next_try(failed.reaction, failed.tries, recipe, "another size");
     let message = format!(
         "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
         failed.attempt,
@@ -377,11 +377,11 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     let error = failed.map(|failed| failed.message.clone());
     let report = ResizeUpdate::Growing { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
+        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
-            let report = match failed.kind {
-                Failure::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
-                Failure::Retry | Failure::NoCapacity => report,
+            let report = match failed.reaction {
+                Reaction::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
+                Reaction::Retry | Reaction::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }

@@ -10,8 +10,8 @@ prop_compose! {
     fn worlds()(
         (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
         runs in prop::collection::vec(runs(1..4, 1u64..6, job, failed), 0..3),
-        note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
-            let mut note = note(attempt, size, kind).unwrap();
+        note in prop::option::of((1u32..4, 1u64..6, select(vec![Reaction::Retry, Reaction::Never]), 0..4000i64).prop_map(|(attempt, size, reaction, ago)| {
+            let mut note = note(attempt, size, reaction).unwrap();
             note.at -= ago;
             note
         })),

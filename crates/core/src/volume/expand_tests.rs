@@ -69,13 +69,13 @@ fn job(attempt: u32, size: u64) -> Job {
     Job { name, run_labels, config, volume, size: Some(size * GI), ..Job::default() }
 }
 
-fn failed(kind: Failure, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, pods_ended }
+fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction, at: NOW, pods_ended }
 }
 
-fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<FailedExpansion>> {
+fn note(attempt: u32, size: u64, reaction: Reaction) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
-    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, kind, NOW);
+    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, reaction, NOW);
     Some(Box::new(note))
 }
 
@@ -203,7 +203,7 @@ fn a_run_continues_in_spite_of_another_request() {
     let terminating = Job { deleting: true, ..job(1, 3) };
     world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
-    let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
+    let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
     unsettled.after(&growing(3)).waits(Rule::RunInProgress);
 }
 
@@ -217,18 +217,18 @@ fn a_run_that_succeeded_gives_the_volume_its_size() {
 
 #[test]
 fn a_failure_is_recorded_once() {
-    let mut world = world(3).with(&[(job(1, 3), failed(Failure::Retry, true))]);
+    let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
     let said =
         "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
     assert_eq!(world.said(), said);
-    assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("a retry would fail, too"));
+    assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
     let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
-    world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
+    world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.tries), (2, 2));
 }
@@ -241,7 +241,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     assert_eq!(world.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let wanting = World { claim: Some(claim(4)), ..world.clone() };
     assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
-    let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
+    let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
     assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
     let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
@@ -290,10 +290,10 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
 #[test]
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
-    world.volume.expansion = note(2, 3, Failure::Never);
+    world.volume.expansion = note(2, 3, Reaction::Never);
     assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
     let terminating = Job { deleting: true, ..job(2, 3) };
-    world.with(&[(terminating, failed(Failure::Never, true))]).rests();
+    world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
 
 #[test]
@@ -333,14 +333,14 @@ fn no_run_begins_for_a_terminating_claim() {
 #[test]
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
-    for (kind, pause) in [(Failure::Retry, 2), (Failure::NoCapacity, 2), (Failure::Never, 30 * 60)] {
-        world.volume.expansion = note(7, 3, kind);
+    for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
+        world.volume.expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else {
-            panic!("{kind:?}")
+            panic!("{reaction:?}")
         };
         assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
         let infeasible = matches!(report, ResizeUpdate::Infeasible { .. });
-        assert_eq!(infeasible, kind == Failure::Never);
+        assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
         let due = waiting.after(&ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
@@ -351,7 +351,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
 #[test]
 fn another_request_or_recipe_does_not_wait() {
     let mut failed = world(3);
-    failed.volume.expansion = note(7, 3, Failure::Never);
+    failed.volume.expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
         assert_eq!(world.step(Rule::AttemptReported), Step::Report(growing(requested)));
@@ -376,7 +376,7 @@ fn a_run_is_reported_before_it_begins() {
     assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =
-        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Failure::Retry, true))]);
+        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 
@@ -427,7 +427,7 @@ fn the_storage_mounts_of_a_class_apply_to_older_volumes() {
 
 #[test]
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
-    let note = *note(3, 3, Failure::Retry).unwrap();
+    let note = *note(3, 3, Reaction::Retry).unwrap();
     assert_eq!(FailedExpansion::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(FailedExpansion::read(&json!(FailedExpansion { attempt: u32::MAX, ..note }).to_string()), None);
     assert_eq!(FailedExpansion::read("{}"), None);

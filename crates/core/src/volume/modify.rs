@@ -11,7 +11,7 @@
 //!
 //! Once a class is in effect, a claim cannot return to no class at all: the API refuses it.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
@@ -230,11 +230,11 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     }
     leftovers.find_map(|run| match &run.state {
         RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Rule::FailedRunEnding.nothing()),
-        RunState::Failed { cause, kind, at, .. } if news(&run) => {
+        RunState::Failed { cause, reaction, at, .. } if news(&run) => {
             let target = target_of(run.job);
             let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
-            let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
-            let has_unknown_attributes = *kind != Failure::Never || note.has_unknown_attributes;
+            let note = failure(volume, number, config, cause, *reaction, clamp_to_recent(*at, now));
+            let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
             let note = PendingModification { has_unknown_attributes, ..note };
             let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
             Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(note)) })
@@ -249,7 +249,7 @@ fn failure(
     (attempt, target): (u32, &Attributes),
     config: String,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     at: i64,
 ) -> PendingModification {
     let before = last(volume, target).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
@@ -265,7 +265,7 @@ fn failure(
         config,
         tries: before.saturating_add(1),
         at,
-        kind,
+        reaction,
         has_unknown_attributes: volume.modification.as_deref().is_some_and(lost),
         reason: cause.reason.clone(),
         message: cause.message.clone(),
@@ -278,17 +278,17 @@ pub fn failed_start(
     run: (u32, &Attributes),
     recipe: &Recipe,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     now: i64,
 ) -> (PendingModification, NewEvent) {
-    let note = failure(volume, run, recipe.version(), cause, kind, now);
+    let note = failure(volume, run, recipe.version(), cause, reaction, now);
     let event = failure_event(&note, run.1, Some(recipe));
     (note, event)
 }
 
 /// Makes the event about a failed run.
 fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(note.kind, note.tries, recipe, "another class");
+    let next = next_try(note.reaction, note.tries, recipe, "another class");
     let message = format!(
         "run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
@@ -330,12 +330,12 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
     if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
+        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
-            let report = match failed.kind {
-                Failure::Never => ModifyUpdate::Infeasible { class, error },
-                Failure::Retry | Failure::NoCapacity => report,
+            let report = match failed.reaction {
+                Reaction::Never => ModifyUpdate::Infeasible { class, error },
+                Reaction::Retry | Reaction::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
@@ -374,7 +374,7 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
             config: String::new(),
             tries: 0,
             at: 0,
-            kind: Failure::Retry,
+            reaction: Reaction::Retry,
             has_unknown_attributes: false,
             reason: String::new(),
             message: String::new(),

@@ -14,10 +14,10 @@ prop_compose! {
     fn notes()(
         (attempt, begun) in (0u32..5, 0u32..5),
         (class, to) in (classes(), classes()),
-        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]),
+        reaction in select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity]),
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
-        let note = note(attempt, class, kind);
+        let note = note(attempt, class, reaction);
         PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
     }
 }

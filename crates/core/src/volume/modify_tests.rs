@@ -81,16 +81,16 @@ fn over(attempt: u32, class: &str) -> Job {
     Job { is_over: true, ..job(attempt, class) }
 }
 
-fn failed(kind: Failure, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, pods_ended }
+fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), reaction, at: NOW, pods_ended }
 }
 
 /// Returns the record of a run that has just failed.
-fn note(attempt: u32, class: &str, kind: Failure) -> PendingModification {
+fn note(attempt: u32, class: &str, reaction: Reaction) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
-    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
-    PendingModification { has_unknown_attributes: kind != Failure::Never, ..note }
+    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, reaction, NOW);
+    PendingModification { has_unknown_attributes: reaction != Reaction::Never, ..note }
 }
 
 fn begins(run: u32, class: &str) -> PendingModification {
@@ -250,37 +250,37 @@ fn a_volume_records_the_result_of_a_run() {
 
 #[test]
 fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_known() {
-    let after = |kind, settled| {
-        world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
+    let after = |reaction, settled| {
+        world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(reaction, settled))])
     };
-    after(Failure::Retry, false).waits(Rule::FailedRunEnding);
-    for (kind, between) in [(Failure::Retry, true), (Failure::NoCapacity, true), (Failure::Never, false)] {
-        let Step::Record(noted) = after(kind, true).step(Rule::RunFailed) else { panic!("not noted") };
+    after(Reaction::Retry, false).waits(Rule::FailedRunEnding);
+    for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
+        let Step::Record(noted) = after(reaction, true).step(Rule::RunFailed) else { panic!("not noted") };
         assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
     }
     assert!(
-        after(Failure::Retry, true)
+        after(Reaction::Retry, true)
             .said()
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
     // An earlier run may have changed something, whatever the next one reports.
-    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
-    let again = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Reaction::Retry) });
+    let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes && noted.tries == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
-    let lost = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = lost.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes);
 }
 
 #[test]
 fn the_job_of_a_withdrawn_request_is_removed() {
-    let known = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
-    let jobs = [(over(3, "gold"), failed(Failure::Retry, true))];
+    let known = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
+    let jobs = [(over(3, "gold"), failed(Reaction::Retry, true))];
     assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::Report(_)), "it is kept for a look at it");
-    let back = world("silver", "silver").noted(note(3, "gold", Failure::Never));
+    let back = world("silver", "silver").noted(note(3, "gold", Reaction::Never));
     assert_eq!(back.with(&jobs).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
 }
 
@@ -292,7 +292,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Failure::Never)).step(Rule::FailureOutdated), Step::Forget);
+    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::FailureOutdated), Step::Forget);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -301,7 +301,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 
 #[test]
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
-    for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
+    for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
         assert_eq!(back.step(Rule::AttemptReported), Step::Report(modifying("silver")));
         let reported = back.after(&modifying("silver"));
@@ -313,10 +313,10 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
         let started = reported.noted(noted).step(Rule::AttemptDue);
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
-    let nothing_changed = world("silver", "silver").noted(note(3, "gold", Failure::Never)).after(&modifying("gold"));
+    let nothing_changed = world("silver", "silver").noted(note(3, "gold", Reaction::Never)).after(&modifying("gold"));
     assert_eq!(nothing_changed.step(Rule::RequestReached), Step::Report(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
-    let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
+    let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
     let Step::Record(noted) = none.step(Rule::AttemptRecorded) else { panic!("no trace") };
     let start = Step::Start { attempt: 2, attributes: Attributes::default() };
     assert_eq!(none.noted(noted).step(Rule::AttemptDue), start);
@@ -346,7 +346,7 @@ fn no_run_begins_for_a_terminating_claim() {
 
 #[test]
 fn the_next_run_waits_unless_request_or_recipe_changes() {
-    let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
+    let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
     let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(waits.step(Rule::AttemptNotDue), Step::Report(report.clone()));
@@ -354,12 +354,12 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
     assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
-    let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
+    let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.step(Rule::AttemptNotDue), Step::Report(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
-    let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
+    let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
     assert_eq!(other.step(Rule::AttemptReported), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
     assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(ModifyUpdate::Modifying { .. })));
@@ -409,7 +409,7 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
 
 #[test]
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
-    let note = note(3, "gold", Failure::Retry);
+    let note = note(3, "gold", Reaction::Retry);
     assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
     assert_eq!(PendingModification::read("{}"), None);

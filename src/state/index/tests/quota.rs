@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -103,14 +103,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
 }
 
 /// Returns the failure of the first attempt, as a claim stores it.
-fn failure(kind: Failure) -> String {
+fn failure(reaction: Reaction) -> String {
     let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
-    serde_json::to_string(&LastFailure { operation: Operation::Provision, kind, ..failure }).unwrap()
+    serde_json::to_string(&LastFailure { operation: Operation::Provision, reaction, ..failure }).unwrap()
 }
 
 /// Checks whether the first attempt was the last, and cannot succeed if it is repeated.
 fn gave_up(claim: &Claim) -> bool {
-    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::Never)
+    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::Never)
 }
 
 fn name(claim: u8) -> ObjectName {
@@ -135,7 +135,7 @@ impl Deed {
         let mut stamped =
             json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
         if failed > 0 {
-            stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
+            stamped[names::FAILURE] = json!(failure(if failed == 1 { Reaction::Never } else { Reaction::Retry }));
         }
         let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
         serde_json::from_value(json!({
@@ -375,16 +375,16 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
 fn a_claim_that_has_given_up_uses_no_quota_until_its_next_attempt() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
     let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
-    let failed = |claim: &Claim, kind, attempt| {
-        let failure = LastFailure::read(&failure(kind)).unwrap();
+    let failed = |claim: &Claim, reaction, attempt| {
+        let failure = LastFailure::read(&failure(reaction)).unwrap();
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
     };
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
-    index.change_claim(Change::Apply(failed(&a, Failure::Retry, 1)));
+    index.change_claim(Change::Apply(failed(&a, Reaction::Retry, 1)));
     assert!(refused(&index, &b), "it is tried again in a moment");
-    index.change_claim(Change::Apply(failed(&a, Failure::Never, 0)));
+    index.change_claim(Change::Apply(failed(&a, Reaction::Never, 0)));
     assert!(refused(&index, &b), "an attempt before it failed");
-    let given_up = failed(&a, Failure::Never, 1);
+    let given_up = failed(&a, Reaction::Never, 1);
     let woken = index.change_claim(Change::Apply(given_up.clone()));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
 

@@ -1,6 +1,6 @@
 //! The node of a claim's runs, if nodes matter.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
@@ -76,7 +76,7 @@ pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Rec
 fn had_no_capacity(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
-    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoCapacity)
+    last.is_some_and(|last| Some(last.attempt) == attempt && last.reaction == Reaction::NoCapacity)
 }
 
 /// Returns the node on which an attempt must run: the last of the nodes that its stamp records.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
@@ -289,9 +289,9 @@ fn stamped(attempt: u32) -> World {
 }
 
 /// Returns the same with an attempt that has just failed and made no volume.
-fn failed_with(kind: Failure) -> World {
+fn failed_with(reaction: Reaction) -> World {
     let mut world = World { no_volume: true, ..stamped(1) };
-    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, reaction));
     world
 }
 
@@ -320,12 +320,12 @@ fn with_volume(mut world: World, volume: Volume, mismatches: &[&str]) -> World {
     world
 }
 
-fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFailure {
+fn failure(operation: Operation, attempt: u32, at: i64, reaction: Reaction) -> LastFailure {
     LastFailure {
         operation,
         attempt,
         at,
-        kind,
+        reaction,
         reason: "R".into(),
         message: "m".into(),
         without_account: false,
@@ -334,8 +334,8 @@ fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFa
     }
 }
 
-fn failed_run(kind: Failure, at: i64) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, pods_ended: true }
+fn failed_run(reaction: Reaction, at: i64) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction, at, pods_ended: true }
 }
 
 fn job(attempt: u32) -> Job {

@@ -22,8 +22,8 @@ fn recipes() -> impl Strategy<Value = Recipe> {
     select(keys.map(recipe_with).to_vec())
 }
 
-fn kinds() -> impl Strategy<Value = Failure> {
-    select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity])
+fn reactions() -> impl Strategy<Value = Reaction> {
+    select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity])
 }
 
 fn times() -> impl Strategy<Value = i64> {
@@ -39,8 +39,8 @@ fn nodes() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn failures() -> impl Strategy<Value = LastFailure> {
-    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), kinds())
-        .prop_map(|(operation, attempt, at, kind)| failure(operation, attempt, at, kind))
+    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), reactions())
+        .prop_map(|(operation, attempt, at, reaction)| failure(operation, attempt, at, reaction))
 }
 
 /// Generates a run with or without its Job.
@@ -50,9 +50,9 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
     }
     let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
         .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
-    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, pods_ended)| RunState::Failed {
+    let failed = (reactions(), times(), any::<bool>()).prop_map(|(reaction, at, pods_ended)| RunState::Failed {
         cause: Cause::new("R", "words"),
-        kind,
+        reaction,
         at,
         pods_ended,
     });
