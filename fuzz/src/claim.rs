@@ -70,7 +70,7 @@ fn annotations(draw: &mut Draw<'_>) -> Value {
             (names::CREATED_BY_GROUPS, &["a,b", "system:authenticated"]),
             (names::CLAIM_UID, &[UID, "other"]),
             (names::ATTEMPT, &["1", "4294967295", "-1", "1000000000"]),
-            (names::CONFIG, &["admin/silver@0"]),
+            (names::RECIPE_VERSION, &["admin/silver@0"]),
             (names::PROVISION_TS, &["2026-01-01T00:00:00Z"]),
             (names::FAILURE, &["{\"operation\":\"provision\",\"attempt\":1,\"at\":1,\"kind\":\"no-capacity\",\"reason\":\"R\",\"message\":\"m\"}"]),
             (names::ABANDON, &[names::ABANDON_YES]),
@@ -162,7 +162,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             claim_uid: UID.into(),
             ts,
             attempt: 1,
-            config: recipe.version(),
+            recipe_version: recipe.version(),
             volume_generation,
             batch: None,
         });
@@ -242,7 +242,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
                 claim_uid: UID.into(),
                 ts,
                 attempt,
-                config: recipe.version(),
+                recipe_version: recipe.version(),
                 volume_generation,
                 batch: None,
             });

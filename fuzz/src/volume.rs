@@ -136,7 +136,7 @@ fn claim(recipe: &Recipe) -> Claim {
         claim_uid: UID.into(),
         ts,
         attempt: 1,
-        config: recipe.version(),
+        recipe_version: recipe.version(),
         volume_generation: 0,
         batch: None,
     });

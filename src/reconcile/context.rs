@@ -175,7 +175,9 @@ impl Context {
     /// Returns the recipe of Jobs that are known by their labels.
     pub(super) fn recipe_of_jobs(&self, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
         let index = self.shared.index();
-        jobs.iter().filter(|job| hash_of(&job.config).is_some()).find_map(|job| index.recipe(&job.config))
+        jobs.iter()
+            .filter(|job| hash_of(&job.recipe_version).is_some())
+            .find_map(|job| index.recipe(&job.recipe_version))
     }
 
     /// Returns the present time in the form of a status.

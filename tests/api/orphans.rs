@@ -130,7 +130,7 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {
         "finalizers": ["kubernetes.io/pvc-protection", names::CLAIM_FINALIZER],
-        "annotations": { names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::CONFIG: format!("{ADMIN}/c@0123456789abcdef") },
+        "annotations": { names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::RECIPE_VERSION: format!("{ADMIN}/c@0123456789abcdef") },
     } });
     ring.claims().patch("held", &PatchParams::default(), &Patch::Merge(stamp)).await.unwrap();
     let living = uid(&ring.claim("living", "nobody-s").await);

@@ -84,7 +84,7 @@ async fn a_claim_with_a_pooled_volume_has_a_stamp_whoever_binds_it() {
     let stamp = [names::CLAIM_UID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&claim, key));
     assert_eq!(stamp.map(Option::unwrap), [uid(&claim), "1".into(), names::DEFAULT_INSTANCE.into()]);
     assert!(annotation(&claim, names::PROVISION_TS).is_some_and(|ts| !ts.is_empty()));
-    assert!(annotation(&claim, names::CONFIG).is_some_and(|config| config.starts_with("admin/c@")));
+    assert!(annotation(&claim, names::RECIPE_VERSION).is_some_and(|config| config.starts_with("admin/c@")));
     is_without_run(&ring, "a").await;
     image.filled(&ring, 1).await;
     image.ends_empty(&ring).await;

@@ -15,7 +15,7 @@ async fn the_stamp_is_written_first_and_changes_with_each_attempt() {
     let claim = ring.stamped("a").await;
     assert_eq!(annotation(&claim, names::CLAIM_UID), claim.metadata.uid);
     assert_eq!(annotation(&claim, names::ATTEMPT).as_deref(), Some("1"));
-    assert!(annotation(&claim, names::CONFIG).unwrap().starts_with("admin/c@"));
+    assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/c@"));
     assert!(claim.metadata.finalizers.as_ref().unwrap().contains(&names::CLAIM_FINALIZER.to_owned()));
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     assert_eq!(job.metadata.name.as_deref(), Some(format!("provision-{}-1", uid(&claim)).as_str()));
@@ -60,7 +60,7 @@ async fn a_lost_stamp_does_not_make_a_second_volume() {
     let claim = ring.stamped("a").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     // A user removes this project's annotations.
-    let off = json!({ "metadata": { "annotations": { names::CLAIM_UID: null, names::ATTEMPT: null, names::PROVISION_TS: null, names::CONFIG: null } } });
+    let off = json!({ "metadata": { "annotations": { names::CLAIM_UID: null, names::ATTEMPT: null, names::PROVISION_TS: null, names::RECIPE_VERSION: null } } });
     ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
     ring.stamped("a").await;
     ring.create_volume(&orchestrator::kubelet::nfs_volume(&job)).await;

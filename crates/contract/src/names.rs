@@ -51,7 +51,7 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 /// On claims and volumes: the number of the current attempt, from 1.
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe of the current attempt, as `namespace/name@hash`.
-pub const CONFIG: &str = "flex-provisioner.io/config";
+pub const RECIPE_VERSION: &str = "flex-provisioner.io/config";
 /// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
 /// After each, the orchestrator starts new runs with another volume id.
 pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volume-generation";
@@ -86,7 +86,7 @@ pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 /// On ConfigMaps: the verdict of the last check, `ok` or the list of errors.
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs: the recipe of the run, as `namespace/name@hash`.
-pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
+pub const JOB_RECIPE_VERSION: &str = "flex-provisioner.io/config";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 /// On Jobs: the name of the volume that a delete, expand or modify run is for.

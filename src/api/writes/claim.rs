@@ -63,7 +63,8 @@ impl Writes {
 
     /// Checks by the API whether the stamp of any claim names a version of a config.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
-        let is = |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::CONFIG)?)?.eq(hash).then_some(());
+        let is =
+            |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::RECIPE_VERSION)?)?.eq(hash).then_some(());
         Ok(!self.all_claims(is).await?.is_empty())
     }
 
@@ -135,7 +136,7 @@ impl Writes {
             names::CLAIM_UID: stamp.claim_uid,
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
-            names::CONFIG: stamp.config,
+            names::RECIPE_VERSION: stamp.recipe_version,
             names::BATCH: stamp.batch,
             names::VOLUME_GENERATION: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })

@@ -62,7 +62,8 @@ pub(super) async fn stamp(
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
-    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
+    let stamp =
+        Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation, batch };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {

@@ -193,7 +193,8 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
 fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes {
     let name = claim.class.as_deref().unwrap_or_default();
     // Users can write a stamp. It may name a version of the claim's own class, and no other.
-    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == name);
+    let stamped =
+        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.recipe_version)).filter(|recipe| recipe.class == name);
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
     let deletion = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));

@@ -84,7 +84,7 @@ impl Index {
     pub fn metadata_keys(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = self.facts.configs.recipe_of(class);
-        let stamped = claim.own_stamp().and_then(|stamp| self.revisions.recipe(&stamp.config));
+        let stamped = claim.own_stamp().and_then(|stamp| self.revisions.recipe(&stamp.recipe_version));
         let stamped = stamped.filter(|recipe| recipe.class == class);
         let mut keys: Vec<_> =
             current.into_iter().chain(stamped).flat_map(|recipe| recipe.claim_metadata.iter().cloned()).collect();

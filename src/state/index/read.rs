@@ -159,7 +159,8 @@ impl Index {
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
         let is_provision =
             |job: &&Arc<Job>| job.is_for_claim() && job.run_labels.operation == Operation::Provision && !job.deleting;
-        let provisions = self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.config).is_some());
+        let provisions =
+            self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.recipe_version).is_some());
         let ids = provisions.flat_map(|job| job.ids());
         ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
     }

@@ -29,7 +29,7 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
         names::CLAIM_UID,
         names::PROVISION_TS,
         names::ATTEMPT,
-        names::CONFIG,
+        names::RECIPE_VERSION,
         names::CREATED_BY,
         names::CREATED_BY_GROUPS,
     ] {

@@ -249,7 +249,7 @@ fn other_version(store: &Store, job: &Value) -> Option<String> {
     };
     let provisions = label(job, names::LABEL_OPERATION) == "provision";
     let (name, claim) = store.all(Kind::Claim).find(|(_, claim)| provisions && of(claim))?;
-    let version = annotation(claim, names::CONFIG);
+    let version = annotation(claim, names::RECIPE_VERSION);
     let hash = version.rsplit('@').next().unwrap_or_default();
     let kept = store.get(Kind::Revision, &ObjectName::new(SYSTEM, revision_name(hash)));
     let noted = kept.map_or("", |kept| text(kept, "/data/data/image"));

@@ -334,8 +334,9 @@ fn ended(
 
 /// Returns the record of a run that succeeds now.
 fn record(job: &Job, now: i64) -> CapacityRecord {
-    let (attempt, config, fingerprint) = (job.run_labels.attempt, job.config.clone(), job.fingerprint.clone());
-    CapacityRecord { attempt, at: now, config, fingerprint, answered: now, ..CapacityRecord::default() }
+    let (attempt, recipe_version, fingerprint) =
+        (job.run_labels.attempt, job.recipe_version.clone(), job.fingerprint.clone());
+    CapacityRecord { attempt, at: now, recipe_version, fingerprint, answered: now, ..CapacityRecord::default() }
 }
 
 /// Returns the answer, the record and the event for a run that has failed.
@@ -372,8 +373,8 @@ pub fn refused(
     published: Option<&Published>,
     now: i64,
 ) -> (Decision, NewEvent) {
-    let config = source.recipe.version();
-    let mut job = Job { config, fingerprint: ask.fingerprint.clone(), ..Job::default() };
+    let recipe_version = source.recipe.version();
+    let mut job = Job { recipe_version, fingerprint: ask.fingerprint.clone(), ..Job::default() };
     job.run_labels.attempt = ask.attempt;
     let record = record(&job, now);
     let (answer, record, event) = failed(segment, source, record, why, published, now);
@@ -385,7 +386,7 @@ pub fn refused(
 fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> (Rule, i64) {
     let Some(record) = record else { return (Rule::FirstRun, now) };
     let refresh = source.recipe.capacity_interval;
-    let changed = record.config != source.recipe.version();
+    let changed = record.recipe_version != source.recipe.version();
     let (rule, wait) = match record.failures {
         _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),

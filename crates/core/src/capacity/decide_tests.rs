@@ -90,7 +90,7 @@ impl World {
             }
             Step::Start { segment, source, run: ask } => {
                 let mut job = Job {
-                    config: source.recipe.version(),
+                    recipe_version: source.recipe.version(),
                     fingerprint: ask.fingerprint,
                     created: self.now,
                     ..Job::default()

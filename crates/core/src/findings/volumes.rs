@@ -288,8 +288,10 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
     }
-    let told =
-        jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
+    let told = jobs
+        .into_iter()
+        .flatten()
+        .any(|job| hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job is left that tells how it was made";
     (!told).then(|| (FindingKind::VolumeNotAdopted, detail.to_owned(), None))
 }

@@ -46,8 +46,8 @@ pub struct Stamp {
     pub ts: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The recipe of the attempt, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version of the attempt, `namespace/name@hash`.
+    pub recipe_version: String,
     /// The volume generation: the number of volumes that other claims had taken before.
     pub volume_generation: u32,
     /// The name of the attempt's batch Job; `None` for a run of its own.
@@ -304,7 +304,7 @@ impl Stamp {
             claim_uid: name(annotation(names::CLAIM_UID)?),
             ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
             attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
-            config: annotation(names::CONFIG)
+            recipe_version: annotation(names::RECIPE_VERSION)
                 .map(|config| cut(&config, 2 * limits::NAME).into_owned())
                 .unwrap_or_default(),
             volume_generation: volume_generation(metadata.annotations.as_ref()),

@@ -13,8 +13,9 @@ pub struct FailedExpansion {
     pub attempt: u32,
     /// The target size of the run, in bytes.
     pub size: u64,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version, `namespace/name@hash`.
+    #[serde(rename = "config")]
+    pub recipe_version: String,
     /// The number of failures with this size and this recipe.
     pub tries: u32,
     /// The time of the failure, in seconds since 1970.
@@ -65,8 +66,9 @@ pub struct PendingModification {
     pub attempt: u32,
     /// The hash of that run's target attributes.
     pub hash: String,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version, `namespace/name@hash`.
+    #[serde(rename = "config")]
+    pub recipe_version: String,
     /// The number of failures with these attributes and this recipe.
     pub tries: u32,
     /// The time of the failure, in seconds since 1970.

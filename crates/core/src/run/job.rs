@@ -32,14 +32,15 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
-    let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
-        .into_iter()
-        .chain(volume)
-        .chain(content)
-        .chain(size)
-        .chain(attributes)
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect();
+    let annotations: BTreeMap<String, String> =
+        [(names::JOB_RECIPE_VERSION, recipe.version()), (names::JOB_CLAIM, claim)]
+            .into_iter()
+            .chain(volume)
+            .chain(content)
+            .chain(size)
+            .chain(attributes)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
     let input = PodInput {
         operation: request.operation,
         properties: request.properties(),

@@ -392,7 +392,7 @@ pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: 
         reason: cause.reason.clone(),
         message: cause.message.clone(),
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     };
     let next = match (reaction, recipe) {

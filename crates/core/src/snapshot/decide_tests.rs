@@ -74,7 +74,7 @@ fn failure(operation: Operation, attempt: u32, reaction: Reaction) -> LastFailur
         reason,
         message,
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     }
 }

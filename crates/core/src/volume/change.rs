@@ -75,7 +75,7 @@ impl<'a> ChangeRuns<'a> {
         Some(match state {
             _ if job.deleting => Progress::Stopping,
             RunState::Stuck { cause, .. } => {
-                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.config);
+                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
                 if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
             }
             _ => Progress::Running(job),

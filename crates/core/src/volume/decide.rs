@@ -238,7 +238,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Running => waiting(o, Rule::DeleteRunInProgress),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Rule::DeleteRunStopping.nothing(),
         RunState::Stuck { cause, .. } => {
-            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.config != recipe.version());
+            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }

@@ -163,8 +163,11 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
 #[test]
 fn a_stuck_delete_run_of_another_config_is_stopped() {
     let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: 0 };
-    let job =
-        |config: &str| Job { name: ObjectName::new("admin", "delete-1"), config: config.into(), ..Job::default() };
+    let job = |version: &str| Job {
+        name: ObjectName::new("admin", "delete-1"),
+        recipe_version: version.into(),
+        ..Job::default()
+    };
     let with = |job| World { run: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
     assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });

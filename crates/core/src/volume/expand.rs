@@ -270,7 +270,8 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
                 return Some(Rule::FailedRunEnding.nothing());
             }
             let target = (job.run_labels.attempt, size_of(job));
-            let failed = failure(volume, target, job.config.clone(), cause, *reaction, clamp_to_recent(*at, now));
+            let failed =
+                failure(volume, target, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
             return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
@@ -282,16 +283,17 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
 fn failure(
     volume: &Volume,
     (attempt, size): (u32, u64),
-    config: String,
+    recipe_version: String,
     cause: &Cause,
     reaction: Reaction,
     at: i64,
 ) -> FailedExpansion {
-    let before = last(volume, size).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
+    let before =
+        last(volume, size).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
     FailedExpansion {
         attempt,
         size,
-        config,
+        recipe_version,
         tries: before.saturating_add(1),
         at,
         reaction,
@@ -376,7 +378,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
     let report = ResizeUpdate::Growing { size: requested_size, error };
-    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
+    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
         let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
             let report = match failed.reaction {

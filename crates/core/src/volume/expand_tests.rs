@@ -65,8 +65,8 @@ fn job(attempt: u32, size: u64) -> Job {
     let run_labels =
         crate::run::view::RunLabels { operation: "expand".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("expand-{attempt}-{size}"));
-    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, run_labels, config, volume, size: Some(size * GI), ..Job::default() }
+    let (recipe_version, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, run_labels, recipe_version, volume, size: Some(size * GI), ..Job::default() }
 }
 
 fn failed(reaction: Reaction, pods_ended: bool) -> RunState {

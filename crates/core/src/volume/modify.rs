@@ -232,8 +232,8 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Rule::FailedRunEnding.nothing()),
         RunState::Failed { cause, reaction, at, .. } if news(&run) => {
             let target = target_of(run.job);
-            let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
-            let note = failure(volume, number, config, cause, *reaction, clamp_to_recent(*at, now));
+            let (number, recipe_version) = ((run.job.run_labels.attempt, &target), run.job.recipe_version.clone());
+            let note = failure(volume, number, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
             let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
             let note = PendingModification { has_unknown_attributes, ..note };
             let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
@@ -247,12 +247,13 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
 fn failure(
     volume: &Volume,
     (attempt, target): (u32, &Attributes),
-    config: String,
+    recipe_version: String,
     cause: &Cause,
     reaction: Reaction,
     at: i64,
 ) -> PendingModification {
-    let before = last(volume, target).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
+    let before =
+        last(volume, target).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
     // Nobody knows the result of an earlier run whose end was not seen.
     let lost =
         |note: &PendingModification| note.has_unknown_attributes || (note.begun > note.attempt && note.begun < attempt);
@@ -262,7 +263,7 @@ fn failure(
         to: later.map_or_else(|| target.hash(), |note| note.to.clone()),
         attempt,
         hash: target.hash(),
-        config,
+        recipe_version,
         tries: before.saturating_add(1),
         at,
         reaction,
@@ -329,7 +330,7 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
-    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
+    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
         let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
@@ -371,7 +372,7 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
             to,
             attempt: 0,
             hash: String::new(),
-            config: String::new(),
+            recipe_version: String::new(),
             tries: 0,
             at: 0,
             reaction: Reaction::Retry,

@@ -73,8 +73,8 @@ fn job(attempt: u32, class: &str) -> Job {
     let run_labels =
         crate::run::view::RunLabels { operation: "modify".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("modify-{attempt}-{class}"));
-    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, run_labels, config, volume, attributes: Some(attributes(class)), ..Job::default() }
+    let (recipe_version, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, run_labels, recipe_version, volume, attributes: Some(attributes(class)), ..Job::default() }
 }
 
 fn over(attempt: u32, class: &str) -> Job {

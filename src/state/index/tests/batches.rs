@@ -39,7 +39,7 @@ fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
         claim_uid: uid.into(),
         ts: "t".into(),
         attempt: 1,
-        config: recipe.version(),
+        recipe_version: recipe.version(),
         volume_generation: 0,
         batch: Some(batch.into()),
     };

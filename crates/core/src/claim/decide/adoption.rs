@@ -34,7 +34,7 @@ pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
 pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
     is_terminating_without_finalizer(volume)
-        && o.recipe().is_some_and(|recipe| recipe.reclaim_policy == ReclaimPolicy::Delete)
+        && o.recipe_of_attempt().is_some_and(|recipe| recipe.reclaim_policy == ReclaimPolicy::Delete)
 }
 
 /// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
@@ -42,7 +42,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     if is_claimed_by_other(o, volume) {
         return Some(transfer_to_other(o, volume));
     }
-    let Some(recipe) = o.recipe() else {
+    let Some(recipe) = o.recipe_of_attempt() else {
         return Some(Rule::AdoptionNeedsRecipe.warn(
             reason::WAITING,
             format!(
@@ -102,7 +102,7 @@ pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
         return wait_for_end(volume);
     }
     // A volume with another name could not be deleted by the id later.
-    match o.recipe().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
+    match o.recipe_of_attempt().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
         Some(recipe) => {
             let (provenance, nodes) = provenance(o, recipe, volume);
             let volume = volume.name.clone();

@@ -8,7 +8,7 @@ const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 fn copy(mut world: World, node: &'static str) -> World {
     let recipe = recipe_with(&[("capabilities", "clone")]);
     if let Some(stamp) = &mut world.claim.stamp {
-        stamp.config = recipe.version();
+        stamp.recipe_version = recipe.version();
         world.stamped_recipe = Some(recipe.clone());
     }
     world.class.recipe = Ok(Arc::new(recipe));

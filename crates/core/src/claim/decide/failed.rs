@@ -58,7 +58,7 @@ fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
     o.preconditions.has_revision
         && current.is_some()
-        && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
+        && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.recipe_version.as_str())
 }
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
@@ -95,10 +95,10 @@ fn record(
         reason: cause.reason,
         message: cause.message,
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: unstarted_attempts(o, never_started),
     };
-    let next = match (reaction, o.recipe()) {
+    let next = match (reaction, o.recipe_of_attempt()) {
         (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60

@@ -74,7 +74,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
     }
     if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.deleting {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
-        return match o.recipe() {
+        return match o.recipe_of_attempt() {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
                 Rule::ReleaseRetainedVolume.step(Step::RemoveFinalizer)
             }
@@ -104,7 +104,7 @@ fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
 /// so its storage is deleted first, once no pod uses it.
 pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
-    match o.recipe() {
+    match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.deleting || others => Rule::BoundVolumeTerminating.nothing(),
         Some(recipe) => wait_for_processes(o).unwrap_or_else(|| deleting(o, recipe, now)),

@@ -164,14 +164,15 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
 #[test]
 fn a_changed_config_gets_a_delete_run_at_once() {
     let mut world = World { no_volume: true, ..deleting() };
-    let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
+    let before =
+        LastFailure { recipe_version: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
     world.claim.last_failure = Some(before);
     assert!(matches!(world.step(Rule::DeleteDue), Step::StartDelete { attempt: 2, .. }));
     world.claim.last_failure = None;
     world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
-    world.delete_job = Some(Job { config: "n/c@before".into(), ..over(1) });
+    world.delete_job = Some(Job { recipe_version: "n/c@before".into(), ..over(1) });
     assert!(matches!(world.step(Rule::DeleteOutdated), Step::RemoveJob { .. }));
-    world.delete_job = Some(Job { deleting: true, config: "n/c@before".into(), ..over(1) });
+    world.delete_job = Some(Job { deleting: true, recipe_version: "n/c@before".into(), ..over(1) });
     world.rests(Rule::DeleteJobTerminating);
 }
 

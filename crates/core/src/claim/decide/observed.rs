@@ -39,7 +39,7 @@ pub struct Observed<'a> {
 
 impl<'a> Observed<'a> {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
-    pub(super) fn recipe(&self) -> Option<&'a Recipe> {
+    pub(super) fn recipe_of_attempt(&self) -> Option<&'a Recipe> {
         self.runs.recipe.or(match self.class {
             ServedClass::Ours(class) => class.recipe.as_deref().ok(),
             ServedClass::NotOurs => None,

@@ -117,12 +117,18 @@ impl World {
             self.claim.last_failure = None;
         }
         let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
-        let config = recipe.version();
+        let recipe_version = recipe.version();
         if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
             self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
         }
-        self.claim.stamp =
-            Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
+        self.claim.stamp = Some(Stamp {
+            claim_uid: UID.into(),
+            ts: "t".into(),
+            attempt,
+            recipe_version,
+            volume_generation,
+            batch: None,
+        });
         self.missed_batch = false;
         self.claim.nodes = nodes;
         if !self.claim.has_finalizer() {

@@ -279,7 +279,7 @@ fn stamped(attempt: u32) -> World {
         claim_uid: UID.into(),
         ts: "t".into(),
         attempt,
-        config: recipe.version(),
+        recipe_version: recipe.version(),
         volume_generation: 0,
         batch: None,
     });
@@ -329,7 +329,7 @@ fn failure(operation: Operation, attempt: u32, at: i64, reaction: Reaction) -> L
         reason: "R".into(),
         message: "m".into(),
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     }
 }

@@ -165,7 +165,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
-            claim_uid: uid.into(), ts: "t".into(), attempt, config: recipe.version(), volume_generation: 0, batch: None,
+            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;
