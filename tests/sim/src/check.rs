@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::SYSTEM;
 use crate::actors::{OTHERS, is_restored};
-use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
+use crate::store::{Kind, Store, annotation, document, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{StorageKey, World, wanted_node};
 
@@ -124,7 +124,7 @@ fn has_begun(claim: &Value) -> bool {
 fn has_charge(claim: &Value) -> bool {
     /// The retries of a config without the key.
     const RETRIES: u64 = 15;
-    let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
+    let failure = document(claim, names::FAILURE);
     let attempt = failure["attempt"].as_u64().unwrap_or_default();
     let of_last = failure["operation"] == "provision" && annotation(claim, names::ATTEMPT) == attempt.to_string();
     let given_up = of_last && (failure["kind"] == "never" || attempt > RETRIES);
@@ -160,6 +160,18 @@ pub fn quotas(store: &Store, world: &World) -> Option<Violation> {
     })
 }
 
+/// Returns what is wrong with a document that the orchestrator writes into an annotation.
+fn broken_document(body: &Value) -> Option<String> {
+    const DOCUMENTS: [&str; 5] =
+        [names::FAILURE, names::PROVENANCE, names::EXPANSION, names::ATTRIBUTES, names::MODIFICATION];
+    let broken = |key: &&str| {
+        let text = annotation(body, key);
+        !text.is_empty() && !serde_json::from_str::<Value>(text).is_ok_and(|document| document.is_object())
+    };
+    let key = DOCUMENTS.into_iter().find(broken)?;
+    Some(format!("the annotation {key} is no JSON object: {}", annotation(body, key)))
+}
+
 /// Checks a request of the orchestrator before it is carried out.
 pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violation> {
     let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
@@ -168,6 +180,9 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
     let about = text(body, "/involvedObject/name");
     if writes && (!is_made_here(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
         return wrong(format!("{request} concerns an object of others"));
+    }
+    if let Some(what) = broken_document(body) {
+        return wrong(format!("{request}: {what}"));
     }
     if *verb == Verb::Create
         && *kind == Kind::Job
@@ -260,7 +275,7 @@ fn other_version(store: &Store, job: &Value) -> Option<String> {
 /// Returns whether a volume with policy Retain lost its claim to another volume, by the PV controller. Any claim may
 /// take it, also after an admin has changed its policy.
 fn is_free(volume: &Value) -> bool {
-    let provenance: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
+    let provenance = document(volume, names::PROVENANCE);
     volume["spec"]["claimRef"].is_null() && text(&provenance, "/data/reclaim-policy") == "Retain"
 }
 
