@@ -20,7 +20,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
-use crate::run::state::{Cause, RunState, state};
+use crate::run::state::{Cause, JOB_REFUSED, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
@@ -218,5 +218,5 @@ pub(super) fn refused_job(error: WriteError) -> Result<(Reaction, Cause), WriteE
         WriteError::Incomplete { message, .. } => return Ok((Reaction::Retry, Cause::new("ScriptLost", message))),
         error => return Err(error),
     };
-    Ok((reaction, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
+    Ok((reaction, Cause::new(JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"))))
 }

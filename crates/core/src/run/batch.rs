@@ -57,7 +57,7 @@ fn whole(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: 
         sight: mounts::sight(&requests),
     };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
-    let annotations = BTreeMap::from([(names::JOB_RECIPE_VERSION.to_owned(), recipe.version())]);
+    let annotations = BTreeMap::from([(names::RECIPE_VERSION.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
     // The annotations of the pod cannot be changed later, unlike those of the Job.
     let mut of_pod = annotations.clone();

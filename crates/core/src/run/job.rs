@@ -32,15 +32,14 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
-    let annotations: BTreeMap<String, String> =
-        [(names::JOB_RECIPE_VERSION, recipe.version()), (names::JOB_CLAIM, claim)]
-            .into_iter()
-            .chain(volume)
-            .chain(content)
-            .chain(size)
-            .chain(attributes)
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect();
+    let annotations: BTreeMap<String, String> = [(names::RECIPE_VERSION, recipe.version()), (names::JOB_CLAIM, claim)]
+        .into_iter()
+        .chain(volume)
+        .chain(content)
+        .chain(size)
+        .chain(attributes)
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
     let input = PodInput {
         operation: request.operation,
         properties: request.properties(),
@@ -59,7 +58,7 @@ pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
         (names::LABEL_OPERATION, request.operation.to_string()),
         (names::LABEL_VOLUME_ID, id.to_owned()),
         (names::LABEL_ATTEMPT, request.attempt.to_string()),
-        ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
+        (names::LABEL_MANAGED_BY, names::FIELD_MANAGER.to_owned()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))

@@ -9,6 +9,13 @@ use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
 
+/// The reason of a run whose Job the API server refuses.
+pub const JOB_REFUSED: &str = "JobRefused";
+/// The reason of a run whose image ended with an exit code.
+const EXIT_CODE: &str = "ExitCode";
+/// The reason of Kubernetes for a Job that was in progress for too long.
+const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
 /// The cause of a failure or of a stuck run: a short reason, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
@@ -84,7 +91,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let ended_before = |end: &&super::view::ContainerEnd| {
             end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
-        if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
+        if failed.reason == DEADLINE_EXCEEDED && end.filter(ended_before).is_none() {
             let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
             let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
             let message = match (said, kept) {
@@ -98,7 +105,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
                 (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
             };
             return RunState::Failed {
-                cause: Cause::new("DeadlineExceeded", message),
+                cause: Cause::new(DEADLINE_EXCEEDED, message),
                 reaction: Reaction::Retry,
                 at: failed.at,
                 pods_ended,
@@ -139,14 +146,14 @@ fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunSta
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
         reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
-        _ => ("ExitCode", exit::explain(end.code)),
+        _ => (EXIT_CODE, exit::explain(end.code)),
     };
     let message = match said.as_str() {
         "" => format!("{whose}{what}, and said nothing"),
         said => format!("{whose}{what}: {said}"),
     };
     // The exit code of a container that never ran means nothing.
-    let reaction = if reason == "ExitCode" && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
+    let reaction = if reason == EXIT_CODE && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
     RunState::Failed { cause: Cause::new(reason, message), reaction, at: end.at, pods_ended }
 }
 

@@ -198,7 +198,7 @@ impl From<&batch::Job> for Job {
         });
         view.had_pods = counts.flatten().any(|count| count > 0);
         if let Some(annotations) = &job.metadata.annotations {
-            view.recipe_version = annotations.get(names::JOB_RECIPE_VERSION).cloned().unwrap_or_default();
+            view.recipe_version = annotations.get(names::RECIPE_VERSION).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
             view.fingerprint = annotations.get(names::CAPACITY_FINGERPRINT).cloned().unwrap_or_default();

@@ -160,7 +160,7 @@ prop_compose! {
         claim.deleting = deleting;
         claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
         if used {
-            claim.finalizers.push("kubernetes.io/pvc-protection".into());
+            claim.finalizers.push(names::CLAIM_PROTECTION.into());
         }
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
