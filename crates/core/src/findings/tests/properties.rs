@@ -31,7 +31,7 @@ fn any() -> impl Strategy<Value = Cluster> {
                     gone(volume);
                 }
                 if v[1] {
-                    volume.adoption_mark = None;
+                    (volume.adoption_mark, volume.source_kind) = (None, Some("nfs"));
                 }
                 if v[2] {
                     volume.reclaim_policy = "Retain".into();
@@ -81,7 +81,11 @@ proptest! {
                     };
                     prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
                 }
-                Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
+                Removal::StalledJob => {
+                    let (job, pods) = (&cluster.0.jobs[0], &cluster.0.pods);
+                    prop_assert!(job.deadline.is_some_and(|deadline| NOW - job.created > deadline) && !job.is_over);
+                    prop_assert!(pods.iter().all(|pod| pod.job != job.name.name), "the Job has a pod");
+                }
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Vouch => prop_assert!(cluster.0.volumes[0].is_restored()),
