@@ -97,7 +97,7 @@ impl Writes {
         let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
-            leaving: decided_on.leaving,
+            unneeded_since: decided_on.unneeded_since,
             ..Volume::from(&volume)
         };
         if observed != *decided_on {

@@ -97,7 +97,7 @@ impl Compact for Volume {
 fn is_special(volume: &Volume) -> bool {
     let is_marked = |uid: &Option<String>| uid.as_deref() == Some(CLAIM);
     volume.deleting
-        || volume.leaving.is_some()
+        || volume.unneeded_since.is_some()
         || volume.quarantine.is_some()
         || volume.batch.is_some()
         || volume.last_failure.is_some()

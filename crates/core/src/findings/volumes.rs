@@ -54,7 +54,8 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let object = ObjectRef::volume(volume);
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.belongs_to(&w.s.identity) {
-        let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
+        let since =
+            volume.unneeded_since.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
         let whose = match (&volume.instance, &volume.provisioned_by) {
             (Some(instance), _) => format!("the instance {instance}"),
             (None, Some(provisioner)) => format!("the provisioner {provisioner}"),

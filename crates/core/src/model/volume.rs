@@ -51,7 +51,7 @@ pub struct Volume {
     /// The volume is terminating.
     pub deleting: bool,
     /// The time since when the volume is terminating or released, in seconds since 1970.
-    pub leaving: Option<i64>,
+    pub unneeded_since: Option<i64>,
     /// All finalizers of the volume.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
@@ -237,7 +237,7 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
 
 /// Returns the time since when no claim needs a volume. If a volume has no time of its release, it was released before
 /// Kubernetes recorded such times.
-fn leaving(volume: &PersistentVolume) -> Option<i64> {
+fn unneeded_since(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
     let status = volume.status.as_ref().filter(|status| phase(status).is_released());
     let released =
@@ -269,7 +269,7 @@ impl From<&PersistentVolume> for Volume {
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
-            leaving: leaving(volume),
+            unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             provisioned_by: annotation(names::PROVISIONED_BY),

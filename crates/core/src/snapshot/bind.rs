@@ -151,7 +151,7 @@ pub type Decision = rules::Decision<Rule>;
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if snapshot.deleting {
-        return if snapshot.has_finalizer() { leaving(o) } else { Rule::KeptByOthers.nothing() };
+        return if snapshot.has_finalizer() { terminating(o) } else { Rule::KeptByOthers.nothing() };
     }
     match &snapshot.of {
         Of::Claim(_) => dynamic(o),
@@ -166,7 +166,7 @@ fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
 }
 
 /// Decides about a terminating VolumeSnapshot with the finalizer.
-fn leaving(o: &Observed<'_>) -> Decision {
+fn terminating(o: &Observed<'_>) -> Decision {
     match own(o) {
         Some(content) if content.deleting => Rule::ContentTerminating.nothing(),
         Some(content) if !content.ready || content.policy == ReclaimPolicy::Delete => {

@@ -119,7 +119,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
     }
     if content.deleting {
-        return if content.is_kept() { leaving(o, now) } else { Rule::KeptByOthers.nothing() };
+        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOthers.nothing() };
     }
     match (content.handle.is_some(), content.ready) {
         (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
@@ -148,7 +148,7 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Decides about a terminating content with a finalizer.
-fn leaving(o: &Observed<'_>, now: i64) -> Decision {
+fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         let message = "released by annotation; the provisioner did not delete the stored snapshot";

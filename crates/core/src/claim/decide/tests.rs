@@ -27,8 +27,6 @@ use crate::run::view::{Job, RunLabels};
 mod of_copies;
 #[path = "failed_tests.rs"]
 mod of_failed;
-#[path = "leaving_tests.rs"]
-mod of_leaving;
 #[path = "placement_tests.rs"]
 mod of_placement;
 #[path = "pooled_tests.rs"]
@@ -37,6 +35,8 @@ mod of_ready;
 mod of_settled;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
+#[path = "undo_tests.rs"]
+mod of_undo;
 #[path = "properties.rs"]
 mod properties;
 #[path = "worlds.rs"]

@@ -18,7 +18,7 @@ use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that has the finalizer, and is terminating or has another volume.
-pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
+pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
