@@ -1,6 +1,6 @@
 //! Tests of the ledger of quota: which objects count, and that each reservation is given back exactly.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use proptest::prelude::*;
 
 use super::*;
@@ -56,12 +56,12 @@ impl Books {
 #[test]
 fn each_object_counts_once() {
     let (plain, stamped) = (claim("t", "a", false), claim("t", "a", true));
-    let failed = |kind| {
+    let failed = |reaction| {
         let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
-        Some(LastFailure { operation: Operation::Provision, kind, ..failure })
+        Some(LastFailure { operation: Operation::Provision, reaction, ..failure })
     };
-    let retries = Claim { last_failure: failed(Failure::Retry), ..stamped.clone() };
-    let gave_up = Claim { last_failure: failed(Failure::Never), ..stamped.clone() };
+    let retries = Claim { last_failure: failed(Reaction::Retry), ..stamped.clone() };
+    let gave_up = Claim { last_failure: failed(Reaction::Never), ..stamped.clone() };
     let made = || volume(&plain, "2Gi");
     let theirs = Volume { instance: Some("other".into()), ..made() };
     let elsewhere = Volume { class: "d".into(), ..made() };

@@ -78,7 +78,7 @@ fn a_claim_without_space_disproves_the_answer() {
             json!({ "operation": "provision", "attempt": 1, "at": 0, "kind": kind, "reason": "r", "message": "m" });
         let claim = json!({
             "metadata": { "name": "c", "namespace": "team", "uid": "u", "annotations": {
-                names::CLAIM_UUID: stamped, names::ATTEMPT: "1",
+                names::CLAIM_UID: stamped, names::ATTEMPT: "1",
                 names::FAILURE: failure.to_string(), names::NODES: nodes } },
             "spec": { "storageClassName": "c", "volumeName": if phase == "Bound" { "v" } else { "" } },
             "status": { "phase": phase },

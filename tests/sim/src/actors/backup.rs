@@ -46,7 +46,7 @@ impl Actors {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")))?;
             let marked = text(volume, "/status/reason").starts_with("Adopted-");
             let of_it = |id: &str| id == annotation(volume, names::VOLUME_ID);
-            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_CLAIM_UUID)));
+            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_VOLUME_ID)));
             let plain = text(claim, "/spec/volumeAttributesClassName").is_empty()
                 && text(claim, "/status/currentVolumeAttributesClassName").is_empty()
                 && finalizers(claim).all(|finalizer| finalizer == CLAIM_PROTECTION);
@@ -152,7 +152,7 @@ impl Actors {
                 match text(claim, "/spec/volumeName") {
                     // A claim with an attempt gets a volume of its own.
                     "" => {
-                        let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
+                        let begun = annotation(claim, names::CLAIM_UID) == uid(claim);
                         fits && !begun && Some(crate::store::name_of(claim)) == of
                     }
                     named => named == name.name,
