@@ -13,6 +13,14 @@ use std::sync::Arc;
 /// long by objects that differ in a part that no template has.
 const MAX_TEMPLATES: usize = 16;
 
+/// What stands in a template where the UID of the claim was. No UID is like that.
+pub(super) const CLAIM: &str = "=";
+
+/// Reads a resourceVersion as a number. `None` if the text could not come back as it was.
+pub(super) fn version(resource_version: &str) -> Option<u64> {
+    resource_version.parse().ok().filter(|version: &u64| version.to_string() == resource_version)
+}
+
 /// An object that can be kept as its own part and a template. `split` and `join` lose nothing: for each key and object,
 /// `join` of what `split` returns is the object.
 pub trait Compact: PartialEq + fmt::Debug + Sized {

@@ -7,11 +7,8 @@ use flex_contract::names;
 
 use crate::model::claim::{Claim, Stamp};
 use crate::object::ObjectName;
-use crate::state::compact::Compact;
+use crate::state::compact::{CLAIM, Compact, version};
 use crate::state::id::Id;
-
-/// What stands in a template where the UID of the claim was. No UID is like that.
-const CLAIM: &str = "=";
 
 /// The part of a claim that no other claim has.
 #[derive(Debug)]
@@ -29,7 +26,7 @@ impl Compact for Claim {
     type Own = OwnClaim;
 
     fn split(&self) -> Option<(OwnClaim, Self)> {
-        let version = self.resource_version.parse::<u64>().ok().filter(|v| v.to_string() == self.resource_version)?;
+        let version = version(&self.resource_version)?;
         if !self.is_bound() || is_special(self) {
             return None;
         }

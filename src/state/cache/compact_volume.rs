@@ -6,11 +6,8 @@ use std::sync::Arc;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Reference, Volume};
 use crate::object::ObjectName;
-use crate::state::compact::Compact;
+use crate::state::compact::{CLAIM, Compact, version};
 use crate::state::id::Id;
-
-/// What stands in a template where the UID of the claim was. No UID is like that.
-const CLAIM: &str = "=";
 
 /// The part of a volume that no other volume has.
 #[derive(Debug)]
@@ -29,7 +26,7 @@ impl Compact for Volume {
 
     fn split(&self) -> Option<(OwnVolume, Self)> {
         let claim = self.claim_ref.as_ref().filter(|claim| !claim.uid.is_empty())?;
-        let version = self.resource_version.parse::<u64>().ok().filter(|v| v.to_string() == self.resource_version)?;
+        let version = version(&self.resource_version)?;
         let path = match &self.path {
             Some(path) => Some(with(path, &claim.uid, CLAIM)?),
             None => None,

@@ -84,8 +84,7 @@ pub struct Claim {
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
     pub instance: Option<String>,
-    /// The nodes where an attempt of this very claim may have left storage. A copy of a claim has none of the nodes of
-    /// the claim that it was copied from.
+    /// The nodes where an attempt may have left storage. A copied claim does not take over the nodes of its original.
     pub nodes: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
@@ -234,7 +233,10 @@ impl From<&PersistentVolumeClaim> for Claim {
         let spec = claim.spec.clone().unwrap_or_default();
         let list = |text: Option<String>| text.as_deref().map(names::list).unwrap_or_default();
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default().into();
-        let (size, data_source) = (requested_size(&spec), data_source(claim, &spec));
+        let stamp = Stamp::of(metadata);
+        // A copy of a claim has the stamp of the claim that it was copied from.
+        let has_begun = stamp.as_ref().is_some_and(|stamp| Some(&stamp.claim_uid) == metadata.uid.as_ref());
+        let (size, data_source) = (requested_size(&spec), data_source(claim, &spec, has_begun));
         // A claim with so much text is not served, so that no image gets its words.
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
@@ -252,9 +254,9 @@ impl From<&PersistentVolumeClaim> for Claim {
             deleting: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
-            stamp: Stamp::of(metadata),
+            stamp,
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
-            nodes: nodes(annotation(names::NODES).filter(|_| has_begun(metadata)).as_deref()),
+            nodes: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
@@ -286,11 +288,6 @@ impl From<&PersistentVolumeClaim> for Claim {
         };
         if heavy { claim.without_metadata() } else { claim }
     }
-}
-
-/// Checks whether a claim has a stamp that was written for this very claim, and not for one that it was copied from.
-fn has_begun(metadata: &ObjectMeta) -> bool {
-    annotation(metadata, names::CLAIM_UID).is_some_and(|uid| Some(uid) == metadata.uid)
 }
 
 fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
@@ -331,10 +328,10 @@ fn requested_size(spec: &PersistentVolumeClaimSpec) -> Result<u64, String> {
 
 /// Reads the data source of a claim. An attempt that has begun keeps its data source, whatever the user writes on the
 /// claim afterwards.
-fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec) -> Option<DataSource> {
+fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec, has_begun: bool) -> Option<DataSource> {
     let metadata = &claim.metadata;
     let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-    match !named && !has_begun(metadata) && super::manifest::is_source_dropped(claim) {
+    match !named && !has_begun && super::manifest::is_source_dropped(claim) {
         true => Some(DataSource::Dropped),
         false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),
     }
