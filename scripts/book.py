@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 
-REPOSITORY = "https://github.com/flex-provisioner/flex-provisioner"
 DOCS = "docs"
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 # Pages of the manual, and the number of lines that each may have.
@@ -41,7 +40,7 @@ def without_dots(path):
     return PurePosixPath(*parts)
 
 
-def rewritten(link, source, pages):
+def rewritten(link, source, pages, repository):
     """A link of the page `source` as the book needs it. `pages` are the sources of all pages."""
     name, hash_sign, anchor = link.partition("#")
     if not name or re.match(r"[a-z]+:", name):
@@ -55,20 +54,20 @@ def rewritten(link, source, pages):
     if inside is not None and target.suffix in (".svg", ".json"):
         return link
     kind = "tree" if Path(target).is_dir() else "blob"
-    return f"{REPOSITORY}/{kind}/main/{target}{hash_sign}{anchor}"
+    return f"{repository}/{kind}/main/{target}{hash_sign}{anchor}"
 
 
-def rewrite(book):
+def rewrite(book, repository):
     """Rewrites the links of all chapters, outside of blocks of code."""
     all_chapters = [one for one in chapters(book.get("sections") or book.get("items")) if one.get("source_path")]
     pages = {PurePosixPath(one["source_path"]) for one in all_chapters}
     for chapter in all_chapters:
-        fenced, lines = False, []
+        source, fenced, lines = chapter["source_path"], False, []
         for line in chapter["content"].split("\n"):
             if line.lstrip().startswith("```"):
                 fenced = not fenced
             if not fenced:
-                line = LINK.sub(lambda m: m[1] + rewritten(m[2], chapter["source_path"], pages) + m[3], line)
+                line = LINK.sub(lambda m: m[1] + rewritten(m[2], source, pages, repository) + m[3], line)
             lines.append(line)
         chapter["content"] = "\n".join(lines)
 
@@ -117,8 +116,8 @@ def main():
         found = list(problems())
         print("\n".join(found), file=sys.stderr, end="\n" if found else "")
         return 1 if found else 0
-    _, book = json.load(sys.stdin)
-    rewrite(book)
+    context, book = json.load(sys.stdin)
+    rewrite(book, context["config"]["output"]["html"]["git-repository-url"])
     json.dump(book, sys.stdout)
     return 0
 
