@@ -5,6 +5,7 @@ pub mod change;
 pub mod decide;
 pub mod expand;
 pub mod modify;
+pub mod moving_in;
 pub mod observed;
 pub mod request;
 pub mod restored;

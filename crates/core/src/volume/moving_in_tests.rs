@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::record::EffectiveConfig;
+
+const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const LOCAL: (Former, &str) = (Former::LocalPath, "rancher.io/local-path");
+const NFS: (Former, &str) = (Former::NfsSubdir, "cluster.local/nfs-subdir-external-provisioner");
+
+fn identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: "default".into(),
+        config_namespaces: vec!["admin".into()],
+        namespace: "own".into(),
+        shell_image: None,
+    }
+}
+
+fn recipe(class: &str, data: &[(&str, &str)]) -> Recipe {
+    let data: BTreeMap<_, _> = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let config = ObjectName::new("admin", "c");
+    EffectiveConfig { config, class: class.into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
+}
+
+fn on_nodes() -> Recipe {
+    let allowed = "hostPath:/opt/local-path-provisioner, local:/opt/local-path-provisioner";
+    recipe("local-path", &[("image", "vendor/image:1"), ("volume-sources", allowed)])
+}
+
+fn on_server() -> Recipe {
+    recipe("nfs-client", &[("image", "vendor/image:1"), ("volume-sources", "nfs"), ("placement", "any")])
+}
+
+/// Returns a volume as the local-path provisioner makes it.
+fn local_path() -> Value {
+    json!({
+        "metadata": {
+            "name": format!("pvc-{ID}"),
+            "annotations": { names::PROVISIONED_BY: LOCAL.1 },
+            "finalizers": ["kubernetes.io/pv-protection", FORMER_FINALIZER],
+        },
+        "spec": {
+            "storageClassName": "local-path",
+            "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "hostPath": { "path": format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), "type": "DirectoryOrCreate" },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{
+                "matchExpressions": [{ "key": names::HOSTNAME, "operator": "In", "values": ["node-1"] }],
+            }] } },
+            "claimRef": { "namespace": "team", "name": "data", "uid": ID },
+        },
+        "status": { "phase": "Bound" },
+    })
+}
+
+/// Returns a volume as the NFS subdir external provisioner makes it.
+fn nfs_subdir() -> Value {
+    let mut object = local_path();
+    object["metadata"]["annotations"][names::PROVISIONED_BY] = json!(NFS.1);
+    let spec = object["spec"].as_object_mut().unwrap();
+    spec.remove("hostPath");
+    spec.remove("nodeAffinity");
+    spec.insert("storageClassName".into(), json!("nfs-client"));
+    spec.insert("nfs".into(), json!({ "server": "nas", "path": format!("/exports/team-data-pvc-{ID}") }));
+    object
+}
+
+fn claim() -> Value {
+    json!({
+        "metadata": { "namespace": "team", "name": "data", "uid": ID },
+        "spec": {
+            "volumeName": format!("pvc-{ID}"),
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+        "status": { "phase": "Bound" },
+    })
+}
+
+fn mapped(volume: Value, claim: Option<Value>, of: (Former, &str), recipe: &Recipe) -> Result<Mapping, Refusal> {
+    let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
+    let claim: Option<PersistentVolumeClaim> = claim.map(|claim| serde_json::from_value(claim).unwrap());
+    map(&Volume::from(&volume), claim.as_ref().map(Claim::from).as_ref(), of, recipe, &identity())
+}
+
+#[test]
+fn a_volume_of_local_path_is_served_on_its_node() {
+    let mut object = local_path();
+    for kind in ["hostPath", "local"] {
+        let recipe = on_nodes();
+        let mapping = mapped(object.clone(), Some(claim()), LOCAL, &recipe).expect(kind);
+        assert_eq!((mapping.id.as_str(), mapping.claim_uid.as_str()), (ID, ID));
+        assert_eq!(mapping.claim, ObjectName::new("team", "data"));
+        assert_eq!(mapping.provenance, Provenance { record: recipe.record, node: "node-1".into() });
+        assert_eq!(mapping.finalizers, ["kubernetes.io/pv-protection", names::VOLUME_FINALIZER]);
+        // Newer versions can make volumes of the kind `local`.
+        let path = object["spec"].as_object_mut().unwrap().remove("hostPath");
+        if let Some(path) = path {
+            object["spec"]["local"] = json!({ "path": path["path"] });
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_nfs_subdir_is_served_from_any_node() {
+    let mapping = mapped(nfs_subdir(), Some(claim()), NFS, &on_server()).unwrap();
+    assert_eq!(mapping.provenance, Provenance { record: on_server().record, node: String::new() });
+    let mut retained = nfs_subdir();
+    retained["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
+    let mapping = mapped(retained, Some(claim()), NFS, &on_server()).unwrap();
+    assert_eq!(mapping.finalizers, ["kubernetes.io/pv-protection"], "a retained volume is not held");
+}
+
+#[test]
+fn each_volume_that_cannot_move_in_is_refused_with_the_reason() {
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut object = local_path();
+        change(&mut object);
+        mapped(object, Some(claim()), LOCAL, &on_nodes()).expect_err("this volume cannot move in")
+    };
+    let annotation = |key: &'static str, value: &'static str| {
+        move |object: &mut Value| object["metadata"]["annotations"][key] = json!(value)
+    };
+    assert_eq!(refused(&annotation(names::PROVISIONED_BY, "x")), Refusal::OtherProvisioner(Some("x".into())));
+    assert_eq!(refused(&annotation(names::PROVISIONED_BY, names::DEFAULT_PROVISIONER)), Refusal::HasRecord);
+    assert_eq!(refused(&annotation(names::PROVENANCE, "{}")), Refusal::HasRecord);
+    let label = |object: &mut Value| object["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "other" });
+    assert_eq!(refused(&label), Refusal::HasRecord);
+    assert_eq!(
+        refused(&|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
+        Refusal::Terminating
+    );
+    assert_eq!(refused(&|object| object["metadata"]["name"] = json!("data")), Refusal::Name);
+    assert_eq!(refused(&|object| object["metadata"]["name"] = json!("pvc-a.b")), Refusal::Name);
+    assert_eq!(refused(&|object| object["spec"]["claimRef"] = Value::Null), Refusal::NoClaim);
+    assert_eq!(refused(&|object| object["spec"]["claimRef"]["uid"] = Value::Null), Refusal::NoClaim);
+    let other = Refusal::OtherClaim(ObjectName::new("team", "data"));
+    assert_eq!(refused(&|object| object["spec"]["claimRef"]["uid"] = json!("newer")), other);
+    assert_eq!(refused(&|object| object["metadata"]["name"] = json!(format!("pvc-{ID}1"))), Refusal::Name);
+    assert_eq!(
+        refused(&|object| object["spec"]["storageClassName"] = json!("fast")),
+        Refusal::Class { volume: "fast".into(), config: "local-path".into() }
+    );
+    assert_eq!(refused(&|object| object["spec"]["hostPath"] = Value::Null), Refusal::SourceKind(None));
+    assert!(matches!(refused(&|object| object["spec"]["hostPath"]["path"] = json!("/etc")), Refusal::Source(_)));
+    assert_eq!(refused(&|object| object["spec"]["nodeAffinity"] = Value::Null), Refusal::Node);
+    let nfs = mapped(nfs_subdir(), Some(claim()), (Former::LocalPath, NFS.1), &on_server());
+    assert_eq!(nfs, Err(Refusal::SourceKind(Some("nfs"))));
+}
+
+#[test]
+fn a_volume_moves_in_only_with_the_claim_that_is_bound_to_it() {
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut claim = claim();
+        change(&mut claim);
+        mapped(local_path(), Some(claim), LOCAL, &on_nodes())
+    };
+    let other = Err(Refusal::OtherClaim(ObjectName::new("team", "data")));
+    assert_eq!(mapped(local_path(), None, LOCAL, &on_nodes()), Err(Refusal::NoClaim));
+    assert_eq!(with(&|claim| claim["metadata"]["uid"] = json!("newer")), other);
+    assert_eq!(with(&|claim| claim["spec"]["volumeName"] = json!("pvc-other")), other);
+    assert_eq!(with(&|claim| claim["status"]["phase"] = json!("Pending")), other);
+    assert_eq!(
+        with(&|claim| claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
+        Err(Refusal::ClaimTerminating(ObjectName::new("team", "data")))
+    );
+}
+
+#[test]
+fn a_refusal_says_what_is_wrong() {
+    let class = Refusal::Class { volume: "fast".into(), config: "slow".into() };
+    for (refusal, says) in [
+        (Refusal::OtherProvisioner(Some("x".into())), "provisioner x made it"),
+        (class, "it has class fast, but the config serves class slow"),
+        (Refusal::Source("hostPath is not allowed".into()), "the config does not allow it: hostPath"),
+        (Refusal::Node, "does not name exactly one node"),
+    ] {
+        assert!(refusal.to_string().contains(says), "{refusal}");
+    }
+}
