@@ -4,8 +4,10 @@
 pub mod change;
 pub mod decide;
 pub mod expand;
+pub mod import;
 pub mod modify;
 pub mod moving_in;
+pub mod moving_out;
 pub mod observed;
 pub mod request;
 pub mod restored;

@@ -219,6 +219,33 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
     is_where_its_run_was(volume, recipe)
 }
 
+/// Checks whether the class allows the source of a volume that has moved in, and the images can work on it. `path` is
+/// the place that the volume's record names.
+///
+/// # Errors
+/// If the class does not allow the source. The text is for the admin.
+pub fn verify_moved_in_source(volume: &Volume, recipe: &Recipe, path: &str) -> Result<(), String> {
+    source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
+    let Some((folder, _)) = storage::moved_in(path) else {
+        return Err(format!(
+            "its path `{path}` cannot move in: the last name may have letters, digits, `.`, `_` and `-`, must not begin with `.` or `-`, and must not be a UUID"
+        ));
+    };
+    if !matches!(volume.source_kind, Some("hostPath" | "local")) {
+        return Ok(());
+    }
+    if let Some(other) = volume.path.as_deref().filter(|other| *other != path) {
+        return Err(format!("it leads to `{other}`, but its record to `{path}`"));
+    }
+    let mut roots = recipe.storage_on_nodes().peekable();
+    match roots.peek().is_none() || roots.any(|root| root == folder) {
+        true => Ok(()),
+        false => Err(format!(
+            "its directory `{path}` is not directly in one of the directories of `storage-mounts` in the provisioner config"
+        )),
+    }
+}
+
 /// Checks that a volume is the directory of its run, where the run saw only that directory. A path in that directory
 /// may be a link that the run has made, and a path beside it belongs to another volume.
 fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> {

@@ -10,6 +10,7 @@ use super::{ClusterObservation, Finding, FindingKind, sort};
 use crate::claim::nodes::can_accept_run;
 use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
+use crate::model::moved_in::MovedIn;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -62,7 +63,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
     }
     let mut passed_over = HashSet::new();
     for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
-        let Some(Provenance { record, node }) = provenance(volume) else { continue };
+        let Some(Provenance { record, node, .. }) = provenance(volume) else { continue };
         let key = key(&record);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
             match record.recipe() {
@@ -184,7 +185,14 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         .iter()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { record, node } = provenance(volume)?;
+            let Provenance { record, node, moved_in } = provenance(volume)?;
+            // An image recognises only names that have the id in them.
+            let named = |moved_in: &MovedIn| {
+                moved_in.place().is_some_and(|(_, name)| name.contains(volume.id().unwrap_or(&volume.name)))
+            };
+            if !moved_in.as_ref().is_none_or(named) {
+                return None;
+            }
             let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
             let key = key(&record);

@@ -86,7 +86,23 @@ fn claim() -> Value {
 fn mapped(volume: Value, claim: Option<Value>, of: (Former, &str), recipe: &Recipe) -> Result<Mapping, Refusal> {
     let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
     let claim: Option<PersistentVolumeClaim> = claim.map(|claim| serde_json::from_value(claim).unwrap());
-    map(&Volume::from(&volume), claim.as_ref().map(Claim::from).as_ref(), of, recipe, &identity())
+    let place = Place::of(volume.spec.as_ref().unwrap());
+    let (volume, claim, config) =
+        (Volume::from(&volume), claim.as_ref().map(Claim::from), ObjectName::new("admin", "c"));
+    let served = Some(recipe).filter(|recipe| recipe.class == volume.class);
+    let candidate = Candidate {
+        volume: &volume,
+        place: place.as_ref(),
+        claim: claim.as_ref(),
+        overlapping: None,
+        recipe: served,
+        config: &config,
+    };
+    map(&candidate, of, &identity())
+}
+
+fn moved(path: &str, from: &str) -> Option<MovedIn> {
+    Some(MovedIn { path: path.into(), from: from.into(), size: 1 << 30, finalizers: vec![FORMER_FINALIZER.into()] })
 }
 
 #[test]
@@ -97,7 +113,14 @@ fn a_volume_of_local_path_is_served_on_its_node() {
         let mapping = mapped(object.clone(), Some(claim()), LOCAL, &recipe).expect(kind);
         assert_eq!((mapping.id.as_str(), mapping.claim_uid.as_str()), (ID, ID));
         assert_eq!(mapping.claim, ObjectName::new("team", "data"));
-        assert_eq!(mapping.provenance, Provenance { record: recipe.record, node: "node-1".into() });
+        assert_eq!(
+            mapping.provenance,
+            Provenance {
+                record: recipe.record,
+                node: "node-1".into(),
+                moved_in: moved(&format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), LOCAL.1),
+            }
+        );
         assert_eq!(mapping.finalizers, ["kubernetes.io/pv-protection", names::VOLUME_FINALIZER]);
         // Newer versions can make volumes of the kind `local`.
         let path = object["spec"].as_object_mut().unwrap().remove("hostPath");
@@ -110,7 +133,14 @@ fn a_volume_of_local_path_is_served_on_its_node() {
 #[test]
 fn a_volume_of_nfs_subdir_is_served_from_any_node() {
     let mapping = mapped(nfs_subdir(), Some(claim()), NFS, &on_server()).unwrap();
-    assert_eq!(mapping.provenance, Provenance { record: on_server().record, node: String::new() });
+    assert_eq!(
+        mapping.provenance,
+        Provenance {
+            record: on_server().record,
+            node: String::new(),
+            moved_in: moved(&format!("/exports/team-data-pvc-{ID}"), NFS.1),
+        }
+    );
     let mut retained = nfs_subdir();
     retained["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
     let mapping = mapped(retained, Some(claim()), NFS, &on_server()).unwrap();
@@ -145,10 +175,22 @@ fn each_volume_that_cannot_move_in_is_refused_with_the_reason() {
     assert_eq!(refused(&|object| object["metadata"]["name"] = json!(format!("pvc-{ID}1"))), Refusal::Name);
     assert_eq!(
         refused(&|object| object["spec"]["storageClassName"] = json!("fast")),
-        Refusal::Class { volume: "fast".into(), config: "local-path".into() }
+        Refusal::Class { class: "fast".into(), config: ObjectName::new("admin", "c") }
     );
     assert_eq!(refused(&|object| object["spec"]["hostPath"] = Value::Null), Refusal::SourceKind(None));
-    assert!(matches!(refused(&|object| object["spec"]["hostPath"]["path"] = json!("/etc")), Refusal::Source(_)));
+    for path in [
+        "/etc",
+        "/opt/local-path-provisioner/.hidden",
+        "/opt/local-path-provisioner/../x",
+        "/opt/local-path-provisioner/a b",
+    ] {
+        assert!(
+            matches!(refused(&|object| object["spec"]["hostPath"]["path"] = json!(path)), Refusal::Source(_)),
+            "{path}"
+        );
+    }
+    let id = format!("/opt/local-path-provisioner/{ID}");
+    assert!(matches!(refused(&|object| object["spec"]["hostPath"]["path"] = json!(id)), Refusal::Source(_)));
     assert_eq!(refused(&|object| object["spec"]["nodeAffinity"] = Value::Null), Refusal::Node);
     let nfs = mapped(nfs_subdir(), Some(claim()), (Former::LocalPath, NFS.1), &on_server());
     assert_eq!(nfs, Err(Refusal::SourceKind(Some("nfs"))));
@@ -174,13 +216,40 @@ fn a_volume_moves_in_only_with_the_claim_that_is_bound_to_it() {
 
 #[test]
 fn a_refusal_says_what_is_wrong() {
-    let class = Refusal::Class { volume: "fast".into(), config: "slow".into() };
+    let class = Refusal::Class { class: "fast".into(), config: ObjectName::new("admin", "c") };
     for (refusal, says) in [
         (Refusal::OtherProvisioner(Some("x".into())), "provisioner x made it"),
-        (class, "it has class fast, but the config serves class slow"),
+        (class, "its class fast is not served by the config admin/c"),
         (Refusal::Source("hostPath is not allowed".into()), "the config does not allow it: hostPath"),
         (Refusal::Node, "does not name exactly one node"),
     ] {
         assert!(refusal.to_string().contains(says), "{refusal}");
     }
+}
+
+#[test]
+fn volumes_that_may_have_the_same_files_are_found() {
+    let place =
+        |server: &str, node: &str, path: &str| Place { server: server.into(), node: node.into(), path: path.into() };
+    let one = place("", "node-1", "/srv/a");
+    for (other, overlaps) in [
+        (place("", "node-1", "/srv/a"), true),
+        (place("", "node-1", "/srv/a/b/"), true),
+        (place("", "node-1", "/srv//"), true),
+        (place("", "", "/srv/a"), true),
+        (place("", "node-2", "/srv/a"), false),
+        (place("", "node-1", "/srv/ab"), false),
+        (place("nas", "", "/srv/a"), false),
+    ] {
+        assert_eq!((one.overlaps(&other), other.overlaps(&one)), (overlaps, overlaps), "{other:?}");
+    }
+}
+
+#[test]
+fn a_record_without_the_mark_is_finished_or_undone() {
+    let mapping = mapped(local_path(), Some(claim()), LOCAL, &on_nodes()).unwrap();
+    let mut half = local_path();
+    half["metadata"]["annotations"][names::PROVENANCE] = json!(json!(mapping.provenance).to_string());
+    half["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" });
+    assert_eq!(mapped(half, Some(claim()), LOCAL, &on_nodes()), Err(Refusal::HalfWay));
 }

@@ -271,3 +271,30 @@ fn impossible_requests_with_such_mounts_are_reported() {
         assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{operation}: {ended:?}");
     }
 }
+
+/// The keeper removes the emptied directory by its mode, and no other directory that has moved in.
+#[test]
+fn a_directory_that_moved_in_is_emptied_and_then_removed() {
+    let alone = Alone::new();
+    let (name, kept) = (format!("pvc-{ID}_team_data"), format!("pvc-{SOURCE_ID}_team_empty"));
+    for folder in [&name, &kept] {
+        fs::create_dir(alone.store().join(folder)).unwrap();
+        fs::set_permissions(alone.store().join(folder), fs::Permissions::from_mode(0o1700)).unwrap();
+    }
+    fs::write(alone.store().join(&name).join("file"), "x").unwrap();
+    let (source, path) = (alone.source(&name), path_text(alone.node.base().join(&name)));
+    let own = [("VOLUME_SOURCE", source.as_str()), ("MOVED_IN_PATH", path.as_str())];
+    let ended = alone.run("move-in", "", &own, [&[], &[&name]]);
+    assert_eq!((ended.code, alone.keep().as_str()), (0, ""), "{ended:?}");
+    for _ in 0..2 {
+        // In the second round the kubelet has made the missing directory for the run.
+        let ended = alone.run("delete", "", &own, [&[&name], &[]]);
+        assert_eq!((ended.code, alone.mode(&name)), (0, 0o1000), "{ended:?}");
+        assert!(alone.keep().contains(&name));
+        assert_eq!(alone.names(), [kept.as_str()], "an empty volume of others stays, whatever its mode");
+    }
+    let ended = alone.run("move-out", "", &own, [&[], &[]]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let ended = alone.run("delete", "", &own, [&[], &[]]);
+    assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{ended:?}");
+}

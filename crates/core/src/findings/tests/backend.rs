@@ -26,7 +26,7 @@ fn networked() -> Cluster {
 }
 
 fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
-    let provenance = json!(Provenance { record: record(data), node: node.into() }).to_string();
+    let provenance = json!(Provenance { record: record(data), node: node.into(), moved_in: None }).to_string();
     (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
 }
 
