@@ -170,6 +170,56 @@ async fn an_undo_leaves_the_volume_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
+    const NFS_SUBDIR: &str = "cluster.local/nfs-subdir-external-provisioner";
+    let ring = Ring::start().await;
+    ring.namespace("storage", &[]).await;
+    ring.former_deployment("storage", "nfs-subdir", 0).await;
+    ring.class("nfs-client", NFS_SUBDIR, json!({})).await;
+    let claim = ring.claim("data", "nfs-client").await;
+    let (id, volume) = (uid(&claim), names::pv_name(&uid(&claim)));
+    let path = format!("/exports/{}-data-{volume}", ring.user);
+    let object = json!({
+        "metadata": { "name": volume, "annotations": { names::PROVISIONED_BY: NFS_SUBDIR } },
+        "spec": {
+            "storageClassName": "nfs-client", "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete", "nfs": { "server": "nas", "path": path },
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": ring.user, "name": "data", "uid": id,
+            },
+        },
+    });
+    ring.volumes().create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    ring.bound("data").await;
+    let keys = [
+        ("capabilities", "move-in"),
+        ("replaces-provisioner", NFS_SUBDIR),
+        ("replaces-deployment", "storage/nfs-subdir"),
+        ("volume-sources", "nfs"),
+    ];
+    ring.config("nfs-client", "nfs-client", &keys).await;
+    verdict(&ring, "nfs-client", "ok").await;
+    let kubelet = async {
+        let job = ring.job(ADMIN, "move-in", "", 1).await;
+        let asked = request(&job);
+        assert_eq!(
+            (asked.moved_in_path.as_str(), asked.claim_uuid.as_str(), asked.node_name.as_str()),
+            (path.as_str(), id.as_str(), "")
+        );
+        ring.pod_ends(&job, 0, "").await;
+    };
+    let config = format!("{ADMIN}/nfs-client");
+    let arguments = ["adopt", "--from", "nfs-subdir", "--config", &config];
+    let ((code, text), ()) = tokio::join!(ring.moving(&arguments), kubelet);
+    assert!(code == 0 && text.contains(&format!("nas:{path}")), "{text}");
+    ring.delete_claim("data").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!(request(&delete).moved_in_path, path);
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&volume).await;
+}
+
+#[tokio::test]
 async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     let ring = start().await;
     stop_former(&ring).await;
