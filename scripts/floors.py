@@ -42,7 +42,7 @@ FLOORS = {
     "src/state": """
         change compact id queue unstarted words work_item
         cache configs expectations fair_queue slot_request
-        facts members removed_jobs revisions scripts unmarked unseen_writes
+        facts members open_batch removed_jobs revisions scripts unmarked unseen_writes
         batches pv_sync quota slots
         pools quota_waiters
         index

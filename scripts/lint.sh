@@ -300,8 +300,8 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{command-line,config,contract,helm,install,operations,script,troubleshooting}.md \
-        provisioner-images/*/README.md; do
+    for file in README.md docs/{README,command-line,comparison,config,contract,helm,install,operations,script,troubleshooting}.md \
+        docs/{tutorials,how-to,explanation}/*.md provisioner-images/*/README.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
         done < <(grep -oE "$test_name" "$file" | sort -u)
@@ -360,6 +360,7 @@ check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "links" scripts/links.py
+check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/floors.py --self-test
 check "decisions" decisions
 check "glossary" glossary

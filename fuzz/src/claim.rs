@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::request::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{
-    Admission, ConfirmedFacts, Decision, Deletion, Nodes, Observed, Pool, Runs, ServedClass, Source, Step, Volumes,
-    decide,
+    ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    SourceRelation, Step, Volumes, decide,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::request::{Attempt, request};
@@ -68,9 +68,9 @@ fn annotations(draw: &mut Draw<'_>) -> Value {
             (names::NODES, &["node-1,node-2", ",,node-1,,", "many"]),
             (names::CREATED_BY, &["tom", "system:serviceaccount:a:b"]),
             (names::CREATED_BY_GROUPS, &["a,b", "system:authenticated"]),
-            (names::CLAIM_UUID, &[UID, "other"]),
+            (names::CLAIM_UID, &[UID, "other"]),
             (names::ATTEMPT, &["1", "4294967295", "-1", "1000000000"]),
-            (names::CONFIG, &["admin/silver@0"]),
+            (names::RECIPE_VERSION, &["admin/silver@0"]),
             (names::PROVISION_TS, &["2026-01-01T00:00:00Z"]),
             (names::FAILURE, &["{\"operation\":\"provision\",\"attempt\":1,\"at\":1,\"kind\":\"no-capacity\",\"reason\":\"R\",\"message\":\"m\"}"]),
             (names::ABANDON, &[names::ABANDON_YES]),
@@ -123,7 +123,7 @@ fn run(draw: &mut Draw<'_>) -> RunState {
         3 => RunState::Succeeded,
         _ => RunState::Failed {
             cause: Cause::new(draw.text(), draw.text()),
-            kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoCapacity]),
+            reaction: draw.pick(&[Reaction::Retry, Reaction::Never, Reaction::NoCapacity]),
             at: draw.number(),
             pods_ended: draw.chance(),
         },
@@ -158,8 +158,14 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     if draw.chance() {
         let (ts, volume_generation) =
             claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.volume_generation)).unwrap_or_default();
-        claim.stamp =
-            Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation, batch: None });
+        claim.stamp = Some(Stamp {
+            claim_uid: UID.into(),
+            ts,
+            attempt: 1,
+            recipe_version: recipe.version(),
+            volume_generation,
+            batch: None,
+        });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
@@ -191,7 +197,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 binding: Binding::Direct,
                 many_wait: likely(draw),
             },
-            admission: Admission {
+            preconditions: Preconditions {
                 has_revision: likely(draw),
                 has_slot: likely(draw),
                 quota_error: None,
@@ -204,8 +210,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 with_pods: &[],
                 selected_forbidden: !likely(draw),
             },
-            source: Source { state: None, users: &[] },
-            pool: Pool::default(),
+            source: SourceRelation { state: None, users: &[] },
+            pool: PoolRelation::default(),
         };
         let decision = decide(&observed, NOW);
         check_event(&decision);
@@ -232,8 +238,14 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
             noted(&nodes);
             assert!(admit(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
-            claim.stamp =
-                Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), volume_generation, batch: None });
+            claim.stamp = Some(Stamp {
+                claim_uid: UID.into(),
+                ts,
+                attempt,
+                recipe_version: recipe.version(),
+                volume_generation,
+                batch: None,
+            });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
             claim.nodes = nodes;
         }

@@ -7,7 +7,7 @@ use clap::Parser;
 use flex_contract::names;
 use flex_contract::request::RunRequest;
 use flex_contract::variable;
-use flex_contract::volume::{persistent_volume, placeholder, source_kind};
+use flex_contract::volume::{persistent_volume, placeholder, volume_source_kind};
 use flex_image_kit::Failure;
 use flex_image_kit::flex_pv::args::{Cli, Command};
 use flex_image_kit::flex_pv::made;
@@ -120,7 +120,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     assert_eq!(metadata.labels, Some([(names::LABEL_INSTANCE.to_owned(), request.instance.clone())].into()));
     let annotations = metadata.annotations.clone().unwrap_or_default();
     for (name, value) in [
-        (names::CLAIM_UUID, &request.claim.uid),
+        (names::CLAIM_UID, &request.claim.uid),
         (names::VOLUME_ID, &request.claim_uuid),
         (names::PROVISIONED_BY, &request.provisioner),
     ] {
@@ -138,7 +138,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     assert_eq!(spec.mount_options.clone().unwrap_or_default(), request.mount_options);
     let size = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).expect("a volume has a size");
     assert!(flex_contract::quantity::bytes(&size.0).is_ok_and(|bytes| bytes >= request.size_bytes), "{size:?}");
-    assert!(source_kind(spec).is_some(), "{spec:?}");
+    assert!(volume_source_kind(spec).is_some(), "{spec:?}");
     let typed = !args.iter().any(|word| word == "--from" || word.starts_with("--from="));
     let path = spec.host_path.as_ref().map(|source| &source.path).or(spec.local.as_ref().map(|source| &source.path));
     if let Some(path) = path.or(spec.nfs.as_ref().map(|source| &source.path)).filter(|_| typed) {

@@ -1,6 +1,6 @@
 //! The data of nodes and images: statuses of pods and Jobs, exit codes, termination messages, warnings.
 
-use flex_contract::exit::{self, Failure};
+use flex_contract::exit::{self, Reaction};
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::run::failure::LastFailure;
 use flex_provisioner::run::state::{Cause, RunState, state};
@@ -54,11 +54,11 @@ pub fn check(data: &[u8]) {
             let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));
             assert!(job.as_ref().is_some_and(|job| job.complete) || done, "no Job or pod reported success");
         }
-        RunState::Failed { cause, kind, pods_ended, .. } => {
+        RunState::Failed { cause, reaction, pods_ended, .. } => {
             warning_event(cause);
             let has_code =
-                pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::failure(end.code) == *kind);
-            assert!(*kind == Failure::Retry || has_code, "{kind:?} without an exit code");
+                pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::reaction(end.code) == *reaction);
+            assert!(*reaction == Reaction::Retry || has_code, "{reaction:?} without an exit code");
             assert!(!pods_ended || pods.iter().all(Pod::is_over), "a process may still run");
         }
     }

@@ -200,7 +200,7 @@ fn keeps_own_parts(
     assert_eq!(mounts.iter().filter(|mount| mount.mount_path == "/etc/flex").count(), 1);
     assert!(mounts.iter().all(|mount| mount.mount_path != "/etc/flex" || mount.name == "flex-properties"));
     let labels = job.metadata.labels.clone().unwrap_or_default();
-    assert_eq!(labels.get(flex_contract::names::LABEL_CLAIM_UUID).map(String::as_str), Some(UID));
+    assert_eq!(labels.get(flex_contract::names::LABEL_VOLUME_ID).map(String::as_str), Some(UID));
     if let Some(node) = node {
         let required = spec.affinity.as_ref().and_then(|affinity| {
             affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()

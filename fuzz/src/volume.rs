@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock};
 use flex_contract::names;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::decide::{
-    self, Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, ServedClass, Source, Step, Volumes,
+    self, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, ServedClass,
+    SourceRelation, Step, Volumes,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
@@ -21,7 +22,7 @@ use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::RunState;
-use flex_provisioner::volume::change::Runs;
+use flex_provisioner::volume::change::ChangeRuns;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::modify;
@@ -81,7 +82,7 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
     let mut volume = json!({
         "metadata": {
             "name": draw.pick(&[right.as_str(), right.as_str(), "vol-1"]), "uid": "v", "resourceVersion": "1",
-            "annotations": { names::CLAIM_UUID: draw.text_or(id) },
+            "annotations": { names::CLAIM_UID: draw.text_or(id) },
             "labels": { names::LABEL_INSTANCE: draw.text_or(&["default", "default"]) },
         },
         "spec": {
@@ -131,8 +132,14 @@ fn claim(recipe: &Recipe) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("the value is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
-    claim.stamp =
-        Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), volume_generation: 0, batch: None });
+    claim.stamp = Some(Stamp {
+        claim_uid: UID.into(),
+        ts,
+        attempt: 1,
+        recipe_version: recipe.version(),
+        volume_generation: 0,
+        batch: None,
+    });
     claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     claim
 }
@@ -176,7 +183,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             binding: Binding::Direct,
             many_wait: false,
         },
-        admission: Admission {
+        preconditions: Preconditions {
             has_revision: true,
             has_slot: true,
             quota_error: None,
@@ -189,8 +196,8 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             with_pods: &[],
             selected_forbidden: false,
         },
-        source: Source { state: None, users: &[] },
-        pool: Pool::default(),
+        source: SourceRelation { state: None, users: &[] },
+        pool: PoolRelation::default(),
     };
     let decision = decide::decide(&observed, NOW);
     if let Some(note) = &decision.event {
@@ -221,7 +228,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
 
 /// The orchestrator's annotations on a volume, which its adoption writes again.
 const OWN: &[&str] = &[
-    names::CLAIM_UUID,
+    names::CLAIM_UID,
     names::VOLUME_ID,
     names::PROVENANCE,
     names::PROVISIONED_BY,
@@ -252,12 +259,12 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
     if let Some(uid) = spec["claimRef"]["uid"].as_str() {
         assert!(uid.is_empty() || uid == UID, "{uid}");
     }
-    assert!(json["metadata"]["annotations"][names::CLAIM_UUID].as_str().is_none_or(|uuid| uuid == UID));
+    assert!(json["metadata"]["annotations"][names::CLAIM_UID].as_str().is_none_or(|uid| uid == UID));
 }
 
 /// Returns runs without a Job, and maybe with a pod.
-fn no_runs<'a>(has_running_pods: bool) -> Runs<'a> {
-    Runs { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
+fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
+    ChangeRuns { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
 }
 
 /// Decides about the volume after its claim is gone.
@@ -311,7 +318,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     }
     if let rule::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
-        assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
+        assert_eq!(Some(volume.name.clone()), volume.volume_id().map(names::pv_name));
         let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
         let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
         let location = RunTarget {

@@ -131,7 +131,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     for (label, value) in [
         (names::LABEL_INSTANCE, request.instance.as_str()),
         (names::LABEL_OPERATION, request.operation.as_str()),
-        (names::LABEL_CLAIM_UUID, &request.claim_uuid),
+        (names::LABEL_VOLUME_ID, &request.claim_uuid),
         (names::LABEL_ATTEMPT, &request.attempt.to_string()),
     ] {
         assert_eq!(labels.get(label).map(String::as_str), Some(value), "{label}");

@@ -162,7 +162,7 @@ fn volume(made: &Imported) -> Volume {
 async fn run(work: &Work, made: &Imported, recipe: &Recipe) -> Result<(), String> {
     let object = made.volume("");
     let spec = object.spec.unwrap_or_default();
-    let kind = flex_contract::volume::source_kind(&spec).unwrap_or_default();
+    let kind = flex_contract::volume::volume_source_kind(&spec).unwrap_or_default();
     let source = serde_json::json!({ kind: serde_json::json!(spec)[kind] }).to_string();
     let ts = Clock::default().wall().to_string();
     let node = &made.provenance.node;

@@ -40,7 +40,7 @@ pub(super) struct RenderArgs {
 }
 
 /// The UID in the output. A claim in a file has none yet.
-const UID: &str = "00000000-0000-0000-0000-000000000000";
+const UID: &str = flex_contract::names::NO_CLAIM_UID;
 
 pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
     let RenderArgs { files, node, output, names } = args;

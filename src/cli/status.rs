@@ -304,7 +304,7 @@ fn to_json(
 
 #[cfg(test)]
 mod tests {
-    use flex_contract::exit::Failure;
+    use flex_contract::exit::Reaction;
     use flex_contract::request::Operation;
     use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -313,8 +313,8 @@ mod tests {
     use crate::config::classes::{Config, Identity, classes};
     use crate::run::failure::LastFailure;
 
-    pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, texts: &str) -> Row {
-        let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": texts });
+    pub(super) fn failed(name: &str, created: i64, reaction: Reaction, at: i64, texts: &str) -> Row {
+        let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": reaction, "reason": "ExitCode", "message": texts });
         let failure = LastFailure::read(&text.to_string());
         assert!(failure.is_some());
         Row {
@@ -370,8 +370,8 @@ mod tests {
 
     #[test]
     fn a_class_fails_if_its_last_known_attempt_failed() {
-        let retry = |name: &str, created, at| failed(name, created, Failure::Retry, at, "the array is off");
-        let never = |name: &str, created, at| failed(name, created, Failure::Never, at, "too large");
+        let retry = |name: &str, created, at| failed(name, created, Reaction::Retry, at, "the array is off");
+        let never = |name: &str, created, at| failed(name, created, Reaction::Never, at, "too large");
         let deletes = || {
             let mut row = retry("a", 100, 200);
             row.failure.as_mut().unwrap().operation = Operation::Delete;
@@ -414,7 +414,7 @@ mod tests {
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
         assert_eq!(says(&[bound("a")]), "ok");
-        let row = |name: &str, texts: &str| failed(name, 1, Failure::Retry, 9, texts);
+        let row = |name: &str, texts: &str| failed(name, 1, Reaction::Retry, 9, texts);
         assert_eq!(
             says(&[row("a", "exit code 75: off")]),
             "failing: 1 claim, last team/a: ExitCode: exit code 75: off"

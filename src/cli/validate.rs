@@ -43,7 +43,7 @@ struct File {
 
 /// A message about a place in a file.
 #[derive(Debug, PartialEq, Eq)]
-struct Finding {
+struct Message {
     file: String,
     line: u64,
     severity: &'static str,
@@ -59,12 +59,12 @@ struct Found {
 
 /// The contents of all files, and the messages about them.
 #[derive(Default)]
-struct Checked {
+struct CheckedFiles {
     configs: Vec<Found>,
     objects: Vec<ClassObject>,
     /// The file and the first line of each StorageClass.
     classes: BTreeMap<String, (String, u64)>,
-    findings: Vec<Finding>,
+    messages: Vec<Message>,
 }
 
 pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
@@ -73,15 +73,15 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     for path in expand(&files)? {
         texts.push(File { name: shown(&path), text: read(&path)?, named: files.contains(&path) });
     }
-    let Checked { configs, findings, .. } = check(&texts, &names.identity(&namespaces));
-    print(&findings, configs.len(), output);
-    let failed = findings.iter().any(|finding| finding.severity == "error");
+    let CheckedFiles { configs, messages, .. } = check(&texts, &names.identity(&namespaces));
+    print(&messages, configs.len(), output);
+    let failed = messages.iter().any(|message| message.severity == "error");
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Checks files for an orchestrator with these names and config namespaces.
-fn check(files: &[File], identity: &Identity) -> Checked {
-    let mut checked = Checked::default();
+fn check(files: &[File], identity: &Identity) -> CheckedFiles {
+    let mut checked = CheckedFiles::default();
     for file in files {
         checked.read(file, identity);
     }
@@ -91,7 +91,7 @@ fn check(files: &[File], identity: &Identity) -> Checked {
     let configs = checked.configs.iter().map(|found| &found.config);
     let table = classes(&everywhere, configs, &checked.objects, &BTreeMap::new(), &ExternalProvisioners::none());
     checked.judge(&table, identity);
-    let nothing = checked.configs.is_empty() && !checked.findings.iter().any(|finding| finding.severity == "error");
+    let nothing = checked.configs.is_empty() && !checked.messages.iter().any(|message| message.severity == "error");
     if nothing && let Some(file) = files.first() {
         let message = "no provisioner ConfigMap was found, so nothing is checked; such a ConfigMap has the labels `type: provisioner-config` and `storage-class: CLASS`";
         checked.report(&file.name, 1, "error", message);
@@ -103,17 +103,17 @@ fn check(files: &[File], identity: &Identity) -> Checked {
             "no file was found in these directories; names of YAML files end with .yaml or .yml",
         );
     }
-    checked.findings.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
+    checked.messages.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
     checked
 }
 
-impl Checked {
+impl CheckedFiles {
     fn report(&mut self, file: &str, line: u64, severity: &'static str, message: impl Into<String>) {
-        self.findings.push(Finding { file: file.to_owned(), line, severity, message: message.into() });
+        self.messages.push(Message { file: file.to_owned(), line, severity, message: message.into() });
     }
 
     fn read(&mut self, file: &File, identity: &Identity) {
-        let before = (self.configs.len(), self.objects.len(), self.findings.len());
+        let before = (self.configs.len(), self.objects.len(), self.messages.len());
         let (documents, unreadable) = document::read(&file.text);
         for error in unreadable {
             self.report(&file.name, error.line, "error", error.problem.to_string());
@@ -135,7 +135,7 @@ impl Checked {
         for found in &self.configs[before.0..] {
             if let Some((key, message)) = account(&found.config, &accounts) {
                 let (line, severity) = (found.lines.of(key), "warning");
-                self.findings.push(Finding {
+                self.messages.push(Message {
                     file: file.name.clone(),
                     line,
                     severity,
@@ -143,7 +143,7 @@ impl Checked {
                 });
             }
         }
-        if file.named && before == (self.configs.len(), self.objects.len(), self.findings.len()) {
+        if file.named && before == (self.configs.len(), self.objects.len(), self.messages.len()) {
             let message = "has no provisioner ConfigMap and no StorageClass, so nothing in this file is checked";
             self.report(&file.name, 1, "warning", message);
         }
@@ -206,7 +206,7 @@ impl Checked {
 
     /// Adds the messages that follow from the table of classes.
     fn judge(&mut self, table: &Classes, identity: &Identity) {
-        let mut findings = Vec::new();
+        let mut messages = Vec::new();
         for Found { config, file, lines } in &self.configs {
             let Some(verdict) = table.verdicts.get(&config.name) else {
                 let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
@@ -216,7 +216,7 @@ impl Checked {
                         config.name, identity.plugin
                     )
                 });
-                findings.push(Finding {
+                messages.push(Message {
                     file: file.clone(),
                     line: lines.of(keys::PLUGIN_NAME.name),
                     severity: "warning",
@@ -227,16 +227,16 @@ impl Checked {
             let problems = verdict.problems.iter().map(|problem| ("error", problem));
             for (severity, problem) in problems.chain(verdict.warnings.iter().map(|warning| ("warning", warning))) {
                 let message = problem.to_string();
-                findings.push(Finding { file: file.clone(), line: lines.of(&problem.key), severity, message });
+                messages.push(Message { file: file.clone(), line: lines.of(&problem.key), severity, message });
             }
         }
         for class in table.iter().filter(|class| class.has_object) {
             if let (Err(why), Some((file, line))) = (&class.recipe, self.classes.get(&class.name)) {
                 let message = format!("StorageClass {}: {why}", class.name);
-                findings.push(Finding { file: file.clone(), line: *line, severity: "error", message });
+                messages.push(Message { file: file.clone(), line: *line, severity: "error", message });
             }
         }
-        self.findings.extend(findings);
+        self.messages.extend(messages);
     }
 
     /// Adds what a shell says of the script in a config.
@@ -277,21 +277,21 @@ fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, St
     Some((KEY, message))
 }
 
-fn print(findings: &[Finding], configs: usize, output: Output) {
-    let errors = findings.iter().filter(|finding| finding.severity == "error").count();
+fn print(messages: &[Message], configs: usize, output: Output) {
+    let errors = messages.iter().filter(|message| message.severity == "error").count();
     match output {
         Output::Json => {
-            let list: Vec<_> = findings
+            let list: Vec<_> = messages
                 .iter()
                 .map(|f| json!({ "file": f.file, "line": f.line, "severity": f.severity, "message": f.message }))
                 .collect();
             say!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
         }
         Output::Table => {
-            for Finding { file, line, severity, message } in findings {
+            for Message { file, line, severity, message } in messages {
                 say!("{file}:{line}: {severity}: {message}");
             }
-            say!("{configs} provisioner configs checked: {errors} errors, {} warnings", findings.len() - errors);
+            say!("{configs} provisioner configs checked: {errors} errors, {} warnings", messages.len() - errors);
         }
     }
 }

@@ -22,8 +22,8 @@ fn file(name: &str, text: &str) -> File {
 /// Returns the messages about a file, each as `LINE: SEVERITY: MESSAGE`.
 fn messages_of(text: &str) -> Vec<String> {
     let checked = check(&[file("a.yaml", text)], &identity(&["flex-provisioner"]));
-    let shown = |Finding { line, severity, message, .. }: &Finding| format!("{line}: {severity}: {message}");
-    checked.findings.iter().map(shown).collect()
+    let shown = |Message { line, severity, message, .. }: &Message| format!("{line}: {severity}: {message}");
+    checked.messages.iter().map(shown).collect()
 }
 
 /// Checks that there is one message about a file, that it begins with the first text, and that it contains the second.
@@ -79,7 +79,7 @@ fn a_config_outside_the_config_namespaces_is_reported() {
     );
     says(&GOOD.replace("  namespace: flex-provisioner\n", ""), "1: warning: ", "names no namespace");
     let text = GOOD.replace("namespace: flex-provisioner", "namespace: admin");
-    assert_eq!(check(&[file("a", &text)], &identity(&["storage", "admin"])).findings, []);
+    assert_eq!(check(&[file("a", &text)], &identity(&["storage", "admin"])).messages, []);
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn files_without_a_config_are_reported() {
         assert_eq!((of("error"), of("warning"), messages.len()), (1, 1, 2), "{text}: {messages:?}");
         assert!(messages[0].contains("no provisioner ConfigMap was found"), "{messages:?}");
     }
-    assert_eq!(check(&[], &identity(&[])).findings.len(), 1, "a directory without files of YAML");
+    assert_eq!(check(&[], &identity(&[])).messages.len(), 1, "a directory without files of YAML");
     // The config is beside others, and in a directory.
     let two = |named| [file("a", GOOD), File { named, ..file("b", other) }];
-    assert_eq!(check(&two(false), &identity(&["flex-provisioner"])).findings, []);
-    let findings = check(&two(true), &identity(&["flex-provisioner"])).findings;
-    assert!(findings.len() == 1 && findings[0].file == "b" && findings[0].severity == "warning", "{findings:?}");
+    assert_eq!(check(&two(false), &identity(&["flex-provisioner"])).messages, []);
+    let messages = check(&two(true), &identity(&["flex-provisioner"])).messages;
+    assert!(messages.len() == 1 && messages[0].file == "b" && messages[0].severity == "warning", "{messages:?}");
 }
 
 #[test]
@@ -144,15 +144,15 @@ fn shipped(folder: &str) -> Vec<File> {
 }
 
 #[test]
-fn the_shipped_configs_and_examples_have_no_findings() {
+fn the_shipped_configs_and_examples_have_no_messages() {
     let files: Vec<_> = shipped("configmaps").into_iter().chain(shipped("examples")).collect();
-    let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
+    let CheckedFiles { configs, objects, messages, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
     assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
     // The first config contains its token.
-    let (messages, findings): (Vec<_>, Vec<_>) =
-        findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
-    assert_eq!((messages.len(), messages[0].file.as_str()), (1, "configmaps/silver.yaml"));
-    assert_eq!(findings, []);
+    let (of_token, others): (Vec<_>, Vec<_>) =
+        messages.into_iter().partition(|message| message.message.starts_with("service-token: stands in a ConfigMap"));
+    assert_eq!((of_token.len(), of_token[0].file.as_str()), (1, "configmaps/silver.yaml"));
+    assert_eq!(others, []);
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         let mut refused = 0;
         for name in names {
             let Some(volume) = index.volume(&name) else { bail!("PersistentVolume {name} does not exist") };
-            let held = volume.id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
+            let held = volume.volume_id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
             let checked = match held {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
                 None => vouchable(&volume, &configs, args.also_released),

@@ -106,7 +106,7 @@ impl Context {
         self.shared.queue.add(WorkItem::Batch(batch.clone()));
         let noted = self.writes.note_batch(volume, &batch).await;
         if noted.is_err() {
-            let id = volume.id().unwrap_or_default();
+            let id = volume.volume_id().unwrap_or_default();
             self.shared.change(|index| {
                 let mut woken = index.leave_batches(Operation::Delete, id);
                 woken.extend(index.cancel_expectation(&job::name(Operation::Delete, id, 1, &batch)));

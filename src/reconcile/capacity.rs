@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
-use crate::capacity::decide::{Decision, Observed, Plan, Run, Step, decide, outcome, refused};
+use crate::capacity::decide::{Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
 use crate::capacity::run::capacity;
 use crate::capacity::segment::wanted;
@@ -60,9 +60,9 @@ fn planned(context: &Context, now: i64) -> Plan {
     drop(index);
     let run = |(job, pods): (Arc<view::Job>, Vec<Arc<view::Pod>>)| {
         let state = context.run_state(std::slice::from_ref(&job), &pods, &job.name.name);
-        Run { outcome: outcome(state, &job, &pods), job }
+        ObservedRun { outcome: outcome(state, &job, &pods), job }
     };
-    let runs: Vec<Run> = runs.into_iter().map(run).collect();
+    let runs: Vec<ObservedRun> = runs.into_iter().map(run).collect();
     let observed = Observed {
         wanted: &wanted,
         published: &published,

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::request::Operation;
 use k8s_openapi::api::batch::v1 as api;
 
@@ -20,7 +20,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
-use crate::run::state::{Cause, RunState, state};
+use crate::run::state::{Cause, JOB_REFUSED, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
@@ -175,7 +175,9 @@ impl Context {
     /// Returns the recipe of Jobs that are known by their labels.
     pub(super) fn recipe_of_jobs(&self, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
         let index = self.shared.index();
-        jobs.iter().filter(|job| hash_of(&job.config).is_some()).find_map(|job| index.recipe(&job.config))
+        jobs.iter()
+            .filter(|job| hash_of(&job.recipe_version).is_some())
+            .find_map(|job| index.recipe(&job.recipe_version))
     }
 
     /// Returns the present time in the form of a status.
@@ -209,12 +211,12 @@ impl Context {
 ///
 /// # Errors
 /// If any other error occurred: the Job may exist.
-pub(super) fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
-    let (kind, why) = match error {
-        WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
-        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Failure::Retry, message),
-        WriteError::Incomplete { message, .. } => return Ok((Failure::Retry, Cause::new("ScriptLost", message))),
+pub(super) fn refused_job(error: WriteError) -> Result<(Reaction, Cause), WriteError> {
+    let (reaction, why) = match error {
+        WriteError::Refused { message, invalid: true, .. } => (Reaction::Never, message),
+        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Reaction::Retry, message),
+        WriteError::Incomplete { message, .. } => return Ok((Reaction::Retry, Cause::new("ScriptLost", message))),
         error => return Err(error),
     };
-    Ok((kind, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
+    Ok((reaction, Cause::new(JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"))))
 }

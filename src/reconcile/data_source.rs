@@ -19,7 +19,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::snapshot::restore::SnapshotSource;
+use crate::snapshot::restore::RestoreSource;
 use crate::state::index::Index;
 
 /// The observed state of a data source.
@@ -101,7 +101,7 @@ pub(super) struct SourceSnapshotObservation {
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
-    made_by: Option<crate::model::snapshot::Provenance>,
+    made_by: Option<crate::model::snapshot::SnapshotProvenance>,
     granted: bool,
 }
 
@@ -132,8 +132,8 @@ impl SourceSnapshotObservation {
         Some(SourceSnapshotObservation { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 
-    fn snapshot_source(&self) -> SnapshotSource<'_> {
-        SnapshotSource {
+    fn snapshot_source(&self) -> RestoreSource<'_> {
+        RestoreSource {
             snapshot: self.snapshot.as_deref(),
             content: self.content.as_deref(),
             ours: self.ours,
@@ -147,7 +147,7 @@ impl SourceSnapshotObservation {
         let changed = || WriteError::Conflict(format!("the snapshot of claim {}", copy.name));
         let content = self.content.as_ref().ok_or_else(changed)?;
         let fresh = context.writes.read_content(&content.name).await?.ok_or_else(changed)?;
-        let fresh_is = SnapshotSource { content: Some(&fresh), ..self.snapshot_source() };
+        let fresh_is = RestoreSource { content: Some(&fresh), ..self.snapshot_source() };
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
@@ -206,7 +206,7 @@ impl SourceClaimObservation {
             return Err(changed());
         }
         Ok(CloneSource {
-            id: volume.id().unwrap_or_default().to_owned(),
+            id: volume.volume_id().unwrap_or_default().to_owned(),
             pv_name: volume.name.clone(),
             source: context.writes.volume_source(volume).await?,
             size_bytes: volume.size.as_ref().copied().unwrap_or_default(),

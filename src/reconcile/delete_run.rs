@@ -9,7 +9,7 @@ use crate::config::Recipe;
 use crate::reconcile::context::Context;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
-use crate::run::state::{Cause, RunState};
+use crate::run::state::{Cause, JOB_REFUSED, RunState};
 use crate::run::view::{Job, Pod};
 
 impl Context {
@@ -68,6 +68,6 @@ pub(super) async fn start_delete_job(
             target = RunTarget { namespace: own.clone(), without_account: true, ..target };
             continue;
         }
-        return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));
+        return Ok(Some(Cause::new(JOB_REFUSED, format!("the delete run's Job cannot be created: {error}"))));
     }
 }

@@ -133,6 +133,6 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
 /// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&flex_contract::names::pv_name(claim)).await?;
-    let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
+    let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.volume_id() == Some(claim);
     Ok(volume.is_some_and(|volume| volume.phase == VolumePhase::Bound && is_its(&volume)))
 }

@@ -2,26 +2,26 @@
 //!
 //! All of this state can be rebuilt from the stamps of claims and the batch annotations of volumes.
 
-use flex_contract::policy::ReclaimPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::policy::ReclaimPolicy;
+use flex_contract::request::Operation;
 
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
-use crate::limits;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, MemberObject};
 use crate::run::collect::{self, Observed, STAMP_TIMEOUT};
-use crate::run::job::{self, RunTarget};
+use crate::run::job;
 use crate::run::view::Job;
 use crate::state::cache::Cache;
 use crate::state::expectations::{Expectation, Expectations};
 use crate::state::facts::Facts;
+pub use crate::state::open_batch::BatchEntry;
+use crate::state::open_batch::OpenBatch;
 use crate::state::work_item::WorkItem;
 
 /// The largest number of refused batches that are kept. A batch matters only until all members have been reconciled.
@@ -36,87 +36,6 @@ pub struct Batches {
     own_runs: BTreeSet<String>,
     /// Batches whose Jobs the API server rejects.
     refused: BTreeSet<String>,
-}
-
-/// An open batch: its members are being collected, and its Job is about to be created.
-#[derive(Debug)]
-struct OpenBatch {
-    operation: Operation,
-    /// The version of the config.
-    version: String,
-    /// The node to which the pod is bound.
-    node: Option<String>,
-    /// The batch makes pooled volumes, and no claim waits for it.
-    for_pool: bool,
-    class: String,
-    size: usize,
-    window: Duration,
-    began: Duration,
-    /// The time when the last member has joined.
-    joined: Duration,
-    /// The ids of all stamped members, whether they have arrived or not.
-    stamped: BTreeSet<String>,
-    /// The members that have arrived, each with the estimated bytes that it adds.
-    entries: Vec<(BatchEntry, usize)>,
-}
-
-/// A member that has arrived for its batch.
-#[derive(Clone, Debug)]
-pub struct BatchEntry {
-    /// The member.
-    pub member: Member,
-    /// The request to the image.
-    pub request: RunRequest,
-    /// The target of the run.
-    pub target: RunTarget,
-    /// The recipe of the attempt.
-    pub recipe: Arc<Recipe>,
-}
-
-impl OpenBatch {
-    fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, for_pool: bool, began: Duration) -> Self {
-        OpenBatch {
-            operation,
-            version: recipe.version(),
-            node: node.map(str::to_owned),
-            for_pool,
-            class: recipe.class.clone(),
-            size: recipe.batch_size,
-            window: recipe.batch_window,
-            began,
-            joined: began,
-            stamped: BTreeSet::new(),
-            entries: Vec::new(),
-        }
-    }
-
-    /// Makes the batch for which this member has arrived.
-    fn of(entry: &BatchEntry, for_pool: bool, began: Duration) -> Self {
-        let node = entry.target.node.as_deref();
-        OpenBatch::new(entry.request.operation, &entry.recipe, node, for_pool, began)
-    }
-
-    fn is_full(&self) -> bool {
-        self.entries.len() >= self.size || self.entries.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
-    }
-
-    fn entry(&self, id: &str) -> Option<&BatchEntry> {
-        self.entries.iter().map(|(entry, _)| entry).find(|entry| entry.member.id == id)
-    }
-
-    fn matches(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
-        self.operation == operation && self.version == recipe.version() && self.node.as_deref() == node
-    }
-
-    fn is_for(&self, entry: &BatchEntry) -> bool {
-        let same_place = self.entries.first().is_none_or(|(first, _)| first.target == entry.target);
-        same_place && self.matches(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
-    }
-
-    fn leave(&mut self, id: &str) {
-        self.stamped.remove(id);
-        self.entries.retain(|(entry, _)| entry.member.id != id);
-    }
 }
 
 /// A kind of run. Runs of one kind can share a batch.
@@ -185,7 +104,7 @@ impl Batches {
         facts: &Facts,
         expectations: &mut Expectations,
     ) -> Option<String> {
-        let id = volume.id().unwrap_or_default();
+        let id = volume.volume_id().unwrap_or_default();
         let run = FirstRun { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
         let name = if self.own_runs.contains(id) { None } else { self.join(&run, facts, expectations) };
         match &name {
@@ -475,11 +394,11 @@ fn is_for_pool(member: &Member, facts: &Facts) -> bool {
 fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<String> {
     if operation == Operation::Delete {
         let noted = cache.volumes.unsettled().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
-        return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
+        return noted.filter_map(|volume| volume.volume_id().map(str::to_owned)).collect();
     }
     let stamped = cache.claims.unsettled().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
     let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
-    stamped.filter(waits).map(|claim| claim.id()).collect()
+    stamped.filter(waits).map(|claim| claim.volume_id()).collect()
 }
 
 /// Checks whether a claim or volume is still as it was when it arrived, by the cache.
@@ -487,7 +406,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
     // The cache may be older than the stamp.
     match &entry.member.object {
         MemberObject::Claim(claim) => {
-            cache.claims.get(claim).filter(|claim| claim.id() == entry.member.id).is_none_or(|claim| {
+            cache.claims.get(claim).filter(|claim| claim.volume_id() == entry.member.id).is_none_or(|claim| {
                 let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
                 stamped && !claim.deleting && !claim.is_bound()
             })
@@ -496,7 +415,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
             let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
             let goes =
                 volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.has_lost_claim_ref();
-            noted && goes && volume.id() == Some(entry.member.id.as_str())
+            noted && goes && volume.volume_id() == Some(entry.member.id.as_str())
         }),
     }
 }

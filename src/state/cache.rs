@@ -24,21 +24,21 @@ use crate::volume::{expand, modify};
 #[derive(Debug, Default)]
 pub struct Cache {
     /// The claims.
-    pub claims: claims::Claims,
+    pub claims: claims::ClaimCache,
     /// The volumes, without sync probes.
-    pub volumes: volumes::Volumes,
+    pub volumes: volumes::VolumeCache,
     /// The Jobs and pods of runs.
-    pub runs: runs::Runs,
+    pub runs: runs::RunCache,
     /// The nodes.
-    pub nodes: nodes::Nodes,
+    pub nodes: nodes::NodeCache,
     /// The VolumeSnapshots, their contents and classes.
-    pub snapshots: snapshots::Snapshots,
+    pub snapshots: snapshots::SnapshotCache,
     /// The ReferenceGrants.
     pub grants: grants::Grants,
     /// The VolumeAttributesClasses.
     pub attributes: attributes::AttributesClasses,
     /// The published capacities.
-    pub capacities: capacities::Capacities,
+    pub capacities: capacities::CapacityCache,
 }
 
 impl Cache {

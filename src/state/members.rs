@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod};
-use crate::state::cache::runs::Runs;
+use crate::state::cache::runs::RunCache;
 
 /// The state of members. It can be rebuilt by reconciling once more.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Members {
 impl Members {
     /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
     /// whether all members have left. If not, the item must be requeued, as by an event.
-    pub fn detach(&mut self, job: &Job, runs: &Runs) -> bool {
+    pub fn detach(&mut self, job: &Job, runs: &RunCache) -> bool {
         let Some(real) = runs.job(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
         let detached = self.detached.entry(job.uid.clone()).or_default();
         detached.insert(job.run_labels.id.clone());
@@ -41,13 +41,13 @@ impl Members {
     }
 
     /// Returns the Jobs of a volume id, and a batch as that id sees it.
-    pub fn jobs_of(&self, id: &str, runs: &Runs) -> Vec<Arc<Job>> {
+    pub fn jobs_of(&self, id: &str, runs: &RunCache) -> Vec<Arc<Job>> {
         runs.jobs_named(id).filter_map(|job| self.job_for(job, id, runs)).collect()
     }
 
     /// Returns the Jobs of the runs for a claim by its name. The claim may be gone. A batch appears as each of its ids
     /// sees it.
-    pub fn jobs_of_claim(&self, name: &ObjectName, runs: &Runs) -> Vec<Arc<Job>> {
+    pub fn jobs_of_claim(&self, name: &ObjectName, runs: &RunCache) -> Vec<Arc<Job>> {
         let of_claim = runs.jobs().filter(|job| job.is_for_claim());
         let alone = of_claim.clone().filter(|job| job.claim.as_ref() == Some(name)).cloned();
         let members = of_claim.flat_map(|job| job.members.iter().map(move |member| (job, member)));
@@ -57,7 +57,7 @@ impl Members {
 
     /// Returns the Jobs of the delete and expand runs of a volume by its name. The volume may be gone. A batch appears
     /// as that volume sees it.
-    pub fn jobs_of_volume(&self, name: &str, runs: &Runs) -> Vec<Arc<Job>> {
+    pub fn jobs_of_volume(&self, name: &str, runs: &RunCache) -> Vec<Arc<Job>> {
         let alone = runs.jobs().filter(|job| job.volume.as_deref() == Some(name)).cloned();
         let members = runs.jobs().flat_map(|job| job.members.iter().map(move |member| (job, member)));
         let members = members.filter(|(_, member)| member.volume().is_some_and(|volume| volume == name));
@@ -65,12 +65,12 @@ impl Members {
     }
 
     /// Returns the pods of a volume id, and the pod of a batch as that id sees it.
-    pub fn pods_of(&self, id: &str, runs: &Runs) -> Vec<Arc<Pod>> {
+    pub fn pods_of(&self, id: &str, runs: &RunCache) -> Vec<Arc<Pod>> {
         runs.pods_named(id).filter_map(|pod| self.pod_for(pod, id)).collect()
     }
 
     /// Returns an id's view of a Job. A member that has left does not see a batch that has ended.
-    fn job_for(&self, job: &Arc<Job>, id: &str, runs: &Runs) -> Option<Arc<Job>> {
+    fn job_for(&self, job: &Arc<Job>, id: &str, runs: &RunCache) -> Option<Arc<Job>> {
         let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
         let pods = runs.pods_named(&job.run_labels.id).map(Arc::as_ref);
         let pods: Vec<&Pod> = pods.filter(|pod| pod.job_uid == job.uid).collect();

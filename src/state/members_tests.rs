@@ -7,14 +7,14 @@ use crate::state::testing::batch_job;
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 
-fn runs() -> Runs {
-    let mut runs = Runs::default();
+fn runs() -> RunCache {
+    let mut runs = RunCache::default();
     runs.apply_job(batch_job("batch", &IDS));
     runs
 }
 
 /// Returns the Job as a member sees it.
-fn view(members: &Members, id: &str, runs: &Runs) -> Arc<Job> {
+fn view(members: &Members, id: &str, runs: &RunCache) -> Arc<Job> {
     members.jobs_of(id, runs).pop().expect("the batch is in progress")
 }
 
@@ -49,7 +49,7 @@ fn a_job_that_is_not_cached_has_no_members_left() {
     let (runs, mut members) = (runs(), Members::default());
     let job = view(&members, "a", &runs);
     assert!(members.detach(&Job { uid: "another".into(), ..(*job).clone() }, &runs), "another Job had the name");
-    assert!(members.detach(&job, &Runs::default()) && members.is_empty());
+    assert!(members.detach(&job, &RunCache::default()) && members.is_empty());
 }
 
 proptest! {

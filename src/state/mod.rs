@@ -12,6 +12,7 @@ mod fair_queue;
 mod id;
 pub mod index;
 mod members;
+mod open_batch;
 mod pools;
 mod pv_sync;
 pub mod queue;

@@ -162,7 +162,7 @@ impl Pools {
             return Vec::new();
         }
         drop_from(&mut self.requests, class, &claim.name);
-        let made = claim.ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)));
+        let made = claim.volume_ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)));
         made.filter(|volume| volume.pool_kind().is_some()).collect()
     }
 }
@@ -334,9 +334,9 @@ impl Pools {
         let (cache, now) = (&facts.cache, facts.now());
         let observed = self.requests.get(class).into_iter().flatten().filter_map(|name| cache.claims.get(name));
         // The result of a request may be known before its deletion is visible.
-        let observed = observed.filter(|claim| !self.is_made(&names::pv_name(&claim.id()), now));
+        let observed = observed.filter(|claim| !self.is_made(&names::pv_name(&claim.volume_id()), now));
         let leaves = |claim: &Claim| {
-            let volume = cache.volumes.get(&names::pv_name(&claim.id()));
+            let volume = cache.volumes.get(&names::pv_name(&claim.volume_id()));
             volume.is_some_and(|volume| volume.pool_kind().is_some())
         };
         let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
@@ -391,7 +391,7 @@ fn is_assignable(volume: &Volume, pool: &Pool, class: &Class, cache: &Cache) -> 
 
 /// Checks whether the request of a volume is gone, so that nothing can happen to the request any more.
 fn is_settled(volume: &Volume, cache: &Cache) -> bool {
-    volume.id().is_some_and(|id| cache.claims.name_of(id).is_none())
+    volume.volume_id().is_some_and(|id| cache.claims.name_of(id).is_none())
 }
 
 fn matches_class(volume: &Volume, pool: &Pool) -> bool {

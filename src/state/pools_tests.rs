@@ -12,8 +12,8 @@ fn ready(name: &str) -> Volume {
     Volume {
         name: name.into(),
         claim_ref: None,
-        claim_uuid: None,
-        volume_id: Some(name.into()),
+        claim_uid: None,
+        volume_id_annotation: Some(name.into()),
         pool: Some("kind".into()),
         pool_size: Some(GI),
         provenance: Some("x".into()),

@@ -140,7 +140,7 @@ impl PvSync {
         };
         let claimed = |volume: &Volume| {
             let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-            reference.filter(|uid| volume.claim_uuid.as_ref() == Some(uid))
+            reference.filter(|uid| volume.claim_uid.as_ref() == Some(uid))
         };
         let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_released());
         let before = changed.before.as_ref();
@@ -198,7 +198,7 @@ mod tests {
 
     fn added(uid: &str) -> Changed<Volume> {
         let reference = Reference { name: ObjectName::new("team", uid), uid: uid.into() };
-        let volume = Volume { claim_uuid: Some(uid.into()), claim_ref: Some(reference), ..empty(uid) };
+        let volume = Volume { claim_uid: Some(uid.into()), claim_ref: Some(reference), ..empty(uid) };
         Changed { before: None, now: Some(Arc::new(volume)) }
     }
 

@@ -55,8 +55,10 @@ struct PendingCharge {
     charge: Charge,
     /// The resourceVersion of the claim for which the stamp is written. The stamp cannot be on a later version.
     version: Option<u64>,
-    /// The time when the stamp was written.
+    /// The time when the write of the stamp began.
     since: Duration,
+    /// The API has confirmed the write. The watches may show it much later.
+    is_written: bool,
 }
 
 impl PendingCharge {
@@ -66,9 +68,9 @@ impl PendingCharge {
         self.version.is_some() && version > self.version
     }
 
-    /// Checks whether the reservation has expired, because no write takes that long.
+    /// Checks whether the reservation has expired: no write takes that long, and none is known to have succeeded.
     fn is_expired(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
+        !self.is_written && now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
     }
 }
 
@@ -142,7 +144,7 @@ impl QuotaLedger {
             usage = ClassUsage { all: of.all, namespaces: own.into_iter().collect() };
         }
         let volumes = facts.cache.volumes.of_claim(but_claim);
-        let volumes = volumes.filter(|volume| volume.claim_uuid.as_deref() == Some(but_claim));
+        let volumes = volumes.filter(|volume| volume.claim_uid.as_deref() == Some(but_claim));
         let volumes: BTreeSet<String> =
             volumes.map(|volume| volume.name.clone()).chain([but_volume.to_owned()]).collect();
         let mut without: Vec<ChargeKey> = volumes.iter().map(|name| ChargeKey::Volume(name.as_str().into())).collect();
@@ -158,14 +160,15 @@ impl QuotaLedger {
         self.pending.get(uid).filter(|_| counts).map(|pending| &pending.charge)
     }
 
-    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire.
+    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, unless the API has
+    /// confirmed the stamp.
     pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
         self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
     }
 
     /// Returns the size of a volume, or its new size during an expansion.
     pub fn bytes_of(&self, volume: &Volume, facts: &Facts) -> u64 {
-        let runs = volume.id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
+        let runs = volume.volume_id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
         let runs = runs.filter(|job| is_expansion(job) && !has_failed(job));
         let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
         let size = volume.size.as_ref().copied().unwrap_or_default();
@@ -189,7 +192,9 @@ impl QuotaLedger {
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         let version = claim.resource_version.parse().ok();
-        let promise = PendingCharge { charge: Charge { class, namespace, bytes }, version, since: facts.now() };
+        let is_written = self.pending.get(&claim.uid).is_some_and(|promise| promise.is_written);
+        let charge = Charge { class, namespace, bytes };
+        let promise = PendingCharge { charge, version, since: facts.now(), is_written };
         let first = self.pending.insert(claim.uid.clone(), promise).is_none();
         self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
         first
@@ -200,6 +205,13 @@ impl QuotaLedger {
         self.charge(claim, class, facts);
         if let Some(promise) = self.pending.get_mut(&claim.uid) {
             promise.version = None;
+        }
+    }
+
+    /// Notes that a claim with a reservation is stamped. The reservation ends when the watches show that.
+    pub fn note_written(&mut self, uid: &str) {
+        if let Some(promise) = self.pending.get_mut(uid) {
+            promise.is_written = true;
         }
     }
 
@@ -325,7 +337,7 @@ impl QuotaLedger {
     /// Counts a claim, its volumes, and its reservation.
     fn count_claim(&mut self, claim: &Claim, facts: &Facts) {
         let volumes =
-            claim.ids().flat_map(|id| facts.cache.volumes.names_of(&id).map(str::to_owned).collect::<Vec<_>>());
+            claim.volume_ids().flat_map(|id| facts.cache.volumes.names_of(&id).map(str::to_owned).collect::<Vec<_>>());
         let volumes: BTreeSet<String> = volumes.collect();
         volumes.into_iter().for_each(|name| self.count(ChargeKey::Volume(name.as_str().into()), facts));
         self.count(ChargeKey::Claim(claim.uid.as_str().into()), facts);
@@ -337,7 +349,7 @@ impl QuotaLedger {
         self.count(ChargeKey::Volume(volume.name.as_str().into()), facts);
         let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
         let ids: BTreeSet<&str> =
-            volume.id().into_iter().chain(volume.claim_uuid.as_deref()).chain(reference).collect();
+            volume.volume_id().into_iter().chain(volume.claim_uid.as_deref()).chain(reference).collect();
         for id in ids {
             let uid = facts.cache.claims.by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
             self.count(ChargeKey::Claim(uid.as_str().into()), facts);
@@ -348,7 +360,7 @@ impl QuotaLedger {
     fn charge_of_volume(&self, volume: &Volume, facts: &Facts) -> Option<Charge> {
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
         // Until a volume is adopted, it is reserved in another namespace.
-        let claim = volume.claim_uuid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
+        let claim = volume.claim_uid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
         let (class, namespace) = (volume.class.clone(), namespace.unwrap_or_default());
         let bytes = || self.bytes_of(volume, facts);
@@ -378,7 +390,7 @@ pub(super) fn error_with(claim: &Claim, recipe: &Recipe, usage: &ClassUsage, fac
 /// Checks whether a claim has usage by its stamp or by a volume that does not fit. Such a claim may not count by its
 /// own fields.
 pub fn has_charge(claim: &Claim, facts: &Facts) -> bool {
-    let has_any = || claim.ids().any(|id| facts.cache.volumes.has_any_of(&id));
+    let has_any = || claim.volume_ids().any(|id| facts.cache.volumes.has_any_of(&id));
     has_begun(claim, facts) || claim.own_stamp().is_some() && has_any()
 }
 
@@ -398,9 +410,9 @@ pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
 fn charge_of_claim(claim: &Claim, facts: &Facts) -> Option<Charge> {
     let class = claim.class.clone()?;
     // The claim may be visible as bound before its volume is visible.
-    let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+    let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
     let begun = own && has_charge(claim, facts);
-    let counted = [claim.uid.clone(), claim.id()].iter().any(|id| has_volume(id, &class, facts));
+    let counted = [claim.uid.clone(), claim.volume_id()].iter().any(|id| has_volume(id, &class, facts));
     let bytes = claim.size.as_ref().copied().unwrap_or_default();
     (begun && !counted).then(|| Charge { class, namespace: claim.name.namespace.clone(), bytes })
 }
@@ -409,7 +421,7 @@ fn charge_of_claim(claim: &Claim, facts: &Facts) -> Option<Charge> {
 fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
     let volumes = facts.cache.volumes.of_claim(id);
     let mut volumes = volumes.filter(|volume| volume.class == class && volume.belongs_to(&facts.identity));
-    volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
+    volumes.any(|volume| volume.volume_id() == Some(id) || volume.claim_uid.as_deref() == Some(id))
 }
 
 fn is_expansion(job: &Job) -> bool {

@@ -1,6 +1,6 @@
 //! Tests of the ledger of quota: which objects count, and that each reservation is given back exactly.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use proptest::prelude::*;
 
 use super::*;
@@ -56,12 +56,12 @@ impl Books {
 #[test]
 fn each_object_counts_once() {
     let (plain, stamped) = (claim("t", "a", false), claim("t", "a", true));
-    let failed = |kind| {
+    let failed = |reaction| {
         let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
-        Some(LastFailure { operation: Operation::Provision, kind, ..failure })
+        Some(LastFailure { operation: Operation::Provision, reaction, ..failure })
     };
-    let retries = Claim { last_failure: failed(Failure::Retry), ..stamped.clone() };
-    let gave_up = Claim { last_failure: failed(Failure::Never), ..stamped.clone() };
+    let retries = Claim { last_failure: failed(Reaction::Retry), ..stamped.clone() };
+    let gave_up = Claim { last_failure: failed(Reaction::Never), ..stamped.clone() };
     let made = || volume(&plain, "2Gi");
     let theirs = Volume { instance: Some("other".into()), ..made() };
     let elsewhere = Volume { class: "d".into(), ..made() };
@@ -123,6 +123,26 @@ fn a_reservation_expires() {
     assert!(!books.ledger.has_pending_charge(&a.uid, books.facts.now()));
     books.ledger.drop_expired_charge(&a.uid, &books.facts);
     assert_eq!(books.used(), (0, 0));
+}
+
+#[test]
+fn a_reservation_whose_stamp_is_confirmed_lasts_until_the_watches_show_it() {
+    let (clock, facts) = facts();
+    let mut books = Books { facts, ledger: QuotaLedger::default() };
+    let a = claim("t", "a", false);
+    books.show_claim(a.clone());
+    books.ledger.charge(&a, CLASS, &books.facts);
+    books.ledger.note_written(&a.uid);
+    // The watches show nothing for an hour. The claim is decided again by its old state, and the API refuses the write.
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1));
+    assert!(!books.ledger.charge(&a, CLASS, &books.facts), "an earlier stamp exists");
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1));
+    books.show_claim(claim("t", "a", true));
+    assert_eq!((books.used(), books.ledger.pending().count()), ((1, 1), 0), "the claim counts itself");
 }
 
 #[test]

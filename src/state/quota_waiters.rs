@@ -163,7 +163,7 @@ mod tests {
         let recipe = serve(&mut facts, &[("max-volumes", "2")]);
         let (mut waiters, mut quota) = (QuotaWaiters::default(), QuotaLedger::default());
         let pooled = ["x", "y"].map(|name| {
-            let made = Volume { claim_ref: None, claim_uuid: None, ..volume(&claim("t", name, false), "1Gi") };
+            let made = Volume { claim_ref: None, claim_uid: None, ..volume(&claim("t", name, false), "1Gi") };
             let changed = facts.cache.volumes.apply(made);
             quota.on_volume(&changed, &facts);
             changed.last().clone()

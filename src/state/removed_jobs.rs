@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::claim::decide::RemovedJob;
 use crate::run::view::Job;
-use crate::state::cache::claims::Claims;
+use crate::state::cache::claims::ClaimCache;
 
 /// The deleted Jobs, by the volume ids of claims that have no volume yet.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl RemovedJobs {
     }
 
     /// Records that a Job is gone. If it was in progress, somebody deleted it. `now` is in seconds since 1970.
-    pub fn on_deleted_job(&mut self, job: &Job, claims: &Claims, now: i64) {
+    pub fn on_deleted_job(&mut self, job: &Job, claims: &ClaimCache, now: i64) {
         if job.run_labels.operation != Operation::Provision || job.is_over {
             return;
         }
@@ -47,7 +47,7 @@ mod tests {
     fn a_deleted_job_counts_while_its_claim_exists_and_it_is_in_progress() {
         let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
         let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
-        let mut claims = Claims::default();
+        let mut claims = ClaimCache::default();
         let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: "c".into() };
         let job = Job { name: ObjectName::new("own", "provision-u-1"), run_labels, ..Job::default() };
         let mut removed = RemovedJobs::default();

@@ -19,11 +19,21 @@ use crate::state::work_item::WorkItem;
 #[derive(Debug, Default)]
 pub struct Slots {
     /// The Jobs that no watch shows yet.
-    pub expectations: Expectations,
+    expectations: Expectations,
     queue: FairQueue,
 }
 
 impl Slots {
+    /// Returns the Jobs that no watch shows yet. Each takes a slot.
+    pub fn expectations(&self) -> &Expectations {
+        &self.expectations
+    }
+
+    /// Returns the Jobs that no watch shows yet, for a change. A Job that is removed frees its slot.
+    pub fn expectations_mut(&mut self) -> &mut Expectations {
+        &mut self.expectations
+    }
+
     /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
     /// or content. If not, the item must [join the queue](Slots::wait).
     pub fn acquire(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {

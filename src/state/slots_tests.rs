@@ -73,8 +73,8 @@ fn a_run_takes_one_slot_and_gives_back_one() {
     assert!(slots.acquire("run-b", &asks("b"), &recipe, &facts));
     assert!(!slots.acquire("run-c", &asks("c"), &recipe, &facts) && slots.free(&recipe, true, &facts).is_none());
     assert_eq!(slots.in_flight(CLASS, &facts), 2, "a refused run takes none");
-    assert_eq!(slots.expectations.remove("run-a").as_deref(), Some(CLASS));
-    assert_eq!(slots.expectations.remove("run-a"), None);
+    assert_eq!(slots.expectations_mut().remove("run-a").as_deref(), Some(CLASS));
+    assert_eq!(slots.expectations_mut().remove("run-a"), None);
     assert_eq!(slots.in_flight(CLASS, &facts), 1);
     clock.pass(EXPECTATION_TIMEOUT);
     assert_eq!(slots.in_flight(CLASS, &facts), 0, "no watch has shown the Job in time");
@@ -110,7 +110,7 @@ fn an_item_leaves_the_queue_when_it_gets_a_slot_or_asks_for_none() {
     let now = facts.now();
     assert!(slots.waiting(CLASS, now).eq([&key("b"), &key("c")]));
     assert_eq!((slots.dequeue(&key("b")).as_deref(), slots.dequeue(&key("b"))), (Some(CLASS), None));
-    slots.expectations.remove("run-a");
+    slots.expectations_mut().remove("run-a");
     assert_eq!(slots.next(CLASS, &facts), [key("c")]);
     assert_eq!(slots.next_of_label(CLASS, &facts), [key("c")]);
     assert!(slots.acquire("run-c", &asks("c"), &recipe, &facts));
@@ -141,12 +141,12 @@ fn operate(state: State, item: usize, operation: u8, slots: &mut Slots, facts: &
             State::Waiting
         }
         (2, State::Expected) => {
-            slots.expectations.remove(&run.name.name);
+            slots.expectations_mut().remove(&run.name.name);
             State::Idle
         }
         (3, State::Expected) => {
             facts.cache.runs.apply_job(run.clone());
-            slots.expectations.remove(&run.name.name);
+            slots.expectations_mut().remove(&run.name.name);
             State::Visible
         }
         (4, State::Visible) => {

@@ -96,7 +96,7 @@ pub fn recipe(keys: &[(&str, &str)]) -> Arc<Recipe> {
 /// Returns a claim of 1 GiB, stamped or not.
 pub fn claim(namespace: &str, name: &str, stamped: bool) -> Claim {
     let uid = format!("uid-{namespace}-{name}");
-    let stamp = json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
+    let stamp = json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1" });
     let claim = json!({
         "metadata": {
             "name": name, "namespace": namespace, "uid": uid, "annotations": if stamped { stamp } else { json!({}) },
@@ -111,7 +111,7 @@ pub fn volume(claim: &Claim, size: &str) -> Volume {
     let volume = json!({
         "metadata": {
             "name": names::pv_name(&claim.uid), "labels": { names::LABEL_INSTANCE: "i" },
-            "annotations": { names::CLAIM_UUID: claim.uid, names::PROVISIONED_BY: "p" },
+            "annotations": { names::CLAIM_UID: claim.uid, names::PROVISIONED_BY: "p" },
         },
         "spec": {
             "storageClassName": CLASS, "capacity": { "storage": size },

@@ -64,7 +64,7 @@ impl UnseenWrites {
         let is_other_awaited = || match key {
             WorkItem::Claim(name) => {
                 let claim = cache.claims.get(name);
-                let ids = claim.iter().flat_map(|claim| claim.ids());
+                let ids = claim.iter().flat_map(|claim| claim.volume_ids());
                 let names = |id: &String| cache.volumes.names_of(id).map(str::to_owned).collect::<Vec<_>>();
                 ids.flat_map(|id| names(&id)).any(|name| awaited(&WorkItem::Volume(name)))
             }

@@ -76,7 +76,7 @@ async fn the_volume_of_a_plain_script_is_bound_too() {
     // The volume that kubectl would create from a few lines of YAML: no claimRef, no finalizer, and one of this project's
     // annotations.
     let volume = json!({
-        "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UUID: uid(&claim) } },
+        "metadata": { "name": names::pv_name(&uid(&claim)), "annotations": { names::CLAIM_UID: uid(&claim) } },
         "spec": {
             "capacity": { "storage": "2Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": "c", "nfs": { "server": "s", "path": "/x" },
@@ -136,7 +136,7 @@ async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
     let change = json!({
-        "metadata": { "name": names::pv_name(unknown), "annotations": { names::CLAIM_UUID: unknown, names::VOLUME_ID: unknown } },
+        "metadata": { "name": names::pv_name(unknown), "annotations": { names::CLAIM_UID: unknown, names::VOLUME_ID: unknown } },
         "spec": { "claimRef": { "name": "nobody", "uid": unknown } },
     });
     ring.create_volume(&changed(&nfs_volume(&job), change)).await;

@@ -165,12 +165,12 @@ async fn creation_deletion_and_conflicts_of_configs_take_effect_at_once() {
     assert!(message.contains("the older ConfigMap admin/first"), "{message}");
     ring.claim("still-first", "late-class").await;
     let claim = ring.stamped("still-first").await;
-    assert!(annotation(&claim, names::CONFIG).unwrap().starts_with("admin/first@"));
+    assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/first@"));
     ring.api::<ConfigMap>(ADMIN).delete("first", &DeleteParams::default()).await.unwrap();
     verdict(&ring, "second", "ok").await;
     ring.claim("now-second", "late-class").await;
     let claim = ring.stamped("now-second").await;
-    assert!(annotation(&claim, names::CONFIG).unwrap().starts_with("admin/second@"));
+    assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/second@"));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn configs_in_other_namespaces_and_of_other_provisioners_are_left_alone() 
     stays("claims of other provisioners are not touched", WHILE, || async {
         for class in ["mine", "theirs", "foreign"] {
             let claim = ring.get_claim(class).await;
-            if annotation(&claim, names::CLAIM_UUID).is_some() {
+            if annotation(&claim, names::CLAIM_UID).is_some() {
                 return Err(format!("{class} is stamped"));
             }
         }

@@ -134,7 +134,7 @@ async fn the_class_of_a_driver_is_served_while_its_external_provisioner_is_stopp
     let untouched = async |name: &str| {
         stays("the claim is left to the external provisioner", WHILE, || async {
             let claim = ring.get_claim(name).await;
-            if annotation(&claim, names::CLAIM_UUID).is_none() { Ok(()) } else { unexpected(claim) }
+            if annotation(&claim, names::CLAIM_UID).is_none() { Ok(()) } else { unexpected(claim) }
         })
         .await;
     };

@@ -20,7 +20,7 @@ const LISTED: &str = "c0ffee00-0000-4000-8000-000000000003";
 
 fn labels(instance: &str, operation: &str, id: &str) -> Value {
     json!({
-        names::LABEL_INSTANCE: instance, names::LABEL_OPERATION: operation, names::LABEL_CLAIM_UUID: id,
+        names::LABEL_INSTANCE: instance, names::LABEL_OPERATION: operation, names::LABEL_VOLUME_ID: id,
         names::LABEL_ATTEMPT: "1",
     })
 }
@@ -46,7 +46,7 @@ async fn volume(ring: &Ring, name: &str, instance: &str, more: Value) {
     let mut volume = json!({
         "metadata": {
             "name": name, "labels": { names::LABEL_INSTANCE: instance },
-            "annotations": { names::CLAIM_UUID: GONE, names::PROVISIONED_BY: names::DEFAULT_PROVISIONER },
+            "annotations": { names::CLAIM_UID: GONE, names::PROVISIONED_BY: names::DEFAULT_PROVISIONER },
         },
         "spec": {
             "storageClassName": "c", "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
@@ -102,22 +102,22 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     pod(&ring, "running", labels("default", "provision", GONE), "Running").await;
     pod(&ring, "foreign", labels("other", "provision", GONE), "Succeeded").await;
     let kept = json!({
-        "metadata": { "annotations": { names::CLAIM_UUID: LISTED } },
+        "metadata": { "annotations": { names::CLAIM_UID: LISTED } },
         "spec": { "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "uid": LISTED } },
     });
     volume(&ring, "kept", "default", kept).await;
     let deletes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
     volume(&ring, &names::pv_name(GONE), "default", deletes.clone()).await;
     let misnamed = json!({
-        "metadata": { "annotations": { names::CLAIM_UUID: LOST } },
+        "metadata": { "annotations": { names::CLAIM_UID: LOST } },
         "spec": { "persistentVolumeReclaimPolicy": "Delete", "claimRef": { "uid": LOST } },
     });
     volume(&ring, "misnamed", "default", misnamed).await;
     let lost =
-        json!({ "metadata": { "annotations": { names::CLAIM_UUID: LOST } }, "spec": { "claimRef": { "uid": LOST } } });
+        json!({ "metadata": { "annotations": { names::CLAIM_UID: LOST } }, "spec": { "claimRef": { "uid": LOST } } });
     volume(&ring, &names::pv_name(LOST), "default", lost).await;
     let kept_by_finalizer = json!({
-        "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: LISTED } },
+        "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UID: LISTED } },
         "spec": { "claimRef": { "uid": LISTED } },
     });
     volume(&ring, "other", "other", kept_by_finalizer.clone()).await;
@@ -130,7 +130,7 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {
         "finalizers": ["kubernetes.io/pvc-protection", names::CLAIM_FINALIZER],
-        "annotations": { names::CLAIM_UUID: uid(&claim), names::ATTEMPT: "1", names::CONFIG: format!("{ADMIN}/c@0123456789abcdef") },
+        "annotations": { names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::RECIPE_VERSION: format!("{ADMIN}/c@0123456789abcdef") },
     } });
     ring.claims().patch("held", &PatchParams::default(), &Patch::Merge(stamp)).await.unwrap();
     let living = uid(&ring.claim("living", "nobody-s").await);

@@ -50,7 +50,7 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     assert_eq!((of.uid, of.name.as_deref(), of.namespace.as_deref()), (Some(uid(&claim)), Some("a"), Some(USER)));
     assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
     assert!(!volume.labels().contains_key(names::LABEL_POOL), "{:?}", volume.labels());
-    assert_eq!(volume.annotations()[names::CLAIM_UUID], uid(&claim));
+    assert_eq!(volume.annotations()[names::CLAIM_UID], uid(&claim));
     assert_eq!(volume.annotations()[names::VOLUME_ID], id);
     assert!(volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER));
 
@@ -81,10 +81,10 @@ async fn a_claim_with_a_pooled_volume_has_a_stamp_whoever_binds_it() {
     ring.bound("a").await;
     // The PV controller may have bound it before the stamp is written.
     let claim = ring.stamped("a").await;
-    let stamp = [names::CLAIM_UUID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&claim, key));
+    let stamp = [names::CLAIM_UID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&claim, key));
     assert_eq!(stamp.map(Option::unwrap), [uid(&claim), "1".into(), names::DEFAULT_INSTANCE.into()]);
     assert!(annotation(&claim, names::PROVISION_TS).is_some_and(|ts| !ts.is_empty()));
-    assert!(annotation(&claim, names::CONFIG).is_some_and(|config| config.starts_with("admin/c@")));
+    assert!(annotation(&claim, names::RECIPE_VERSION).is_some_and(|config| config.starts_with("admin/c@")));
     is_without_run(&ring, "a").await;
     image.filled(&ring, 1).await;
     image.ends_empty(&ring).await;

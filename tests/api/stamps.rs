@@ -13,9 +13,9 @@ async fn the_stamp_is_written_first_and_changes_with_each_attempt() {
     ring.config("c", "c", &[("backoff", "1s")]).await;
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
-    assert_eq!(annotation(&claim, names::CLAIM_UUID), claim.metadata.uid);
+    assert_eq!(annotation(&claim, names::CLAIM_UID), claim.metadata.uid);
     assert_eq!(annotation(&claim, names::ATTEMPT).as_deref(), Some("1"));
-    assert!(annotation(&claim, names::CONFIG).unwrap().starts_with("admin/c@"));
+    assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/c@"));
     assert!(claim.metadata.finalizers.as_ref().unwrap().contains(&names::CLAIM_FINALIZER.to_owned()));
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     assert_eq!(job.metadata.name.as_deref(), Some(format!("provision-{}-1", uid(&claim)).as_str()));
@@ -43,7 +43,7 @@ async fn a_copied_or_forged_stamp_is_replaced() {
     annotations.retain(|key, _| key.starts_with("flex-provisioner.io/"));
     ring.claim_with("copy", "c", json!({ "metadata": { "annotations": annotations } })).await;
     let copy = ring
-        .claim_when("copy", "has its own stamp", |claim| annotation(claim, names::CLAIM_UUID) == claim.metadata.uid)
+        .claim_when("copy", "has its own stamp", |claim| annotation(claim, names::CLAIM_UID) == claim.metadata.uid)
         .await;
     ring.event(USER, "copy", reason::STALE_STAMP_REPLACED, "stamp of another claim").await;
     assert_ne!(uid(&copy), uid(&original));
@@ -60,7 +60,7 @@ async fn a_lost_stamp_does_not_make_a_second_volume() {
     let claim = ring.stamped("a").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     // A user removes this project's annotations.
-    let off = json!({ "metadata": { "annotations": { names::CLAIM_UUID: null, names::ATTEMPT: null, names::PROVISION_TS: null, names::CONFIG: null } } });
+    let off = json!({ "metadata": { "annotations": { names::CLAIM_UID: null, names::ATTEMPT: null, names::PROVISION_TS: null, names::RECIPE_VERSION: null } } });
     ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
     ring.stamped("a").await;
     ring.create_volume(&orchestrator::kubelet::nfs_volume(&job)).await;

@@ -119,7 +119,7 @@ async fn mistaken(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     until("an event says what is wrong with the attempt", || async {
         let claim = ring.get_claim("never").await;
         let events = kubectl(ring.cluster(), &["-n", &ring.user, "get", "events", "-o", "json"]);
-        match events.contains(reason::PROVISIONING_FAILED.name) && annotation(&claim, names::CLAIM_UUID).is_some() {
+        match events.contains(reason::PROVISIONING_FAILED.name) && annotation(&claim, names::CLAIM_UID).is_some() {
             true => Ok(()),
             false => unexpected(phase(&claim)),
         }

@@ -107,7 +107,7 @@ async fn run(client: &Client, pod: &Pod, tries: &Mutex<BTreeMap<String, usize>>)
         "capacity" => (0, "flex-capacity 1 0"),
         "delete" => (0, ""),
         _ => {
-            let claim = pod.labels()[names::LABEL_CLAIM_UUID].clone();
+            let claim = pod.labels()[names::LABEL_VOLUME_ID].clone();
             *tries.lock().unwrap().entry(claim).or_default() += 1;
             (exit::UNAVAILABLE, "no room")
         }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::names;
 use flex_contract::request::{Operation, RunRequest};
 use futures::StreamExt;
@@ -159,9 +159,9 @@ impl Shared {
         let list = pod.spec.as_ref().and_then(|spec| list(spec, &pod.metadata));
         let members = match &list {
             Some(list) => batch::read(list).expect("the list of a batch can be read"),
-            None => vec![Member::new()],
+            None => vec![MemberVariables::new()],
         };
-        let request = |own: &Member| {
+        let request = |own: &MemberVariables| {
             let mut request = RunRequest::from_env(|name| own.get(name).cloned().or_else(|| env(name))).ok()?;
             let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&flex_contract::parameter::env_name(name))));
             request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();

@@ -462,7 +462,7 @@ async fn returning_and_deleted_revisions(ring: &Ring) {
 async fn orphaned_pod(ring: &Ring) {
     let labels = json!({
         names::LABEL_INSTANCE: names::DEFAULT_INSTANCE, names::LABEL_OPERATION: "provision", names::LABEL_ATTEMPT: "1",
-        names::LABEL_CLAIM_UUID: "00000000-0000-4000-8000-000000000000", "job-name": "provision-gone-1",
+        names::LABEL_VOLUME_ID: "00000000-0000-4000-8000-000000000000", "job-name": "provision-gone-1",
     });
     let pod = json!({
         "metadata": { "name": "orphaned", "labels": labels },

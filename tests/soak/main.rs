@@ -291,7 +291,7 @@ async fn until_answered<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -
 async fn stuck(run: &Run, name: &str, what: &str) {
     let claim = run.ring.claims().get_opt(name).await;
     let id = claim.as_ref().ok().and_then(|claim| claim.as_ref().map(uid)).unwrap_or_default();
-    let labels = ListParams::default().labels(&format!("{}={id}", names::LABEL_CLAIM_UUID));
+    let labels = ListParams::default().labels(&format!("{}={id}", names::LABEL_VOLUME_ID));
     let jobs = run.ring.api::<Job>(ADMIN).list(&labels).await.map(|list| list.items);
     let pods = run.ring.api::<Pod>(ADMIN).list(&labels).await.map(|list| list.items);
     for replica in ["one", "two"] {

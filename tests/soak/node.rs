@@ -131,7 +131,7 @@ impl SimulatedNode {
 
     /// Records an event of a pod.
     fn note(&self, pod: &Pod, what: &str) {
-        let id = pod.labels().get(names::LABEL_CLAIM_UUID).cloned().unwrap_or_default();
+        let id = pod.labels().get(names::LABEL_VOLUME_ID).cloned().unwrap_or_default();
         let line = format!("{} {} {what}", jiff::Timestamp::now(), pod.name_any());
         self.backend().story.entry(id).or_default().push(line);
     }

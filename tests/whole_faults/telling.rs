@@ -176,7 +176,7 @@ impl Record {
     /// Returns when Kubernetes first reported the failure of the runs for a claim.
     fn known(&self, ring: &Ring, known: &Known, claim: &PersistentVolumeClaim) -> Option<Timestamp> {
         let id = uid(claim);
-        let label = |value: &Value| value["metadata"]["labels"][names::LABEL_CLAIM_UUID] == json!(id);
+        let label = |value: &Value| value["metadata"]["labels"][names::LABEL_VOLUME_ID] == json!(id);
         let status = |kind: &str, text: &str| {
             self.first(|value| value["kind"] == kind && label(value) && value["status"].to_string().contains(text))
         };

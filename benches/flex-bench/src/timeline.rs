@@ -92,7 +92,7 @@ pub fn first(records: &[Record], kind: Kind, fits: impl Fn(&Record) -> bool) -> 
 /// Returns the observed steps of a claim, in their order.
 pub fn of_claim(records: &[Record], uid: &str) -> Vec<Observed> {
     let provision = |record: &Record| {
-        record.label(names::LABEL_CLAIM_UUID) == uid && record.label(names::LABEL_OPERATION) == "provision"
+        record.label(names::LABEL_VOLUME_ID) == uid && record.label(names::LABEL_OPERATION) == "provision"
     };
     let claim = |fits: &dyn Fn(&Record) -> bool| first(records, Kind::Claim, |r| r.uid() == uid && fits(r));
     let observed = |step, record: Option<&Record>, detail: &dyn Fn(&Record) -> String| {
@@ -104,7 +104,7 @@ pub fn of_claim(records: &[Record], uid: &str) -> Vec<Observed> {
     };
     let volume = names::pv_name(uid);
     let mut steps: Vec<Observed> = [
-        observed(Step::Stamped, claim(&|r| r.annotation(names::CLAIM_UUID) == uid), &stamp),
+        observed(Step::Stamped, claim(&|r| r.annotation(names::CLAIM_UID) == uid), &stamp),
         observed(Step::Job, first(records, Kind::Job, provision), &name),
         observed(Step::Volume, first(records, Kind::Volume, |r| r.name() == volume), &name),
         observed(Step::Bound, claim(&|r| r.text("/status/phase") == "Bound"), &|r| {

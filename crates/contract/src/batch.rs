@@ -43,7 +43,7 @@ pub const MAX_MEMBERS: usize = 250;
 pub const OWN: &[&str] = &["operation", "claim-uuid", "pv-name"];
 
 /// The variables of one member that are not in the environment of the run.
-pub type Member = BTreeMap<String, String>;
+pub type MemberVariables = BTreeMap<String, String>;
 
 /// Several requests, divided into what they have in common and what each has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +97,11 @@ pub enum BatchError {
 ///
 /// # Errors
 /// If any line cannot be read: a program that uses a part of the list would take one member for another.
-pub fn read(list: &str) -> Result<Vec<Member>, BatchError> {
+pub fn read(list: &str) -> Result<Vec<MemberVariables>, BatchError> {
     let member = |(n, line): (usize, &str)| {
-        let member = serde_json::from_str::<Member>(line).ok();
-        let whole = |member: &Member| OWN.iter().all(|name| member.contains_key(&crate::parameter::env_name(name)));
+        let member = serde_json::from_str::<MemberVariables>(line).ok();
+        let whole =
+            |member: &MemberVariables| OWN.iter().all(|name| member.contains_key(&crate::parameter::env_name(name)));
         member.filter(whole).ok_or(BatchError::Line(n + 1))
     };
     match list.lines().count() {

@@ -5,7 +5,7 @@
 /// The orchestrator's reaction to a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Failure {
+pub enum Reaction {
     /// The orchestrator tries again, with backoff.
     Retry,
     /// The orchestrator tries again when the config or the class changes, else every 30 minutes.
@@ -24,7 +24,7 @@ pub struct ExitCode {
     /// The name in `sysexits.h`.
     pub name: &'static str,
     /// The reaction of the orchestrator to a run that ends with the code.
-    pub failure: Failure,
+    pub reaction: Reaction,
     /// The words for the code in events; empty for a success.
     pub words: &'static str,
     /// The meaning, as lines of Markdown.
@@ -35,14 +35,14 @@ pub struct ExitCode {
 
 /// Declares a constant for each code, with its comment as documentation, and the list of all.
 macro_rules! exit_codes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $failure:ident, $words:literal: $follows:literal;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $reaction:ident, $words:literal: $follows:literal;)*) => {
         $($(#[doc = $doc])+ pub const $name: i32 = $code;)*
 
-        /// All codes of the contract; every other one means [`Failure::Retry`].
+        /// All codes of the contract; every other one means [`Reaction::Retry`].
         pub const ALL: &[ExitCode] = &[$(ExitCode {
             code: $code,
             name: stringify!($name),
-            failure: Failure::$failure,
+            reaction: Reaction::$reaction,
             words: $words,
             doc: &[$($doc),+],
             follows: $follows,
@@ -74,8 +74,8 @@ fn find(code: i32) -> Option<&'static ExitCode> {
 }
 
 /// Returns the orchestrator's reaction to a non-zero exit code.
-pub fn failure(code: i32) -> Failure {
-    find(code).map_or(Failure::Retry, |known| known.failure)
+pub fn reaction(code: i32) -> Reaction {
+    find(code).map_or(Reaction::Retry, |known| known.reaction)
 }
 
 /// Explains an exit code in a few words, for events. Codes above 128 mean that a signal killed the image.
@@ -99,16 +99,16 @@ mod tests {
     #[test]
     fn each_exit_code_has_its_meaning() {
         for (code, expected) in [
-            (1, Failure::Retry),
-            (64, Failure::Never),
-            (65, Failure::Never),
-            (69, Failure::NoCapacity),
-            (75, Failure::Retry),
-            (77, Failure::Retry),
-            (78, Failure::Never),
-            (137, Failure::Retry),
+            (1, Reaction::Retry),
+            (64, Reaction::Never),
+            (65, Reaction::Never),
+            (69, Reaction::NoCapacity),
+            (75, Reaction::Retry),
+            (77, Reaction::Retry),
+            (78, Reaction::Never),
+            (137, Reaction::Retry),
         ] {
-            assert_eq!(failure(code), expected, "code {code}");
+            assert_eq!(reaction(code), expected, "code {code}");
         }
         assert_eq!(explain(69), "exit code 69: no room here");
         assert_eq!(

@@ -27,10 +27,11 @@ pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
 /// On Jobs and pods: the operation, such as `provision` ([`crate::request::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
-/// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`.
-pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+/// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`. A run that is not for one volume has another
+/// id here: that of its snapshot, its segment or its batch.
+pub const LABEL_VOLUME_ID: &str = "flex-provisioner.io/claim-uuid";
 /// On Jobs and pods: the number of the attempt, from 1.
-pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
+pub const LABEL_ATTEMPT: &str = ATTEMPT;
 
 /// On pooled volumes: a hash of how the class makes its pooled volumes. It shows whether the class still makes such
 /// volumes. On claims in the orchestrator's namespace: [`POOL_REQUEST`] marks a pool request.
@@ -44,13 +45,13 @@ pub const POOL_REQUEST: &str = "request";
 pub const LABEL_POLICY: &str = "flex-provisioner.io/policy";
 
 /// On claims and volumes: the UID of the claim. On a claim, any value but its own UID came from a copied manifest.
-pub const CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+pub const CLAIM_UID: &str = "flex-provisioner.io/claim-uuid";
 /// On claims: when the current attempt began, RFC 3339 with microseconds.
 pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 /// On claims and volumes: the number of the current attempt, from 1.
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
-/// On claims: the recipe of the current attempt, as `namespace/name@hash`.
-pub const CONFIG: &str = "flex-provisioner.io/config";
+/// On claims: the recipe version of the current attempt, `namespace/name@hash`. On Jobs: that of the run.
+pub const RECIPE_VERSION: &str = "flex-provisioner.io/config";
 /// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
 /// After each, the orchestrator starts new runs with another volume id.
 pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volume-generation";
@@ -84,8 +85,6 @@ pub const CREATED_BY: &str = "flex-provisioner.io/created-by";
 pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 /// On ConfigMaps: the verdict of the last check, `ok` or the list of errors.
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
-/// On Jobs: the recipe of the run, as `namespace/name@hash`.
-pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 /// On Jobs: the name of the volume that a delete, expand or modify run is for.
@@ -178,6 +177,12 @@ pub fn content_name(uid: &str) -> String {
 
 /// The UID of the claim in the claimRef of a drained volume. No claim has this UID.
 pub const NO_CLAIM_UID: &str = "00000000-0000-0000-0000-000000000000";
+/// On PersistentVolumes: the name of the Secret for deleting the volume. The external provisioner uses it, too.
+pub const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
+/// On PersistentVolumes: the namespace of that Secret.
+pub const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
+/// On Jobs, pods and published capacities: the program that manages the object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Prefix of the names of pool requests.
 pub const POOL_REQUEST_PREFIX: &str = "pool-";
 /// The finalizer that Kubernetes adds to every claim, and removes when no pod uses the claim.

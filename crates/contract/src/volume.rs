@@ -27,8 +27,8 @@ pub struct Made {
 }
 
 /// Returns the kind of a spec's volume source, by its name in the API. Returns `None` for no source and for several.
-pub fn source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
-    let mut kinds = source_kinds(spec);
+pub fn volume_source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
+    let mut kinds = volume_source_kinds(spec);
     match (kinds.next(), kinds.next()) {
         (Some(kind), None) => Some(kind),
         _ => None,
@@ -36,7 +36,7 @@ pub fn source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
 }
 
 /// All kinds of volume sources, by their names in the API.
-pub const SOURCE_KINDS: &[&str] = &[
+pub const VOLUME_SOURCE_KINDS: &[&str] = &[
     "hostPath",
     "local",
     "nfs",
@@ -61,7 +61,7 @@ pub const SOURCE_KINDS: &[&str] = &[
     "vsphereVolume",
 ];
 
-fn source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static str> {
+fn volume_source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static str> {
     let present = [
         spec.host_path.is_some(),
         spec.local.is_some(),
@@ -86,7 +86,7 @@ fn source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static st
         spec.storageos.is_some(),
         spec.vsphere_volume.is_some(),
     ];
-    SOURCE_KINDS.iter().zip(present).filter(|(_, present)| *present).map(|(kind, _)| *kind)
+    VOLUME_SOURCE_KINDS.iter().zip(present).filter(|(_, present)| *present).map(|(kind, _)| *kind)
 }
 
 /// Returns a node affinity that only nodes with these labels satisfy. Returns `None` without labels.
@@ -125,7 +125,7 @@ pub fn placeholder(request: &RunRequest) -> ObjectReference {
 pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
     let Made { source, size_bytes, reachable_from, annotations } = made;
     let own = [
-        (names::CLAIM_UUID, request.claim.uid.as_str()),
+        (names::CLAIM_UID, request.claim.uid.as_str()),
         (names::VOLUME_ID, request.claim_uuid.as_str()),
         (names::PROVISIONED_BY, request.provisioner.as_str()),
     ];
@@ -172,23 +172,23 @@ mod tests {
         let pv = persistent_volume(&request, Made { source, reachable_from, ..Made::default() });
         let spec = pv.spec.as_ref().unwrap();
         assert_eq!(pv.metadata.name.as_deref(), Some(request.pv_name.as_str()));
-        assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UUID], request.claim.uid);
+        assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UID], request.claim.uid);
         let reference = spec.claim_ref.as_ref().unwrap();
         assert_eq!((reference.name.as_deref(), &reference.uid), (Some(request.claim_uuid.as_str()), &None));
         assert_eq!(spec.capacity.as_ref().unwrap()["storage"].0, "3Gi");
-        assert_eq!(source_kind(spec), Some("local"));
+        assert_eq!(volume_source_kind(spec), Some("local"));
         assert!(spec.node_affinity.is_some());
         assert_eq!(pv.metadata.finalizers, Some(vec![names::VOLUME_FINALIZER.to_owned()]));
     }
 
     #[test]
     fn a_volume_has_exactly_one_source() {
-        assert_eq!(source_kind(&PersistentVolumeSpec::default()), None);
+        assert_eq!(volume_source_kind(&PersistentVolumeSpec::default()), None);
         let two = PersistentVolumeSpec {
             local: Some(LocalVolumeSource::default()),
             nfs: Some(NFSVolumeSource::default()),
             ..PersistentVolumeSpec::default()
         };
-        assert_eq!(source_kind(&two), None);
+        assert_eq!(volume_source_kind(&two), None);
     }
 }

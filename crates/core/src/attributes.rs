@@ -59,7 +59,7 @@ pub const KIND: &str = "VolumeAttributesClass";
 
 /// A VolumeAttributesClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct AttributesClass {
     /// The name of the class.
     pub name: String,
     /// The provisioner whose volumes the class is for.
@@ -68,9 +68,9 @@ pub struct Class {
     pub parameters: BTreeMap<String, String>,
 }
 
-impl From<&VolumeAttributesClass> for Class {
+impl From<&VolumeAttributesClass> for AttributesClass {
     fn from(class: &VolumeAttributesClass) -> Self {
-        Class {
+        AttributesClass {
             name: class.metadata.name.clone().unwrap_or_default(),
             driver: class.driver_name.clone(),
             parameters: class.parameters.clone().unwrap_or_default(),
@@ -143,7 +143,7 @@ impl Attributes {
 /// If the claim cannot get the attributes now. The text is for the claim's event.
 pub fn requested_attributes(
     name: &str,
-    class: Option<&Class>,
+    class: Option<&AttributesClass>,
     recipe: &Recipe,
     provisioner: &str,
 ) -> Result<Attributes, String> {
@@ -181,12 +181,12 @@ mod tests {
         EffectiveConfig { class: "c".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
 
-    fn class(parameters: &[(&str, &str)]) -> Class {
+    fn class(parameters: &[(&str, &str)]) -> AttributesClass {
         let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Class { name: "gold".into(), driver: "flex".into(), parameters }
+        AttributesClass { name: "gold".into(), driver: "flex".into(), parameters }
     }
 
-    fn refused(class: Option<&Class>, data: &[(&str, &str)]) -> String {
+    fn refused(class: Option<&AttributesClass>, data: &[(&str, &str)]) -> String {
         requested_attributes("gold", class, &recipe(data), "flex").unwrap_err()
     }
 
@@ -206,7 +206,7 @@ mod tests {
     fn unusable_attributes_are_refused_with_the_reason() {
         assert!(refused(Some(&class(&[])), &[("capabilities", "expand")]).contains("`capabilities: modify`"));
         assert!(refused(None, &[]).contains("does not exist"));
-        let foreign = Class { driver: "other".into(), ..class(&[]) };
+        let foreign = AttributesClass { driver: "other".into(), ..class(&[]) };
         assert!(refused(Some(&foreign), &[]).contains("must say `driverName: flex`"));
         assert!(refused(Some(&class(&[("image", "evil")])), &[]).contains("image is a key of the provisioner config"));
         assert!(refused(Some(&class(&[("PATH", "/")])), &[]).contains("environment variable PATH"));

@@ -1,7 +1,7 @@
 //! The part of Kubernetes that the image needs: PersistentVolumes, Secrets of volumes, and the claims of copies. A dry
 //! run writes nothing, and prints what it would write.
 
-use flex_contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
+use flex_contract::names::{FIELD_MANAGER, LABEL_INSTANCE, LABEL_VOLUME_ID};
 use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
@@ -54,7 +54,7 @@ impl Cluster {
         credentials: &Credentials,
         request: &RunRequest,
     ) -> Result<(), Failure> {
-        let labels = [(LABEL_CLAIM_UUID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
+        let labels = [(LABEL_VOLUME_ID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
         let secret = Secret {
             metadata: ObjectMeta {
                 name: location.name.clone(),

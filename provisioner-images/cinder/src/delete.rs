@@ -35,7 +35,7 @@ impl Run {
                 "Cinder has a volume {} called {name}, but its metadata does not say that it is this one ({} is missing): nothing \
                  is deleted; put the metadata back, or delete it there",
                 volume.id,
-                names::CLAIM_UUID
+                names::METADATA_VOLUME_ID
             ))
             .into()),
         }

@@ -2,7 +2,7 @@
 
 use flex_contract::listing::{Entry, State};
 
-use crate::names::{CLAIM_UUID, is_id};
+use crate::names::{METADATA_VOLUME_ID, is_id};
 use crate::run::{Outcome, Run};
 
 impl Run {
@@ -15,7 +15,7 @@ impl Run {
         let mut entries: Vec<Entry> = volumes
             .into_iter()
             .filter_map(|volume| {
-                let id = volume.metadata.get(CLAIM_UUID).filter(|id| is_id(id))?.clone();
+                let id = volume.metadata.get(METADATA_VOLUME_ID).filter(|id| is_id(id))?.clone();
                 let state = match volume.status.as_str() {
                     "deleting" | "error_deleting" | "error" => State::Rubbish,
                     _ => State::Volume,

@@ -8,13 +8,13 @@ use crate::parameters::Parameters;
 
 /// In a volume's metadata: the volume id, which all its runs get as `CLAIM_UUID`. Older Cinders refuse a slash in the
 /// name.
-pub const CLAIM_UUID: &str = "flex-provisioner.claim-uuid";
+pub const METADATA_VOLUME_ID: &str = "flex-provisioner.claim-uuid";
 const INSTANCE: &str = "flex-provisioner.instance";
 const CLAIM: &str = "flex-provisioner.claim";
 const CLASS: &str = "flex-provisioner.storage-class";
 
 /// On a PersistentVolume: Cinder's id of the volume.
-pub const VOLUME_ID: &str = "cinder.flex-provisioner.io/volume-id";
+pub const CINDER_VOLUME_ID: &str = "cinder.flex-provisioner.io/volume-id";
 /// On a claim, written by its user: the claim to copy, as `namespace/name`.
 pub const CLONE_REQUEST: &str = "k8s.io/CloneRequest";
 /// On a claim: the claim of which it is a copy, as `namespace/name`.
@@ -44,7 +44,7 @@ pub fn secret(request: &RunRequest) -> String {
 /// Returns the metadata of a volume. Metadata of the config never replace those by which the volume is found.
 pub fn metadata(request: &RunRequest, parameters: &Parameters) -> BTreeMap<String, String> {
     let own = [
-        (CLAIM_UUID, request.claim_uuid.clone()),
+        (METADATA_VOLUME_ID, request.claim_uuid.clone()),
         (INSTANCE, request.instance.clone()),
         (CLAIM, format!("{}/{}", request.claim.namespace, request.claim.name)),
         (CLASS, request.storage_class.clone()),

@@ -1,6 +1,6 @@
 //! The data source of a new volume: none, a snapshot, or another volume.
 
-use flex_contract::names::{CLAIM_UUID, VOLUME_ID};
+use flex_contract::names::{CLAIM_UID, VOLUME_ID};
 use flex_contract::request::RunRequest;
 use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::Failure;
@@ -114,7 +114,7 @@ pub fn volume_of(
         return Err(Failure::never(format!("the claim {name} to copy has the volume mode {its_mode}")));
     }
     let annotations = volume.metadata.annotations.clone().unwrap_or_default();
-    let id = annotations.get(VOLUME_ID).or_else(|| annotations.get(CLAIM_UUID)).cloned();
+    let id = annotations.get(VOLUME_ID).or_else(|| annotations.get(CLAIM_UID)).cloned();
     id.filter(|id| names::is_id(id)).ok_or_else(|| {
         Failure::never(format!("the volume of the claim {name} to copy was not made by this provisioner"))
     })
@@ -243,7 +243,7 @@ mod tests {
         .unwrap();
         let volume = |uid: &str, class: &str, mode: &str, id: &str| -> PersistentVolume {
             serde_json::from_value(serde_json::json!({
-                "metadata": { "name": "pvc-u", "annotations": { CLAIM_UUID: id } },
+                "metadata": { "name": "pvc-u", "annotations": { CLAIM_UID: id } },
                 "spec": { "storageClassName": class, "volumeMode": mode, "claimRef": { "uid": uid } },
             }))
             .unwrap()

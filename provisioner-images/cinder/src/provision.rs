@@ -201,7 +201,7 @@ impl Run {
             source: mapped.source,
             size_bytes: Some(volume.bytes()),
             reachable_from: self.reachable_from(),
-            annotations: [(names::VOLUME_ID.to_owned(), volume.id.clone())].into(),
+            annotations: [(names::CINDER_VOLUME_ID.to_owned(), volume.id.clone())].into(),
         };
         let pv = persistent_volume(&self.request, made);
         self.cluster.create_volume(&pv, mapped.secret.as_ref().map(|_| &location)).await?;

@@ -57,7 +57,7 @@ impl Pace {
 impl Run {
     /// Returns all volumes with an id.
     pub async fn volumes_of(&self, id: &str) -> Result<Vec<Volume>, Trouble> {
-        self.cinder.volumes_with(names::CLAIM_UUID, id).await
+        self.cinder.volumes_with(names::METADATA_VOLUME_ID, id).await
     }
 
     /// Returns the one volume with an id, for operations on an existing volume.
@@ -70,7 +70,7 @@ impl Run {
             (Some(volume), true) => Ok(volume),
             (None, _) => Err(Failure::never(format!(
                 "Cinder has no volume of the id {id} (metadata {}) in the project of {}",
-                names::CLAIM_UUID,
+                names::METADATA_VOLUME_ID,
                 self.cinder.origin()
             ))
             .into()),

@@ -77,7 +77,7 @@ pub fn provide(volumes: &[Volume]) -> Step<'_> {
                  and take the metadata {} off the other",
                 best.id,
                 other.id,
-                crate::names::CLAIM_UUID
+                crate::names::METADATA_VOLUME_ID
             ))),
             (Removal::Stop(failure), _) => Step::Stop(failure),
             _ => Step::Remove(other),

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use flex_contract::batch::Member;
+use flex_contract::batch::MemberVariables;
 use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use tokio::sync::Semaphore;
@@ -18,7 +18,7 @@ use crate::work::{carry_out, reach};
 ///
 /// # Errors
 /// If the driver cannot be reached. Then each member has failed for that reason.
-pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
+pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
     if std::env::args().len() > 1 {
         return Err(Failure::usage("a run for a batch takes no arguments"));
     }
@@ -51,7 +51,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
 type Asked = Result<(RunRequest, Parameters), Failure>;
 
 /// Reads a member's line together with the environment of the run.
-fn asked(member: &Member) -> Asked {
+fn asked(member: &MemberVariables) -> Asked {
     let value = |name: &str| member.get(name).cloned().or_else(|| std::env::var(name).ok());
     let request = RunRequest::from_env(value).map_err(|error| Failure::usage(error.to_string()))?;
     // Other operations write something else as the termination message.

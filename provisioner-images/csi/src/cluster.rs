@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flex_contract::names::{CLAIM_UUID, VOLUME_ID};
+use flex_contract::names::{CLAIM_UID, VOLUME_ID};
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Secret, SecretReference};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -170,7 +170,7 @@ impl Cluster {
 fn owner(volume: &PersistentVolume, driver: &str) -> Option<(String, Owner)> {
     let source = volume.spec.as_ref()?.csi.as_ref().filter(|csi| csi.driver == driver)?;
     let annotations = volume.metadata.annotations.as_ref();
-    let id = annotations.and_then(|all| all.get(VOLUME_ID).or_else(|| all.get(CLAIM_UUID)));
+    let id = annotations.and_then(|all| all.get(VOLUME_ID).or_else(|| all.get(CLAIM_UID)));
     Some((source.volume_handle.clone(), id.map_or(Owner::Other, |id| Owner::Ours(id.clone()))))
 }
 

@@ -15,7 +15,7 @@ use crate::answer::{Wrong, check};
 use crate::capability::capabilities;
 use crate::parameters::Parameters;
 use crate::run::{Credentials, DELETION_SECRET, MODIFY_SECRET, Outcome, Run};
-use crate::secrets::Kind;
+use crate::secrets::{Kind, PREFIX};
 use crate::topology::{Node, affinity, requirement};
 use crate::trouble::Trouble;
 
@@ -236,9 +236,9 @@ pub fn for_driver(request: &RunRequest, parameters: &Parameters) -> BTreeMap<Str
     all.retain(|name, _| !request.attributes.contains_key(name));
     if parameters.extra_metadata {
         all.extend([
-            ("csi.storage.k8s.io/pvc/name".to_owned(), request.claim.name.clone()),
-            ("csi.storage.k8s.io/pvc/namespace".to_owned(), request.claim.namespace.clone()),
-            ("csi.storage.k8s.io/pv/name".to_owned(), request.pv_name.clone()),
+            (format!("{PREFIX}pvc/name"), request.claim.name.clone()),
+            (format!("{PREFIX}pvc/namespace"), request.claim.namespace.clone()),
+            (format!("{PREFIX}pv/name"), request.pv_name.clone()),
         ]);
     }
     all

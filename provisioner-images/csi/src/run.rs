@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use csi_spec::csi::DeleteVolumeRequest;
+use flex_contract::names;
 use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, SecretReference};
@@ -21,10 +22,7 @@ use crate::trouble::Trouble;
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// On PersistentVolumes: the Secret for deleting the volume.
-pub const DELETION_SECRET: [&str; 2] = [
-    "volume.kubernetes.io/provisioner-deletion-secret-name",
-    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
-];
+pub const DELETION_SECRET: [&str; 2] = [names::DELETION_SECRET_NAME, names::DELETION_SECRET_NAMESPACE];
 /// On PersistentVolumes: the Secret for modifying the volume.
 pub const MODIFY_SECRET: [&str; 2] =
     ["volume.kubernetes.io/controller-modify-secret-name", "volume.kubernetes.io/controller-modify-secret-namespace"];

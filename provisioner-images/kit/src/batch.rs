@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::process::ExitCode;
 
-use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::exit;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ pub fn is_one() -> bool {
 
 /// Runs an image for a batch: reads the members and does the work. Reports why the work could not begin, if it could
 /// not.
-pub fn run<F>(work: impl FnOnce(Vec<Member>) -> F) -> ExitCode
+pub fn run<F>(work: impl FnOnce(Vec<MemberVariables>) -> F) -> ExitCode
 where
     F: Future<Output = Result<ExitCode, Failure>>,
 {
@@ -33,7 +33,7 @@ where
     }
 }
 
-fn members() -> Result<Vec<Member>, Failure> {
+fn members() -> Result<Vec<MemberVariables>, Failure> {
     let path = std::env::var_os(batch::VARIABLE)
         .filter(|path| !path.is_empty())
         .ok_or_else(|| Failure::usage(format!("OPERATION is batch, and {} is not set", batch::VARIABLE)))?;

@@ -10,7 +10,7 @@
 //!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
-use flex_contract::volume::source_kind;
+use flex_contract::volume::volume_source_kind;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use sha2::{Digest, Sha256};
@@ -78,7 +78,7 @@ pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<Strin
     let spec: PersistentVolumeSpec = serde_json::from_str(source)
         .map_err(|error| Failure::never(format!("VOLUME_SOURCE is not the source of a volume: {error}")))?;
     let Some(nfs) = spec.nfs else {
-        let kind = source_kind(&spec).unwrap_or("none");
+        let kind = volume_source_kind(&spec).unwrap_or("none");
         return Err(Failure::never(format!("the volume's source is {kind}, not nfs: nothing is done")));
     };
     let within = nfs.path.strip_prefix(&parameters.export).and_then(|rest| rest.strip_prefix('/'));

@@ -28,7 +28,7 @@ impl Writes {
     fn our_labels(&self) -> BTreeMap<String, String> {
         [
             (names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone()),
-            ("app.kubernetes.io/managed-by".to_owned(), names::FIELD_MANAGER.to_owned()),
+            (names::LABEL_MANAGED_BY.to_owned(), names::FIELD_MANAGER.to_owned()),
         ]
         .into()
     }

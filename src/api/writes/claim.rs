@@ -19,7 +19,7 @@ use crate::model::claim::Stamp;
 use crate::model::claim::volume_generation;
 use crate::model::claim::volume_ids;
 use crate::model::modification;
-use crate::model::resize::StatusUpdate;
+use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
@@ -63,7 +63,8 @@ impl Writes {
 
     /// Checks by the API whether the stamp of any claim names a version of a config.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
-        let is = |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::CONFIG)?)?.eq(hash).then_some(());
+        let is =
+            |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::RECIPE_VERSION)?)?.eq(hash).then_some(());
         Ok(!self.all_claims(is).await?.is_empty())
     }
 
@@ -132,10 +133,10 @@ impl Writes {
     fn stamp_annotations(&self, stamp: &Stamp) -> Value {
         json!({
             names::LABEL_INSTANCE: self.identity.instance,
-            names::CLAIM_UUID: stamp.uuid,
+            names::CLAIM_UID: stamp.claim_uid,
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
-            names::CONFIG: stamp.config,
+            names::RECIPE_VERSION: stamp.recipe_version,
             names::BATCH: stamp.batch,
             names::VOLUME_GENERATION: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })
@@ -242,7 +243,7 @@ impl Writes {
     }
 
     /// Writes the state of a resize into the claim's status.
-    pub async fn report_resize(&self, claim: &Claim, report: &StatusUpdate, now: &str) -> Result<Claim> {
+    pub async fn report_resize(&self, claim: &Claim, report: &ResizeUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 
@@ -250,7 +251,7 @@ impl Writes {
     pub async fn report_modification(
         &self,
         claim: &Claim,
-        report: &modification::StatusUpdate,
+        report: &modification::ModifyUpdate,
         now: &str,
     ) -> Result<Claim> {
         self.report(claim, report.status(now)).await

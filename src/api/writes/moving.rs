@@ -19,7 +19,7 @@ impl Writes {
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: self.identity.instance },
             "annotations": {
-                names::CLAIM_UUID: mapping.claim_uid,
+                names::CLAIM_UID: mapping.claim_uid,
                 names::VOLUME_ID: mapping.id,
                 names::JOB_CLAIM: mapping.claim.to_string(),
                 names::PROVENANCE: json!(provenance).to_string(),
@@ -71,7 +71,7 @@ impl Writes {
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: null },
             "annotations": {
-                names::CLAIM_UUID: null,
+                names::CLAIM_UID: null,
                 names::VOLUME_ID: null,
                 names::JOB_CLAIM: null,
                 names::PROVENANCE: null,

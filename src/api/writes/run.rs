@@ -33,7 +33,7 @@ impl Writes {
         let operation = operation.as_str();
         let marks = [
             (names::LABEL_INSTANCE, self.identity.instance.as_str()),
-            (names::LABEL_CLAIM_UUID, id),
+            (names::LABEL_VOLUME_ID, id),
             (names::LABEL_OPERATION, operation),
         ];
         let selector = marks.map(|(key, value)| format!("{key}={value}")).join(",");
@@ -89,7 +89,7 @@ impl Writes {
             Err(unknown) => return Err(unknown),
         };
         let label = |job: &Job, key: &str| job.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
-        let same = [names::LABEL_INSTANCE, names::LABEL_CLAIM_UUID, names::LABEL_ATTEMPT]
+        let same = [names::LABEL_INSTANCE, names::LABEL_VOLUME_ID, names::LABEL_ATTEMPT]
             .iter()
             .all(|key| label(&there, key) == label(job, key));
         match same {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::model::snapshot::Status;
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
 use crate::object::ObjectName;
@@ -194,7 +194,12 @@ impl Writes {
     }
 
     /// Writes finalizer, provenance and number of an attempt, all at once.
-    pub async fn stamp_content(&self, content: &Content, attempt: u32, provenance: &Provenance) -> Result<Content> {
+    pub async fn stamp_content(
+        &self,
+        content: &Content,
+        attempt: u32,
+        provenance: &SnapshotProvenance,
+    ) -> Result<Content> {
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: self.identity.instance },
             "annotations": {

@@ -48,7 +48,7 @@ fn reference(claim: &Claim) -> Value {
 /// Returns the source of a volume as JSON; empty if there is none.
 fn source_of(volume: &PersistentVolume) -> String {
     let Some(spec) = &volume.spec else { return String::new() };
-    let source = flex_contract::volume::source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
+    let source = flex_contract::volume::volume_source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
     source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default()
 }
 
@@ -97,7 +97,7 @@ impl Writes {
         let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
-            leaving: decided_on.leaving,
+            unneeded_since: decided_on.unneeded_since,
             ..Volume::from(&volume)
         };
         if observed != *decided_on {
@@ -164,7 +164,7 @@ impl Writes {
         (affinity, attributes): (Option<&NodeSelector>, &Attributes),
     ) -> Result<Volume> {
         let for_pool = claim.is_pool_request(&self.identity.namespace);
-        let reference = if for_pool { self.nobody(&claim.id(), None) } else { reference(claim) };
+        let reference = if for_pool { self.nobody(&claim.volume_id(), None) } else { reference(claim) };
         let mut spec = json!({ "claimRef": reference });
         if let Some(affinity) = affinity {
             spec["nodeAffinity"] = json!({ "required": affinity });
@@ -173,7 +173,7 @@ impl Writes {
         if volume.source_kind == Some("csi") && !attributes.class.is_empty() {
             spec["volumeAttributesClassName"] = json!(attributes.class);
         }
-        let id = claim.id();
+        let id = claim.volume_id();
         let owner = match (&claim.size, for_pool) {
             (Ok(size), true) => Owner::Pool(*size),
             _ => Owner::Claim(&claim.uid),
@@ -185,7 +185,7 @@ impl Writes {
     pub async fn assign(&self, volume: &Volume, claim: &Claim, reclaim_policy: &ReclaimPolicy) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
-            "annotations": { names::CLAIM_UUID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
+            "annotations": { names::CLAIM_UID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
         });
         let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy.as_str() });
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
@@ -197,7 +197,7 @@ impl Writes {
             "labels": { names::LABEL_POOL: null },
             "annotations": { names::POOL_SIZE: null },
         });
-        let reference = self.nobody(volume.id().unwrap_or_default(), Some(names::NO_CLAIM_UID));
+        let reference = self.nobody(volume.volume_id().unwrap_or_default(), Some(names::NO_CLAIM_UID));
         self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
     }
 
@@ -224,7 +224,7 @@ impl Writes {
     ) -> Result<Volume> {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
         let rest = (json!({}), &Attributes::default());
-        let id = claim.id();
+        let id = claim.volume_id();
         let adopted = self.write_adoption(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
         self.write_adoption_mark(&adopted).await
     }
@@ -264,7 +264,7 @@ impl Writes {
                 names::LABEL_POOL: size.is_some().then(|| provenance.record.kind()),
             },
             "annotations": {
-                names::CLAIM_UUID: uid,
+                names::CLAIM_UID: uid,
                 names::POOL_SIZE: size,
                 names::JOB_CLAIM: former_claim,
                 names::VOLUME_ID: id,

@@ -48,7 +48,7 @@ pub(in crate::cli) async fn source(client: &Client, volume: &str) -> anyhow::Res
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let found = volumes.get(volume).await.with_context(|| format!("PersistentVolume {volume}"))?;
     let spec = found.spec.unwrap_or_default();
-    let kind = flex_contract::volume::source_kind(&spec);
+    let kind = flex_contract::volume::volume_source_kind(&spec);
     Ok(kind.map(|kind| json!({ kind: json!(spec)[kind] }).to_string()).unwrap_or_default())
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn undo(work: &Work, volumes: &[Volume], dry_run: bool) -> usiz
 async fn one(work: &Work, volume: &Volume, dry_run: bool) -> Result<(), String> {
     let claim = volume.claim_ref.as_ref().and_then(|reference| work.index.claim(&reference.name));
     let contents: Vec<_> = work.index.contents().map(AsRef::as_ref).collect();
-    let jobs = work.index.jobs_of(volume.id().unwrap_or_default());
+    let jobs = work.index.jobs_of(volume.volume_id().unwrap_or_default());
     let jobs: Vec<_> = jobs.iter().map(AsRef::as_ref).collect();
     let dependents = Dependents { claim: claim.as_deref(), contents: &contents, jobs: &jobs };
     let moved_in = move_out(volume, &dependents, &work.identity)?;
@@ -35,7 +35,7 @@ async fn one(work: &Work, volume: &Volume, dry_run: bool) -> Result<(), String> 
     }
     let record = volume.provenance.as_deref().unwrap_or_default();
     let provenance: Provenance = serde_json::from_str(record).map_err(|error| error.to_string())?;
-    let id = volume.id().unwrap_or_default().to_owned();
+    let id = volume.volume_id().unwrap_or_default().to_owned();
     // From here on, the orchestrator does nothing with the volume. If a later step fails, the command is repeated.
     let unmarked = work.writes.remove_adoption_mark(volume).await.map_err(|error| error.to_string())?;
     work.run(Operation::MoveOut, &unmarked, &id, &provenance).await?;

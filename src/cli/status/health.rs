@@ -77,7 +77,7 @@ mod tests {
 
     use super::super::tests::{failed, made, one_class};
     use super::*;
-    use flex_contract::exit::Failure;
+    use flex_contract::exit::Reaction;
 
     #[test]
     fn a_class_is_not_ok_while_deletions_fail_or_attempts_have_no_result() {
@@ -85,13 +85,13 @@ mod tests {
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row], volumes: &[Volume]| Health::of("c", &table, rows, volumes).verdict(class);
         let attempt =
-            |running| Row { state: "Running", running, failure: None, ..failed("a", 1, Failure::Retry, 9, "x") };
+            |running| Row { state: "Running", running, failure: None, ..failed("a", 1, Reaction::Retry, 9, "x") };
         assert_eq!(says(&[attempt(Some(LONG))], &[]), "ok");
         assert_eq!(says(&[attempt(Some(LONG + 1))], &[]), "no result for 120 s: 1, whose events may say why");
         let other = Row { class: "other".into(), ..attempt(Some(5000)) };
         assert_eq!(says(&[other], &[]), "ok");
         let deletes = |name: &str, at| {
-            let mut row = Row { state: "Deleting", ..failed(name, 1, Failure::Retry, at, "no such pool") };
+            let mut row = Row { state: "Deleting", ..failed(name, 1, Reaction::Retry, at, "no such pool") };
             row.failure.as_mut().unwrap().operation = Operation::Delete;
             row
         };

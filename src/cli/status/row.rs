@@ -1,6 +1,6 @@
 //! A claim as `status` shows it, and what the claims of a class say of the class.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -38,7 +38,7 @@ impl Row {
         let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
         let failure =
             self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
-        Some(if failure.kind == Failure::Never { self.created } else { failure.at })
+        Some(if failure.reaction == Reaction::Never { self.created } else { failure.at })
     }
 }
 

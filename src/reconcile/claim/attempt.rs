@@ -1,6 +1,6 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
@@ -62,7 +62,8 @@ pub(super) async fn stamp(
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
-    let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), volume_generation, batch };
+    let stamp =
+        Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation, batch };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
@@ -77,8 +78,9 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
+    context.shared.index().note_charge_written(&claim.uid);
     confirmed.fresh = true;
-    if attempt == 1 && observation.pool.exists && observation.pool.request.is_none() {
+    if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
     }
     // A claim in a batch gets its first event when something is slow or fails.
@@ -99,7 +101,7 @@ pub(super) async fn start_run(
     let (Some(recipe), Some(stamp)) = (&observation.recipes.stamped, claim.own_stamp()) else {
         return Ok(StepOutcome::Wait);
     };
-    let Ok(attributes) = &observation.admission.attributes else { return Ok(StepOutcome::Wait) };
+    let Ok(attributes) = &observation.preconditions.attributes else { return Ok(StepOutcome::Wait) };
     let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
@@ -134,7 +136,7 @@ pub(super) async fn start_run(
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
-        let (id, attempt, object) = (claim.id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
+        let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes };
         let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
         confirmed.missed_batch = !has_joined;
@@ -145,11 +147,11 @@ pub(super) async fn start_run(
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, observation, confirmed, cause, Failure::Retry).await
+            fail(context, claim, observation, confirmed, cause, Reaction::Retry).await
         }
         Err(error) => {
-            let (kind, cause) = refused_job(error)?;
-            fail(context, claim, observation, confirmed, cause, kind).await
+            let (reaction, cause) = refused_job(error)?;
+            fail(context, claim, observation, confirmed, cause, reaction).await
         }
     }
 }
@@ -161,11 +163,11 @@ async fn fail(
     observation: &Observation,
     confirmed: &Confirmed,
     cause: Cause,
-    kind: Failure,
+    reaction: Reaction,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, cause, kind, context.clock.now())
+        failed_start(observed, class, cause, reaction, context.clock.now())
     });
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {
@@ -211,7 +213,7 @@ pub(super) async fn start_delete(
         class_topologies: allowed,
         clone_of: source.clone_of,
         snapshot: source.snapshot,
-        attributes: observation.admission.attributes.clone().unwrap_or_default(),
+        attributes: observation.preconditions.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let target = RunTarget {

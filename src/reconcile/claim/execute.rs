@@ -6,7 +6,7 @@ use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
 use super::attempt::{stamp, start_delete, start_run};
-use super::observe::{Confirmed, Observation, Runs};
+use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
@@ -81,8 +81,8 @@ impl Execution<'_> {
 
     fn wait(self) -> StepOutcome {
         let (context, observation) = (self.context, self.observation);
-        match (&observation.admission.quota_error, &self.claim.class) {
-            (None, _) if !observation.admission.has_revision => {}
+        match (&observation.preconditions.quota_error, &self.claim.class) {
+            (None, _) if !observation.preconditions.has_revision => {}
             (None, _) => {
                 let item = WorkItem::Claim(self.claim.name.clone());
                 context.shared.change(|index| index.stop_waiting_for_quota(&item));
@@ -119,7 +119,7 @@ impl Execution<'_> {
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
         let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
-        if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&runs.jobs, &runs.pods)).await? {
+        if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, (&runs.jobs, &runs.pods)).await? {
             return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
         }
         if let Some(batch) = claim.batch()
@@ -127,7 +127,7 @@ impl Execution<'_> {
         {
             return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
         }
-        self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.id())).await?;
+        self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.volume_id())).await?;
         self.confirmed.no_volume = self.confirmed.volume.is_none();
         Ok(StepOutcome::Again)
     }
@@ -153,7 +153,7 @@ impl Execution<'_> {
     }
 
     async fn complete_pool_request(self) -> Outcome {
-        if let Some(volume) = self.volume(&names::pv_name(&self.claim.id())) {
+        if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
             self.context.shared.index().expect_pooled(volume);
         }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
@@ -293,7 +293,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 /// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
 /// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
 /// follows.
-fn attributes_of_last_run(runs: &Runs) -> Attributes {
+fn attributes_of_last_run(runs: &OwnedRuns) -> Attributes {
     let last = runs.jobs.iter().max_by_key(|job| job.run_labels.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
 }

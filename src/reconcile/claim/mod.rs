@@ -53,13 +53,13 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         }
         confirmed.fresh = true;
     }
-    drive::<Claims>(context, claim, confirmed).await
+    drive::<ClaimReconciler>(context, claim, confirmed).await
 }
 
 /// The reconciler of claims.
-struct Claims;
+struct ClaimReconciler;
 
-impl Reconcile for Claims {
+impl Reconcile for ClaimReconciler {
     type Object = Claim;
     type Observation = Observation;
     type Confirmed = Confirmed;
@@ -98,12 +98,12 @@ impl Reconcile for Claims {
     }
 
     fn expected_jobs(claim: &Claim, _: &Observation) -> Vec<String> {
-        vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.id())]
+        vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.volume_id())]
     }
 
     /// A claim that waits for a new revision of its config keeps its position.
     fn keeps_position(observation: &Observation) -> bool {
-        !observation.admission.has_revision
+        !observation.preconditions.has_revision
     }
 
     fn is_late(step: &Step, _: &NewEvent) -> bool {

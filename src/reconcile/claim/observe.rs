@@ -23,20 +23,21 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
 use crate::volume::expand::with_program_of;
 
-/// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed).
+/// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed): `OwnedRuns`
+/// has what the `Runs` of the decision borrow.
 pub(super) struct Observation {
     pub classes: Arc<Classes>,
-    pub recipes: Recipes,
-    pub runs: Runs,
-    pub volumes: Volumes,
-    pub admission: Admission,
-    pub nodes: Nodes,
-    pub source: Source,
-    pub pool: Pool,
+    pub recipes: OwnedRecipes,
+    pub runs: OwnedRuns,
+    pub volumes: OwnedVolumes,
+    pub preconditions: OwnedPreconditions,
+    pub nodes: OwnedNodes,
+    pub source: OwnedSourceRelation,
+    pub pool: OwnedPoolRelation,
 }
 
 /// The recipes of a claim's runs.
-pub(super) struct Recipes {
+pub(super) struct OwnedRecipes {
     /// The recipe that the stamp names.
     pub stamped: Option<Arc<Recipe>>,
     /// The present recipe of the class.
@@ -45,7 +46,7 @@ pub(super) struct Recipes {
     pub deletion: Option<Arc<Recipe>>,
 }
 
-impl Recipes {
+impl OwnedRecipes {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
     fn of_attempt(&self) -> Option<&Arc<Recipe>> {
         self.stamped.as_ref().or(self.current.as_ref())
@@ -53,7 +54,7 @@ impl Recipes {
 }
 
 /// The runs of a claim.
-pub(super) struct Runs {
+pub(super) struct OwnedRuns {
     /// The Jobs of provision runs.
     pub jobs: Vec<Arc<Job>>,
     /// The Jobs of delete runs.
@@ -65,7 +66,7 @@ pub(super) struct Runs {
 }
 
 /// The volumes that name a claim.
-pub(super) struct Volumes {
+pub(super) struct OwnedVolumes {
     /// The volumes with the reasons why they cannot be bound.
     pub all: Vec<(Arc<Volume>, Vec<String>)>,
     /// Volumes that lack only their adoption mark.
@@ -76,15 +77,15 @@ pub(super) struct Volumes {
     pub reserved: Option<Arc<Volume>>,
 }
 
-impl Volumes {
+impl OwnedVolumes {
     /// Checks whether a volume lacks only its adoption mark.
     pub(super) fn lacks_mark(&self, name: &str) -> bool {
         self.unmarked.iter().any(|unmarked| unmarked == name)
     }
 }
 
-/// The limits and conditions of an attempt.
-pub(super) struct Admission {
+/// The preconditions of an attempt.
+pub(super) struct OwnedPreconditions {
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
     /// The class has a free slot for another run.
@@ -98,7 +99,7 @@ pub(super) struct Admission {
 }
 
 /// The nodes of a claim and of its runs.
-pub(super) struct Nodes {
+pub(super) struct OwnedNodes {
     /// The nodes from which the next attempt can choose.
     pub choice: NodeChoice,
     /// The nodes that have a pod of a run.
@@ -108,21 +109,46 @@ pub(super) struct Nodes {
 }
 
 /// The data source of a claim, and the claim as a data source.
-pub(super) struct Source {
+pub(super) struct OwnedSourceRelation {
     /// The data source of the claim, with what concerns it.
     pub data_source: Option<data_source::SourceObservation>,
     /// The claims and VolumeSnapshots that have a finalizer on the claim.
     pub users: Vec<SourceUser>,
 }
 
-/// The pool of a claim's class.
-pub(super) struct Pool {
+/// The relation of a claim to the pool of its class.
+pub(super) struct OwnedPoolRelation {
     /// The class has a pool.
     pub exists: bool,
-    /// The claim is a pool request of this class, for which nobody selects a node.
-    pub request: Option<Option<Class>>,
+    /// The claim as a pool request.
+    pub request: PoolRequest,
     /// A pooled volume that fits the claim.
     pub volume: Option<Arc<Volume>>,
+}
+
+/// The claim as a pool request.
+pub(super) enum PoolRequest {
+    /// A user made the claim.
+    No,
+    /// The claim is a pool request, and the orchestrator does not serve its class.
+    ClassNotServed,
+    /// The claim is a pool request of this class. Nobody selects a node for it, so that the class binds immediately.
+    OfClass(Class),
+}
+
+impl PoolRequest {
+    /// Checks whether the claim is a pool request.
+    pub(super) fn is_request(&self) -> bool {
+        !matches!(self, PoolRequest::No)
+    }
+
+    /// Returns the class as it serves pool requests.
+    pub(super) fn class(&self) -> Option<&Class> {
+        match self {
+            PoolRequest::OfClass(class) => Some(class),
+            PoolRequest::No | PoolRequest::ClassNotServed => None,
+        }
+    }
 }
 
 /// Facts beyond the cache that this reconcile has confirmed.
@@ -158,20 +184,21 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let source = builder.source();
     let nodes = builder.nodes(&runs, &pool, &source);
     let volumes = builder.volumes(&runs);
-    let admission = builder.admission(&runs);
+    let preconditions = builder.preconditions(&runs);
     drop(index);
-    Observation { classes, recipes, runs, volumes, admission, nodes, source, pool }
+    Observation { classes, recipes, runs, volumes, preconditions, nodes, source, pool }
 }
 
 /// Returns the recipes of a claim's runs.
-fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> Recipes {
+fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes {
     let name = claim.class.as_deref().unwrap_or_default();
     // Users can write a stamp. It may name a version of the claim's own class, and no other.
-    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == name);
+    let stamped =
+        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.recipe_version)).filter(|recipe| recipe.class == name);
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
     let deletion = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
-    Recipes { stamped, current, deletion }
+    OwnedRecipes { stamped, current, deletion }
 }
 
 /// The data that all parts of the observation use.
@@ -180,56 +207,62 @@ struct ObservationBuilder<'a> {
     claim: &'a Claim,
     confirmed: &'a Confirmed,
     class: Option<&'a Class>,
-    recipes: &'a Recipes,
+    recipes: &'a OwnedRecipes,
     index: &'a Index,
 }
 
 impl ObservationBuilder<'_> {
-    fn runs(&self) -> Runs {
+    fn runs(&self) -> OwnedRuns {
         let (claim, index) = (self.claim, self.index);
         let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-            .ids()
+            .volume_ids()
             .flat_map(|id| index.jobs_of(&id))
             .filter(|job| job.is_for_claim())
             .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+        let pods = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        Runs { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
+        OwnedRuns { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
     }
 
-    fn pool(&self) -> Pool {
+    fn pool(&self) -> OwnedPoolRelation {
         let (claim, index) = (self.claim, self.index);
-        let request = index
-            .is_pool_request(claim)
-            .then(|| self.class.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+        let request = match self.class {
+            _ if !index.is_pool_request(claim) => PoolRequest::No,
+            None => PoolRequest::ClassNotServed,
+            Some(class) => PoolRequest::OfClass(Class { binding: BindingMode::Immediate, ..class.clone() }),
+        };
         let volume = match (self.class, &self.recipes.current) {
             (Some(class), Some(recipe)) => index.pooled_volume_for(claim, class, recipe),
             _ => None,
         };
-        Pool { exists: self.recipes.current.as_ref().is_some_and(|recipe| recipe.pool.is_some()), request, volume }
+        OwnedPoolRelation {
+            exists: self.recipes.current.as_ref().is_some_and(|recipe| recipe.pool.is_some()),
+            request,
+            volume,
+        }
     }
 
-    fn source(&self) -> Source {
+    fn source(&self) -> OwnedSourceRelation {
         let (claim, index) = (self.claim, self.index);
         let data_source =
             data_source::SourceObservation::of(claim, index, &self.context.identity, &self.confirmed.data_source);
-        Source { data_source, users: data_source::source_users_of_claim(claim, index) }
+        OwnedSourceRelation { data_source, users: data_source::source_users_of_claim(claim, index) }
     }
 
-    fn nodes(&self, runs: &Runs, pool: &Pool, source: &Source) -> Nodes {
+    fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> OwnedNodes {
         let (claim, index) = (self.claim, self.index);
-        let class = pool.request.as_ref().and_then(Option::as_ref).or(self.class);
+        let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
         let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
         let mut states =
             index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node));
         states.0.extend(self.confirmed.nodes.iter().cloned());
-        Nodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
+        OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
     }
 
-    fn volumes(&self, runs: &Runs) -> Volumes {
+    fn volumes(&self, runs: &OwnedRuns) -> OwnedVolumes {
         let (claim, index) = (self.claim, self.index);
-        let id = claim.id();
+        let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
         if id != claim.uid {
             volumes.extend(index.volumes_of(&id));
@@ -240,8 +273,8 @@ impl ObservationBuilder<'_> {
             volumes.retain(|volume| volume.name != newer.name);
             volumes.push(Arc::new(newer.clone()));
         }
-        let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
-        volumes.retain(|volume| volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let names_it = |uid: &String| *uid == claim.uid || *uid == id;
+        volumes.retain(|volume| volume.claim_uid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
         let mut unmarked = Vec::new();
         for volume in &mut volumes {
             if let Some(marked) = index.marked(volume) {
@@ -252,14 +285,14 @@ impl ObservationBuilder<'_> {
         let mut with_derived_affinity = Vec::new();
         let all = self.verified(volumes, runs, &mut with_derived_affinity);
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
-        Volumes { all, unmarked, with_derived_affinity, reserved }
+        OwnedVolumes { all, unmarked, with_derived_affinity, reserved }
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
     fn verified(
         &self,
         volumes: Vec<Arc<Volume>>,
-        runs: &Runs,
+        runs: &OwnedRuns,
         with_derived_affinity: &mut Vec<String>,
     ) -> Vec<(Arc<Volume>, Vec<String>)> {
         let (claim, index) = (self.claim, self.index);
@@ -290,7 +323,7 @@ impl ObservationBuilder<'_> {
         volumes.into_iter().map(verify).collect()
     }
 
-    fn admission(&self, runs: &Runs) -> Admission {
+    fn preconditions(&self, runs: &OwnedRuns) -> OwnedPreconditions {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
@@ -304,7 +337,7 @@ impl ObservationBuilder<'_> {
             }
             None => Ok(Attributes::default()),
         };
-        Admission {
+        OwnedPreconditions {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
             quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),

@@ -9,7 +9,8 @@ use super::observe::{Confirmed, Observation};
 use super::served::{is_selected_node_forbidden, served_class};
 use super::unstarted::has_never_started;
 use crate::claim::decide::{
-    Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, Runs, ServedClass, Source, Volumes,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    SourceRelation, Volumes,
 };
 use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
@@ -37,8 +38,8 @@ pub(super) fn observed<T>(
     };
     then(&Observed {
         claim,
-        class: match (served_class(claim, &observation.classes), &observation.pool.request) {
-            (ServedClass::Ours(_), Some(Some(class))) => ServedClass::Ours(class),
+        class: match (served_class(claim, &observation.classes), observation.pool.request.class()) {
+            (ServedClass::Ours(_), Some(class)) => ServedClass::Ours(class),
             (served_class, _) => served_class,
         },
         confirmed: ConfirmedFacts { fresh: confirmed.fresh, no_volume: confirmed.no_volume },
@@ -50,12 +51,12 @@ pub(super) fn observed<T>(
             binding: context.writes.binding(),
             many_wait,
         },
-        admission: Admission {
-            has_revision: observation.admission.has_revision,
-            has_slot: observation.admission.has_slot,
-            quota_error: observation.admission.quota_error.as_deref(),
-            has_pending_charge: observation.admission.has_pending_charge,
-            attributes_error: observation.admission.attributes.as_ref().err().map(String::as_str),
+        preconditions: Preconditions {
+            has_revision: observation.preconditions.has_revision,
+            has_slot: observation.preconditions.has_slot,
+            quota_error: observation.preconditions.quota_error.as_deref(),
+            has_pending_charge: observation.preconditions.has_pending_charge,
+            attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },
         nodes: Nodes {
             choice: &observation.nodes.choice,
@@ -63,12 +64,12 @@ pub(super) fn observed<T>(
             with_pods: &observation.nodes.with_pods,
             selected_forbidden: is_selected_node_forbidden(context, claim, &observation.classes),
         },
-        source: Source {
+        source: SourceRelation {
             state: observation.source.data_source.as_ref().map(data_source::SourceObservation::data_source),
             users: &observation.source.users,
         },
-        pool: Pool {
-            is_request: observation.pool.request.is_some(),
+        pool: PoolRelation {
+            is_request: observation.pool.request.is_request(),
             volume: observation.pool.volume.as_ref().map(|volume| volume.name.as_str()),
         },
     })
@@ -84,7 +85,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         recipe: observation.recipes.stamped.as_deref(),
         has_running_pods: observation.runs.pods.iter().filter(provision).any(|pod| !pod.is_over()),
         never_started: has_never_started(context, claim, observation),
-        removed: context.shared.index().removed(&claim.id(), &name),
+        removed: context.shared.index().removed(&claim.volume_id(), &name),
         missed_batch: observation.runs.missed_batch,
     }
 }
@@ -97,7 +98,7 @@ fn deletion<'a>(context: &Context, claim: &Claim, observation: &'a Observation) 
     Deletion {
         state: context.delete_state(
             Operation::Delete,
-            &claim.id(),
+            &claim.volume_id(),
             (&observation.runs.deletes, &observation.runs.pods),
             &name,
         ),

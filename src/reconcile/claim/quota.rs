@@ -11,7 +11,7 @@ use crate::state::index::WorkItem;
 pub(super) fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
     let mut index = context.shared.index();
     index.drop_expired_charge(&claim.uid);
-    if observation.admission.quota_error.is_none() {
+    if observation.preconditions.quota_error.is_none() {
         return true;
     }
     let Some(class) = &claim.class else { return true };

@@ -14,8 +14,8 @@ use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::node::NodeState;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
@@ -28,13 +28,13 @@ use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::Job;
 use crate::run::view::has_running_pods;
-use crate::snapshot::decide::{Observed, Rule, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
+use crate::snapshot::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
 /// there.
-fn slot_request(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> SlotRequest {
+fn slot_request(content: &Content, (provenance, recipe): &(SnapshotProvenance, Recipe)) -> SlotRequest {
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
     slot_request.on(recipe.required_node(&provenance.node))
 }
@@ -125,7 +125,7 @@ fn decide_now(
         ours: content.is_ours(&context.identity),
         fresh: confirmed.fresh,
         snapshot: seen.snapshot,
-        source: seen.source.as_ref().map_err(String::clone).map(|source| Source {
+        source: seen.source.as_ref().map_err(String::clone).map(|source| RunSource {
             provenance: &source.0,
             recipe: &source.1,
             is_terminating: claim.is_some_and(|claim| claim.deleting),
@@ -223,7 +223,7 @@ async fn stamp(
     content: &Content,
     observed: &Observation,
     attempt: u32,
-    provenance: &Provenance,
+    provenance: &SnapshotProvenance,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
     let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };

@@ -18,18 +18,18 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
-use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, Source, Step, decide};
+use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
 use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.
 pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().snapshot(name);
     let Some(snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
-    drive::<Snapshots>(context, snapshot, Confirmed::default()).await
+    drive::<SnapshotReconciler>(context, snapshot, Confirmed::default()).await
 }
 
 /// The reconciler of VolumeSnapshots.
-struct Snapshots;
+struct SnapshotReconciler;
 
 /// Facts beyond the cache that a reconcile has confirmed.
 #[derive(Default)]
@@ -39,7 +39,7 @@ struct Confirmed {
     content: Option<Arc<Content>>,
 }
 
-impl Reconcile for Snapshots {
+impl Reconcile for SnapshotReconciler {
     type Object = Snapshot;
     type Observation = Observation;
     type Confirmed = Confirmed;
@@ -69,9 +69,9 @@ impl Reconcile for Snapshots {
             snapshot,
             class: observation.class.of(),
             source: match &observation.source {
-                Ok(Some(volume)) => Source::Ours(volume),
-                Ok(None) => Source::Foreign,
-                Err(why) => Source::Unbound(why.clone()),
+                Ok(Some(volume)) => SourceClaim::Ours(volume),
+                Ok(None) => SourceClaim::Foreign,
+                Err(why) => SourceClaim::Unbound(why.clone()),
             },
             content: content.as_deref(),
             content_ours: content.as_ref().is_some_and(|content| content.is_ours(&context.identity)),
@@ -99,7 +99,7 @@ impl Reconcile for Snapshots {
             Step::SetClass { class } => writes.set_snapshot_class(snapshot, &class).await?.into(),
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
-                let handle = volume.id().unwrap_or_default();
+                let handle = volume.volume_id().unwrap_or_default();
                 let content = writes.create_content(snapshot, &policy, (handle, volume.volume_mode.as_str())).await?;
                 confirmed.content = Some(Arc::new(content));
                 StepOutcome::Again

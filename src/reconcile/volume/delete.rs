@@ -25,7 +25,7 @@ use crate::volume::request::request;
 pub(super) fn job_name(volume: &Volume, home: &str, node: &str) -> String {
     job::name(
         Operation::Delete,
-        volume.id().unwrap_or_default(),
+        volume.volume_id().unwrap_or_default(),
         volume.delete_attempt(),
         &scope(volume, node == home, node),
     )
@@ -42,7 +42,7 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
 }
 
 /// A delete run that is due.
-pub(super) struct Run {
+pub(super) struct DeleteRun {
     /// The number of the run, from 1.
     pub attempt: u32,
     /// The node whose storage the run deletes; empty for no particular node.
@@ -53,7 +53,7 @@ pub(super) struct Run {
     pub pinned: bool,
 }
 
-impl Run {
+impl DeleteRun {
     /// Returns the node to which the pod is bound.
     fn on(&self, recipe: &Recipe) -> Option<&str> {
         recipe.required_node(&self.node).filter(|_| self.pinned)
@@ -66,7 +66,7 @@ pub(super) async fn start(
     context: &Context,
     volume: &Volume,
     recipe: &Recipe,
-    run: Run,
+    run: DeleteRun,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let on = run.on(recipe);
@@ -103,13 +103,13 @@ async fn begin(
     context: &Context,
     volume: &Volume,
     recipe: &Recipe,
-    run: Run,
+    run: DeleteRun,
     confirmed: &Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
-    let Run { attempt, node, is_home_node, .. } = run;
+    let DeleteRun { attempt, node, is_home_node, .. } = run;
     let scope = scope(volume, is_home_node, &node);
-    let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
+    let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
     if context.acquire_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::confirmed::Confirmed;
-use super::delete::{Run, start};
+use super::delete::{DeleteRun, start};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
@@ -54,7 +54,7 @@ pub(super) async fn execute(
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
             confirmed.claim = Some(observation.claim);
             let is_home_node = node == observation.home_node;
-            let run = Run { attempt, pinned: !on_any_node, is_home_node, node };
+            let run = DeleteRun { attempt, pinned: !on_any_node, is_home_node, node };
             start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {
@@ -90,11 +90,11 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
 /// claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref()).cloned().unwrap_or_default();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
         Some(name) => {
-            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.id() == uid)
+            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.volume_id() == uid)
         }
         None => context.writes.has_claim(&uid).await?,
     };

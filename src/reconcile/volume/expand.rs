@@ -11,14 +11,14 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
-use crate::model::resize::StatusUpdate;
+use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, WorkItem};
-use crate::volume::change::Runs;
+use crate::volume::change::ChangeRuns;
 use crate::volume::expand::{Observed, Step, failed_start, requested_size};
 use crate::volume::request::{expand, request};
 
@@ -83,7 +83,7 @@ pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observ
 
 impl Observation {
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: ChangeRuns<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),
@@ -112,11 +112,11 @@ pub(super) async fn execute(
         Step::Report(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
-            if matches!(report, StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. }) {
+            if matches!(report, ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
             confirmed.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
-            if matches!(report, StatusUpdate::Finished { .. } | StatusUpdate::OnNode { .. }) {
+            if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again

@@ -29,7 +29,9 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let next = match cached {
         None => clean_up(context, name).await?,
         Some(volume) if !volume.belongs_to(&context.identity) && !is_of_a_run(context, &volume) => Requeue::Done,
-        Some(volume) => return drive::<Volumes>(context, marked(context, volume).await?, Confirmed::default()).await,
+        Some(volume) => {
+            return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
+        }
     };
     context.shared.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
     Ok(next)
@@ -40,7 +42,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, is_awaited) = {
         let index = context.shared.index();
-        let claim = volume.claim_uuid.as_deref().and_then(|uid| index.claim_by_id(uid));
+        let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
         (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
     };
     match marked {
@@ -51,9 +53,9 @@ async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError>
 }
 
 /// The reconciler of volumes.
-struct Volumes;
+struct VolumeReconciler;
 
-impl Reconcile for Volumes {
+impl Reconcile for VolumeReconciler {
     type Object = Volume;
     type Observation = Observation;
     type Confirmed = Confirmed;
@@ -91,7 +93,7 @@ impl Reconcile for Volumes {
     }
 
     fn expected_jobs(volume: &Volume, _: &Observation) -> Vec<String> {
-        let id = volume.id().unwrap_or_default();
+        let id = volume.volume_id().unwrap_or_default();
         Operation::all().filter(|of| of.is_of_adopted_volume()).map(|operation| job::prefix(operation, id)).collect()
     }
 

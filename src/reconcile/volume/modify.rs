@@ -10,14 +10,14 @@ use crate::api::writes::WriteError;
 use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::modification::StatusUpdate;
+use crate::model::modification::ModifyUpdate;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
-use crate::volume::change::Runs;
+use crate::volume::change::ChangeRuns;
 use crate::volume::modify::{Observed, Step, failed_start, requested_class};
 use crate::volume::request::{modify, request};
 
@@ -55,7 +55,7 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: ChangeRuns<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),
@@ -82,7 +82,7 @@ pub(super) async fn execute(
             let now = context.time_in_status();
             confirmed.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
-            if matches!(report, StatusUpdate::Finished { .. }) && changed {
+            if matches!(report, ModifyUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }
             StepOutcome::Again

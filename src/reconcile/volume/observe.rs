@@ -18,7 +18,7 @@ use crate::reconcile::context::Context;
 use crate::run::job;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
-use crate::volume::change::Run;
+use crate::volume::change::ChangeRun;
 use crate::volume::decide::next_node;
 use crate::volume::expand::record;
 use crate::volume::observed::{ClaimState, Observed};
@@ -49,7 +49,7 @@ pub(super) struct Observation {
 
 /// Observes a volume.
 pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed) -> Observation {
-    let id = volume.id().unwrap_or_default();
+    let id = volume.volume_id().unwrap_or_default();
     let (jobs, pods) = {
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
@@ -94,8 +94,8 @@ impl Observation {
     pub(super) fn observed<'a>(
         &'a self,
         volume: &'a Volume,
-        expand_runs: &'a [Run<'a>],
-        modify_runs: &'a [Run<'a>],
+        expand_runs: &'a [ChangeRun<'a>],
+        modify_runs: &'a [ChangeRun<'a>],
     ) -> Observed<'a> {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
@@ -121,7 +121,7 @@ impl Observation {
 /// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
 pub(super) fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
-    anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
+    anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.shared.index().jobs_of(uid).is_empty())
 }
 
 /// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
@@ -154,7 +154,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         return ClaimState::None;
     }
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref());
     let Some(uid) = uid else { return ClaimState::None };
     match index.claim_by_id(uid) {
         Some(claim)

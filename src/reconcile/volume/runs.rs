@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::reason::Reason;
 use flex_contract::request::Operation;
@@ -24,7 +24,7 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
-use crate::volume::change::{Run, Runs};
+use crate::volume::change::{ChangeRun, ChangeRuns};
 
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
@@ -60,7 +60,7 @@ pub(super) fn observe(
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
-    let expected = job::prefix(operation, volume.id().unwrap_or_default());
+    let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
         is_starting: context.shared.index().has_expectation(&expected),
@@ -73,13 +73,13 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the runs, for [`Observation::observed`].
-    pub(super) fn runs(&self) -> Vec<Run<'_>> {
-        self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
+    pub(super) fn runs(&self) -> Vec<ChangeRun<'_>> {
+        self.jobs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect()
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], locations: &'a NodeStates) -> Runs<'a> {
-        Runs {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [ChangeRun<'a>], locations: &'a NodeStates) -> ChangeRuns<'a> {
+        ChangeRuns {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
@@ -153,7 +153,7 @@ pub(super) async fn create(
     claim: &Claim,
     (recipe, job): (&Recipe, k8s_openapi::api::batch::v1::Job),
     (reason, message): (&'static Reason, String),
-) -> Result<Option<(Failure, Cause)>, WriteError> {
+) -> Result<Option<(Reaction, Cause)>, WriteError> {
     match context.create_job(recipe, job).await {
         Ok(()) => {
             context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason, message });

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::attributes::Class;
+use crate::attributes::AttributesClass;
 
 /// All VolumeAttributesClasses.
 #[derive(Debug, Default)]
-pub struct AttributesClasses(BTreeMap<String, Class>);
+pub struct AttributesClasses(BTreeMap<String, AttributesClass>);
 
 impl AttributesClasses {
     /// Returns a class by its name.
-    pub fn get(&self, name: &str) -> Option<&Class> {
+    pub fn get(&self, name: &str) -> Option<&AttributesClass> {
         self.0.get(name)
     }
 
@@ -20,7 +20,7 @@ impl AttributesClasses {
     }
 
     /// Adds a class, or its new state. Returns whether anything changed.
-    pub fn apply(&mut self, class: Class) -> bool {
+    pub fn apply(&mut self, class: AttributesClass) -> bool {
         self.0.insert(class.name.clone(), class.clone()) != Some(class)
     }
 

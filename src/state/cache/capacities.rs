@@ -8,12 +8,12 @@ use crate::object::ObjectName;
 
 /// All published objects.
 #[derive(Debug, Default)]
-pub struct Capacities {
+pub struct CapacityCache {
     published: BTreeMap<String, Arc<Published>>,
     driver: Option<Arc<Driver>>,
 }
 
-impl Capacities {
+impl CapacityCache {
     /// Returns the published object with a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Published>> {
         self.published.get(name)

@@ -12,14 +12,14 @@ use crate::state::id::Id;
 
 /// All claims.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct ClaimCache {
     by_name: CompactMap<Claim>,
     by_id: HashMap<Id, Arc<ObjectName>>,
     /// The claims whose data source is the claim or VolumeSnapshot of this name.
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
 }
 
-impl Claims {
+impl ClaimCache {
     /// Returns a claim by its name.
     pub fn get(&self, name: &ObjectName) -> Option<Arc<Claim>> {
         self.by_name.get(name)
@@ -71,7 +71,7 @@ impl Claims {
         if let Some(before) = &before {
             self.forget(before);
         }
-        self.by_id.extend(claim.ids().map(|id| (Id::from(id.as_str()), name.clone())));
+        self.by_id.extend(claim.volume_ids().map(|id| (Id::from(id.as_str()), name.clone())));
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
             self.copies.entry(source.clone()).or_default().insert(claim.name.clone());
         }
@@ -86,7 +86,7 @@ impl Claims {
     }
 
     fn forget(&mut self, claim: &Claim) {
-        for id in claim.ids() {
+        for id in claim.volume_ids() {
             self.by_id.remove(&Id::from(id.as_str()));
         }
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {

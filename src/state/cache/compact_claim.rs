@@ -41,7 +41,7 @@ impl Compact for Claim {
             foreign_metadata_bytes: self.foreign_metadata_bytes,
         };
         let stamp = |stamp: &Stamp| Stamp {
-            uuid: if stamp.uuid == self.uid { CLAIM.to_owned() } else { stamp.uuid.clone() },
+            claim_uid: if stamp.claim_uid == self.uid { CLAIM.to_owned() } else { stamp.claim_uid.clone() },
             ts: String::new(),
             ..stamp.clone()
         };
@@ -65,7 +65,7 @@ impl Compact for Claim {
     fn join(name: &Arc<ObjectName>, own: &OwnClaim, template: &Self) -> Self {
         let uid = own.uid.to_string();
         let stamp = |stamp: &Stamp| Stamp {
-            uuid: if stamp.uuid == CLAIM { uid.clone() } else { stamp.uuid.clone() },
+            claim_uid: if stamp.claim_uid == CLAIM { uid.clone() } else { stamp.claim_uid.clone() },
             ts: own.stamped.to_string(),
             ..stamp.clone()
         };
@@ -88,7 +88,7 @@ impl Compact for Claim {
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.class, &self.size, self.capacity, &self.selected_node, &self.created_by).hash(&mut hasher);
-        (self.stamp.as_ref().map(|stamp| (&stamp.config, &stamp.batch)), &self.volume_name).hash(&mut hasher);
+        (self.stamp.as_ref().map(|stamp| (&stamp.recipe_version, &stamp.batch)), &self.volume_name).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -102,7 +102,7 @@ fn is_special(claim: &Claim) -> bool {
         || claim.modification.is_some()
         || claim.data_source.is_some()
         || !claim.metadata.is_empty()
-        || claim.stamp.as_ref().is_some_and(|stamp| stamp.uuid == CLAIM)
+        || claim.stamp.as_ref().is_some_and(|stamp| stamp.claim_uid == CLAIM)
         || claim.volume_name.as_deref() == Some(&names::pv_name(CLAIM))
 }
 
@@ -118,7 +118,7 @@ mod tests {
     /// Returns a bound claim.
     fn bound(name: &str, uid: &str) -> Claim {
         let claim = testing::claim("team", name, true);
-        let stamp = claim.stamp.map(|stamp| Stamp { uuid: uid.to_owned(), ..stamp });
+        let stamp = claim.stamp.map(|stamp| Stamp { claim_uid: uid.to_owned(), ..stamp });
         let volume_name = Some(names::pv_name(uid));
         Claim {
             uid: uid.into(),
@@ -147,7 +147,7 @@ mod tests {
         ) {
             let mut claim = bound("a", UID);
             let text = |at: usize| texts[at].clone().unwrap_or_default();
-            let stamp = claim.stamp.clone().map(|stamp| Stamp { uuid: text(0), ts: text(1), ..stamp });
+            let stamp = claim.stamp.clone().map(|stamp| Stamp { claim_uid: text(0), ts: text(1), ..stamp });
             claim.stamp = stamp.filter(|_| has_stamp);
             claim.volume_name = texts[2].clone();
             claim.uid = text(3);

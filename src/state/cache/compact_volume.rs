@@ -54,8 +54,8 @@ impl Compact for Volume {
             uid: String::new(),
             resource_version: String::new(),
             created: 0,
-            claim_uuid: named(&self.claim_uuid),
-            volume_id: named(&self.volume_id),
+            claim_uid: named(&self.claim_uid),
+            volume_id_annotation: named(&self.volume_id_annotation),
             claim_ref: Some(Reference { name: ObjectName::new(&claim.name.namespace, ""), uid: String::new() }),
             path,
             foreign_metadata_bytes: 0,
@@ -77,8 +77,8 @@ impl Compact for Volume {
             resource_version: own.version.to_string(),
             created: own.created,
             foreign_metadata_bytes: own.foreign_metadata_bytes,
-            claim_uuid: named(&template.claim_uuid),
-            volume_id: named(&template.volume_id),
+            claim_uid: named(&template.claim_uid),
+            volume_id_annotation: named(&template.volume_id_annotation),
             path: template.path.as_deref().and_then(|path| with(path, CLAIM, &claim)),
             claim_ref: Some(Reference { name: ObjectName::new(namespace, &*own.claim_name), uid: claim }),
             ..template.clone()
@@ -97,15 +97,15 @@ impl Compact for Volume {
 fn is_special(volume: &Volume) -> bool {
     let is_marked = |uid: &Option<String>| uid.as_deref() == Some(CLAIM);
     volume.deleting
-        || volume.leaving.is_some()
+        || volume.unneeded_since.is_some()
         || volume.quarantine.is_some()
         || volume.batch.is_some()
         || volume.last_failure.is_some()
         || volume.expansion.is_some()
         || volume.modification.is_some()
         || volume.foreign_metadata.is_some()
-        || is_marked(&volume.claim_uuid)
-        || is_marked(&volume.volume_id)
+        || is_marked(&volume.claim_uid)
+        || is_marked(&volume.volume_id_annotation)
 }
 
 /// Returns the path with the component `other` in place of its last one, if that is `last`. `None` if it is `other`
@@ -136,7 +136,7 @@ mod tests {
             uid: "11111111-d9cb-469f-a165-70867728950e".into(),
             resource_version: "12".into(),
             phase: VolumePhase::Bound,
-            volume_id: Some(UID.into()),
+            volume_id_annotation: Some(UID.into()),
             path: Some(format!("/srv/{UID}")),
             provenance: Some("{}".into()),
             nodes: vec!["n".into()],
@@ -160,8 +160,8 @@ mod tests {
         ) {
             let mut volume = bound();
             let text = |at: usize| texts[at].clone().unwrap_or_default();
-            volume.claim_uuid = texts[0].clone();
-            volume.volume_id = texts[1].clone();
+            volume.claim_uid = texts[0].clone();
+            volume.volume_id_annotation = texts[1].clone();
             volume.path = texts[2].clone();
             volume.uid = text(3);
             volume.resource_version = version.into();
@@ -187,8 +187,8 @@ mod tests {
             resource_version: "13".into(),
             created: 7,
             foreign_metadata_bytes: 99,
-            claim_uuid: Some(uid.clone()),
-            volume_id: Some(uid.clone()),
+            claim_uid: Some(uid.clone()),
+            volume_id_annotation: Some(uid.clone()),
             path: Some(format!("/srv/{uid}")),
             claim_ref: Some(Reference { name: ObjectName::new("team", "b"), uid }),
             ..volume.clone()

@@ -7,9 +7,9 @@ use crate::node::{Node, NodeState, NodeStates};
 
 /// All nodes.
 #[derive(Debug, Default)]
-pub struct Nodes(BTreeMap<String, Arc<Node>>);
+pub struct NodeCache(BTreeMap<String, Arc<Node>>);
 
-impl Nodes {
+impl NodeCache {
     /// Returns a node by its name.
     pub fn get(&self, name: &str) -> Option<&Arc<Node>> {
         self.0.get(name)

@@ -13,7 +13,7 @@ const MAX_WARNINGS: usize = 10_000;
 /// All Jobs and pods of runs, as they exist. [`Members`](crate::state::members::Members) has the view of each member of
 /// a batch.
 #[derive(Debug, Default)]
-pub struct Runs {
+pub struct RunCache {
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
@@ -21,7 +21,7 @@ pub struct Runs {
     warnings: HashMap<String, Arc<WarningEvent>>,
 }
 
-impl Runs {
+impl RunCache {
     /// Returns a Job by its name.
     pub fn job(&self, name: &ObjectName) -> Option<&Arc<Job>> {
         self.jobs.get(name)

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::model::snapshot::Class;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SnapshotClass;
 use crate::object::ObjectName;
 use crate::run::view::RunLabels;
 
 /// All snapshot objects.
 #[derive(Debug, Default)]
-pub struct Snapshots {
+pub struct SnapshotCache {
     snapshots: BTreeMap<ObjectName, Arc<Snapshot>>,
     contents: BTreeMap<String, Arc<Content>>,
-    classes: BTreeMap<String, Class>,
+    classes: BTreeMap<String, SnapshotClass>,
 }
 
-impl Snapshots {
+impl SnapshotCache {
     /// Returns a VolumeSnapshot by its name.
     pub fn snapshot(&self, name: &ObjectName) -> Option<&Arc<Snapshot>> {
         self.snapshots.get(name)
@@ -41,12 +41,12 @@ impl Snapshots {
     }
 
     /// Returns a VolumeSnapshotClass by its name.
-    pub fn class(&self, name: &str) -> Option<&Class> {
+    pub fn class(&self, name: &str) -> Option<&SnapshotClass> {
         self.classes.get(name)
     }
 
     /// Returns all VolumeSnapshotClasses.
-    pub fn classes(&self) -> impl Iterator<Item = &Class> {
+    pub fn classes(&self) -> impl Iterator<Item = &SnapshotClass> {
         self.classes.values()
     }
 
@@ -91,7 +91,7 @@ impl Snapshots {
     }
 
     /// Adds a VolumeSnapshotClass, or its new state.
-    pub fn apply_class(&mut self, class: Class) {
+    pub fn apply_class(&mut self, class: SnapshotClass) {
         self.classes.insert(class.name.clone(), class);
     }
 

@@ -17,7 +17,7 @@ use crate::state::id::Id;
 
 /// All volumes.
 #[derive(Debug, Default)]
-pub struct Volumes {
+pub struct VolumeCache {
     by_name: CompactMap<Volume>,
     /// The names of the volumes that name a claim, in their order. Nearly always it is one.
     by_claim: HashMap<Id, SmallVec<[Arc<str>; 1]>>,
@@ -27,7 +27,7 @@ pub struct Volumes {
     gone_claims: HashMap<String, Reference>,
 }
 
-impl Volumes {
+impl VolumeCache {
     /// Returns a volume by its name.
     pub fn get(&self, name: &str) -> Option<Arc<Volume>> {
         self.by_name.get(name)
@@ -139,12 +139,12 @@ impl Volumes {
 /// Returns the claim for which a volume is reserved by name alone.
 pub fn reservation(volume: &Volume) -> Option<&ObjectName> {
     let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_empty())?;
-    (Some(reference.name.name.as_str()) != volume.id()).then_some(&reference.name)
+    (Some(reference.name.name.as_str()) != volume.volume_id()).then_some(&reference.name)
 }
 
 /// Returns the UIDs of the claims that a volume names in any way.
 pub fn claims_of(volume: &Volume) -> BTreeSet<String> {
     let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
     let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-    [volume.claim_uuid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+    [volume.claim_uid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
 }

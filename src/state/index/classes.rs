@@ -150,10 +150,11 @@ impl Index {
         let mut used: HashSet<&str> = HashSet::new();
         let classes = self.facts.configs.classes();
         used.extend(classes.iter().filter_map(|class| Some(class.recipe.as_ref().ok()?.hash.as_str())));
-        let stamps = cache.claims.all().filter_map(|claim| Some(hash_of(&claim.stamp.as_ref()?.config)?.to_owned()));
+        let stamps =
+            cache.claims.all().filter_map(|claim| Some(hash_of(&claim.stamp.as_ref()?.recipe_version)?.to_owned()));
         let stamps: HashSet<String> = stamps.collect();
         used.extend(stamps.iter().map(String::as_str));
-        used.extend(cache.runs.jobs().filter_map(|job| hash_of(&job.config)));
+        used.extend(cache.runs.jobs().filter_map(|job| hash_of(&job.recipe_version)));
         self.revisions.unused(&used, &self.facts.configs, now)
     }
 

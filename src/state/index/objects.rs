@@ -63,13 +63,13 @@ impl Index {
             self.quota_waiters.remove(&item);
         }
         if changed.now.as_ref().is_none_or(|now| now.deleting || now.is_bound()) {
-            freed.left = self.batches.leave(Operation::Provision, &claim.id(), &mut self.slots.expectations);
+            freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.dequeue(&item);
-            claim.ids().for_each(|id| self.removed_jobs.forget(&id));
+            claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
         }
         if changed.now.is_none() {
-            claim.ids().for_each(|id| self.unstarted.forget(&id));
+            claim.volume_ids().for_each(|id| self.unstarted.forget(&id));
         }
         freed.quota = self.quota.on_claim(changed, facts);
         let ready = self.pools.on_claim(changed, facts);
@@ -84,7 +84,7 @@ impl Index {
     pub fn metadata_keys(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = self.facts.configs.recipe_of(class);
-        let stamped = claim.own_stamp().and_then(|stamp| self.revisions.recipe(&stamp.config));
+        let stamped = claim.own_stamp().and_then(|stamp| self.revisions.recipe(&stamp.recipe_version));
         let stamped = stamped.filter(|recipe| recipe.class == class);
         let mut keys: Vec<_> =
             current.into_iter().chain(stamped).flat_map(|recipe| recipe.claim_metadata.iter().cloned()).collect();
@@ -131,14 +131,14 @@ impl Index {
         freed.quota.extend(self.quota.on_volume(changed, facts));
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);
-            if let Some(id) = volume.id() {
+            if let Some(id) = volume.volume_id() {
                 self.batches.forget_own_run(id);
-                freed.left = self.batches.leave(Operation::Delete, id, &mut self.slots.expectations);
+                freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
             freed.turn = self.slots.dequeue(&item);
         }
         let pool = self.pools.on_volume(changed, facts);
-        if let Some(uid) = changed.now.as_ref().filter(|_| pool.left).and_then(|now| now.claim_uuid.as_ref()) {
+        if let Some(uid) = changed.now.as_ref().filter(|_| pool.left).and_then(|now| now.claim_uid.as_ref()) {
             self.quota.settle(uid, facts);
         }
         let news = VolumeNews { probe_due, pool };

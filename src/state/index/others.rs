@@ -6,9 +6,9 @@ use super::{Change, Index, WorkItem, unscoped, within};
 use crate::attributes;
 use crate::capacity::{Driver, Published};
 use crate::model::grant::Grant;
-use crate::model::snapshot::Class;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SnapshotClass;
 use crate::node::Node;
 
 impl Index {
@@ -82,7 +82,7 @@ impl Index {
     }
 
     /// Applies a change of a VolumeSnapshotClass.
-    pub fn change_snapshot_class(&mut self, change: Change<Class>) -> Vec<WorkItem> {
+    pub fn change_snapshot_class(&mut self, change: Change<SnapshotClass>) -> Vec<WorkItem> {
         let snapshots = &mut self.facts.cache.snapshots;
         match change {
             Change::Apply(class) => snapshots.apply_class(class),
@@ -121,7 +121,7 @@ impl Index {
     }
 
     /// Applies a change of a VolumeAttributesClass.
-    pub fn change_attributes_class(&mut self, change: Change<attributes::Class>) -> Vec<WorkItem> {
+    pub fn change_attributes_class(&mut self, change: Change<attributes::AttributesClass>) -> Vec<WorkItem> {
         let classes = &mut self.facts.cache.attributes;
         match change {
             Change::Apply(class) => {

@@ -59,7 +59,7 @@ impl Index {
     }
 
     /// Returns a VolumeAttributesClass by its name.
-    pub fn attributes_class(&self, name: &str) -> Option<&attributes::Class> {
+    pub fn attributes_class(&self, name: &str) -> Option<&attributes::AttributesClass> {
         self.facts.cache.attributes.get(name)
     }
 
@@ -159,7 +159,8 @@ impl Index {
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
         let is_provision =
             |job: &&Arc<Job>| job.is_for_claim() && job.run_labels.operation == Operation::Provision && !job.deleting;
-        let provisions = self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.config).is_some());
+        let provisions =
+            self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.recipe_version).is_some());
         let ids = provisions.flat_map(|job| job.ids());
         ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
     }
@@ -183,12 +184,12 @@ impl Index {
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.slots.expectations.is_expected(job, self.facts.now())
+        self.slots.expectations().is_expected(job, self.facts.now())
     }
 
     /// Checks the same for all Jobs whose names have this prefix.
     pub fn has_expectation(&self, prefix: &str) -> bool {
-        self.slots.expectations.has_any(prefix, self.facts.now())
+        self.slots.expectations().has_any(prefix, self.facts.now())
     }
 }
 
@@ -236,7 +237,7 @@ impl Index {
 
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe_batch(&self, name: &str) -> Option<collect::Observed> {
-        self.batches.observe(name, &self.facts, &self.slots.expectations)
+        self.batches.observe(name, &self.facts, self.slots.expectations())
     }
 
     /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
@@ -328,12 +329,12 @@ impl Index {
     }
 
     /// Returns a VolumeSnapshotClass by its name.
-    pub fn snapshot_class(&self, name: &str) -> Option<&snapshot::Class> {
+    pub fn snapshot_class(&self, name: &str) -> Option<&snapshot::SnapshotClass> {
         self.facts.cache.snapshots.class(name)
     }
 
     /// Returns all VolumeSnapshotClasses.
-    pub fn snapshot_classes(&self) -> impl Iterator<Item = &snapshot::Class> {
+    pub fn snapshot_classes(&self) -> impl Iterator<Item = &snapshot::SnapshotClass> {
         self.facts.cache.snapshots.classes()
     }
 

@@ -15,7 +15,7 @@ impl Index {
         match change {
             Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
             Change::Apply(job) => {
-                self.slots.expectations.remove(&job.name.name);
+                self.slots.expectations_mut().remove(&job.name.name);
                 let changed = self.facts.cache.runs.apply_job(job);
                 self.on_job(&changed)
             }
@@ -40,7 +40,7 @@ impl Index {
 
     fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {
         let of_batch = changed.now.as_ref().filter(|job| !job.members.is_empty());
-        let dissolved = of_batch.map(|job| self.batches.on_job(job, &mut self.slots.expectations));
+        let dissolved = of_batch.map(|job| self.batches.on_job(job, self.slots.expectations_mut()));
         let quota = self.quota.on_job(changed, &self.facts);
         match &changed.now {
             Some(now) => {
@@ -54,7 +54,7 @@ impl Index {
     /// changed.
     fn shows_nothing_new(&self, job: &Job) -> bool {
         let same = self.facts.cache.runs.job(&job.name).is_some_and(|before| **before == *job);
-        same && job.members.is_empty() && !self.slots.expectations.contains(&job.name.name)
+        same && job.members.is_empty() && !self.slots.expectations().contains(&job.name.name)
     }
 
     /// Remembers a deleted Job of one claim whose pod has not started a container.

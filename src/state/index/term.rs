@@ -7,7 +7,7 @@ impl Index {
     /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
-        self.batches.forget_open(&mut self.slots.expectations);
+        self.batches.forget_open(self.slots.expectations_mut());
         self.pv_sync.give_up();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();

@@ -136,7 +136,7 @@ fn a_pod_of_a_snapshot_run_wakes_its_content_also_when_the_job_is_gone() {
 fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
-    let made_by = crate::model::snapshot::Provenance {
+    let made_by = crate::model::snapshot::SnapshotProvenance {
         record: recipe(CLASS).record,
         node: String::new(),
         volume_id: "v".into(),

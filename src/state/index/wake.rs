@@ -30,7 +30,7 @@ use flex_contract::request::Operation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use super::related::snapshot_and_content;
 use super::{Index, WorkItem};
@@ -96,14 +96,14 @@ impl Index {
         let was_held = before.is_some_and(Claim::has_finalizer);
         let is_quiet = now.is_bound() && !now.has_finalizer() && !now.deleting && !was_held;
         if !is_quiet || cache.wants_more(now) {
-            items.extend(now.ids().flat_map(|id| self.volumes_of_id(&id)));
+            items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
         }
         items
     }
 
     /// For a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
     pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
-        let mut items: Vec<_> = claim.ids().flat_map(|id| self.volumes_of_id(&id)).collect();
+        let mut items: Vec<_> = claim.volume_ids().flat_map(|id| self.volumes_of_id(&id)).collect();
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         items.extend(self.for_left(&freed.left));
         items.extend(self.copies_of(&claim.name));
@@ -165,7 +165,7 @@ impl Index {
     /// For a sync probe, and the volumes that are synced by it.
     pub(super) fn woken_by_probe(&self, synced: &[String]) -> Vec<WorkItem> {
         let volumes = synced.iter().filter_map(|name| self.facts.cache.volumes.get(name));
-        let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uuid.as_deref()?));
+        let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uid.as_deref()?));
         [WorkItem::SyncProbe].into_iter().chain(claims).collect()
     }
 }
@@ -444,7 +444,7 @@ impl Index {
 
 /// Checks whether an unbound claim found no room on its backend.
 fn found_no_room(claim: &Claim) -> bool {
-    let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
+    let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
     full && !claim.is_bound()
 }
 

@@ -60,12 +60,12 @@ impl Index {
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
     pub fn expect_job(&mut self, job: &str) {
-        self.slots.expectations.expect(job, self.facts.now());
+        self.slots.expectations_mut().expect(job, self.facts.now());
     }
 
     /// Records that the Job was not created. Returns the items that get its slot.
     pub fn cancel_expectation(&mut self, job: &str) -> Vec<WorkItem> {
-        self.slots.expectations.remove(job).map(|class| self.for_slots_of([&class])).unwrap_or_default()
+        self.slots.expectations_mut().remove(job).map(|class| self.for_slots_of([&class])).unwrap_or_default()
     }
 }
 
@@ -74,7 +74,7 @@ impl Index {
     /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
     /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
     pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: (&str, &[String], &str)) -> Option<String> {
-        self.batches.join_provision(claim, recipe, run, &self.facts, &mut self.slots.expectations)
+        self.batches.join_provision(claim, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
     /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
@@ -85,31 +85,31 @@ impl Index {
         recipe: &Recipe,
         run: (&str, Option<&str>, &str),
     ) -> Option<String> {
-        self.batches.join_deletion(volume, recipe, run, &self.facts, &mut self.slots.expectations)
+        self.batches.join_deletion(volume, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
     /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
     pub fn add_entry(&mut self, name: &str, entry: BatchEntry) -> bool {
-        self.batches.add_entry(name, entry, &self.facts, &mut self.slots.expectations)
+        self.batches.add_entry(name, entry, &self.facts, self.slots.expectations_mut())
     }
 
     /// Removes an item from its batches. Returns the batches to requeue, and the items that may use its slots.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<WorkItem> {
-        let left = self.batches.leave(operation, id, &mut self.slots.expectations);
+        let left = self.batches.leave(operation, id, self.slots.expectations_mut());
         self.for_left(&left)
     }
 
     /// Closes an open batch. Returns the members for its Job, and the work items that can use the slots of the others.
     pub fn close_batch(&mut self, name: &str) -> (Vec<BatchEntry>, Vec<WorkItem>) {
-        let (entries, slots) = self.batches.close(name, &self.facts, &mut self.slots.expectations);
+        let (entries, slots) = self.batches.close(name, &self.facts, self.slots.expectations_mut());
         (entries, self.for_slots_of(&slots))
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
     /// now.
     pub fn answered(&mut self, name: &str) {
-        self.slots.expectations.end_creation(name, self.facts.now());
+        self.slots.expectations_mut().end_creation(name, self.facts.now());
     }
 
     /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
@@ -120,7 +120,7 @@ impl Index {
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
     pub fn refuse_batch(&mut self, name: &str) -> Vec<WorkItem> {
-        self.batches.refuse(name, &mut self.slots.expectations)
+        self.batches.refuse(name, self.slots.expectations_mut())
     }
 
     /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
@@ -142,6 +142,11 @@ impl Index {
     pub fn charge(&mut self, claim: &Claim, class: &str) -> bool {
         self.quota_waiters.remove(&WorkItem::Claim(claim.name.clone()));
         self.quota.charge(claim, class, &self.facts)
+    }
+
+    /// Notes that a claim with a reservation is stamped.
+    pub fn note_charge_written(&mut self, uid: &str) {
+        self.quota.note_written(uid);
     }
 
     /// Drops the reservation of a claim if it has expired.

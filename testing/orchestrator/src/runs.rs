@@ -59,7 +59,7 @@ impl Ring {
     }
 
     pub async fn jobs(&self, namespace: &str, operation: &str, id: &str) -> Vec<Job> {
-        let labels = format!("{}={operation},{}={id}", names::LABEL_OPERATION, names::LABEL_CLAIM_UUID);
+        let labels = format!("{}={operation},{}={id}", names::LABEL_OPERATION, names::LABEL_VOLUME_ID);
         self.api::<Job>(namespace).list(&ListParams::default().labels(&labels)).await.unwrap().items
     }
 

@@ -69,7 +69,7 @@ async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
     let message = refusal(create(&image, script_volume(&job)).await);
     says(&message, &["the name of the volume must be $PV_NAME", &names::pv_name(&id)]);
     let mut script = script_volume(&second);
-    merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UUID: uid(&claim) } } }));
+    merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UID: uid(&claim) } } }));
     let reserved = image.create(&dry(), &object(script)).await.unwrap();
     assert_eq!(reserved.spec.unwrap().claim_ref.unwrap(), placeholder(&second), "a script's volume passes");
     let mut made = serde_json::to_value(nfs_volume(&second)).unwrap();
@@ -115,7 +115,7 @@ async fn a_run_creates_the_volume_of_its_own_claim_and_no_other() {
     let message =
         refused(json!({ "metadata": { "name": "free", "annotations": null }, "spec": { "storageClassName": "gold" } }))
             .await;
-    says(&message, &["volume free", "creates volumes for claims only", names::CLAIM_UUID]);
+    says(&message, &["volume free", "creates volumes for claims only", names::CLAIM_UID]);
     // Ten volumes.
     for n in 0..10 {
         let message = refused(json!({ "metadata": { "name": format!("more-{n}") } })).await;
@@ -142,7 +142,7 @@ async fn a_run_creates_the_volume_of_its_own_claim_and_no_other() {
     let message = refused(json!({ "metadata": { "annotations": { names::VOLUME_ID: other } } })).await;
     says(&message, &["only the provisioner writes flex-provisioner.io/volume-id", "$CLAIM_UUID"]);
     // Among the pooled volumes, and kept by a finalizer that only others remove.
-    for labels in [json!({ names::LABEL_POOL: names::POOL_REQUEST }), json!({ names::LABEL_CLAIM_UUID: other })] {
+    for labels in [json!({ names::LABEL_POOL: names::POOL_REQUEST }), json!({ names::LABEL_VOLUME_ID: other })] {
         let message = refused(json!({ "metadata": { "labels": labels } })).await;
         says(&message, &["only the provisioner writes flex-provisioner.io/", "leave it out"]);
     }

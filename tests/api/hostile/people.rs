@@ -101,7 +101,7 @@ pub(super) async fn as_user(ring: &Ring, name: &str) -> Client {
 
 pub(super) fn volume_of(name: &str, uuid: &str) -> Value {
     json!({
-        "metadata": { "name": name, "annotations": { names::CLAIM_UUID: uuid } },
+        "metadata": { "name": name, "annotations": { names::CLAIM_UID: uuid } },
         "spec": {
             "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": "c", "nfs": { "server": "s", "path": "/x" },

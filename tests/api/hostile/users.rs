@@ -26,10 +26,10 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
     let (claim, _) = attempt(&ring, "a").await;
     let patch = async |change: Value| claims.patch("a", &PatchParams::default(), &Patch::Merge(change)).await;
     for key in [
-        names::CLAIM_UUID,
+        names::CLAIM_UID,
         names::PROVISION_TS,
         names::ATTEMPT,
-        names::CONFIG,
+        names::RECIPE_VERSION,
         names::CREATED_BY,
         names::CREATED_BY_GROUPS,
     ] {
@@ -83,8 +83,7 @@ async fn the_owner_of_a_namespace_is_no_admin_of_the_storage() {
         patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.map_err(|error| error.to_string())
     })
     .await;
-    for (key, value) in
-        [(names::CLAIM_UUID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
+    for (key, value) in [(names::CLAIM_UID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
     {
         let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
         says(&message, &["only the provisioner writes the annotation", key]);
@@ -181,7 +180,7 @@ async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     .await;
     let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
     let patch = async |change: Value| operator.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
-    for key in [names::CLAIM_UUID, names::VOLUME_ID, names::PROVENANCE] {
+    for key in [names::CLAIM_UID, names::VOLUME_ID, names::PROVENANCE] {
         for value in [Value::Null, json!("forged")] {
             let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
             says(&message, &[&format!("volume {name}"), "only the provisioner writes the annotation", key]);
@@ -238,7 +237,7 @@ async fn a_copied_claim_is_created_without_the_stamp() {
     // A copy with a served class gets a stamp and a volume of its own.
     ring.claim_with("twin", "c", json!({ "metadata": { "annotations": annotations } })).await;
     let (twin, job) = attempt(&ring, "twin").await;
-    assert_eq!(annotation(&twin, names::CLAIM_UUID), twin.metadata.uid);
+    assert_eq!(annotation(&twin, names::CLAIM_UID), twin.metadata.uid);
     create(&image(&ring, &job).await, script_volume(&job)).await.unwrap();
     assert_eq!(ring.bound("twin").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&twin)));
     assert_eq!(phase(&ring.get_claim("original").await), "Pending", "the original claim is unchanged");
@@ -352,7 +351,7 @@ async fn a_user_s_own_config_takes_over_no_class() {
     tom.create(&PostParams::default(), &config).await.unwrap();
     ring.claim("early", "c").await;
     stays("the config serves no class", WHILE, || async {
-        match annotation(&ring.get_claim("early").await, names::CLAIM_UUID) {
+        match annotation(&ring.get_claim("early").await, names::CLAIM_UID) {
             None => Ok(()),
             some => unexpected(some),
         }

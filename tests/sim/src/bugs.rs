@@ -176,7 +176,7 @@ impl Bug {
                 }
             }
             (Bug::EarlyRelease, Verb::Create, Kind::Job) if is_delete(body) => {
-                let id = crate::store::label(body, names::LABEL_CLAIM_UUID).to_owned();
+                let id = crate::store::label(body, names::LABEL_VOLUME_ID).to_owned();
                 let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
                 if let Some(name) = claim.map(|(name, _)| name.clone()) {
                     store.update(Kind::Claim, &name, |claim| {
@@ -185,7 +185,7 @@ impl Bug {
                 }
             }
             (Bug::EarlyRemoval, Verb::Create, Kind::Job) if is_delete(body) => {
-                let volume = ObjectName::new("", names::pv_name(crate::store::label(body, names::LABEL_CLAIM_UUID)));
+                let volume = ObjectName::new("", names::pv_name(crate::store::label(body, names::LABEL_VOLUME_ID)));
                 store.update(Kind::Volume, &volume, |volume| {
                     crate::store::drop_finalizer(volume, names::VOLUME_FINALIZER);
                 });
@@ -209,7 +209,7 @@ impl Bug {
                 }
             }
             (Bug::WrongVolumeId, Verb::Create, Kind::Job) if is_delete(body) => {
-                let own = crate::store::label(body, names::LABEL_CLAIM_UUID).to_owned();
+                let own = crate::store::label(body, names::LABEL_VOLUME_ID).to_owned();
                 let mut others = store.all(Kind::Claim).map(|(_, claim)| crate::store::uid(claim).to_owned());
                 if let Some(other) = others.find(|other| *other != own)
                     && let Some(env) =
@@ -220,7 +220,7 @@ impl Bug {
                 }
             }
             (Bug::SourceLetGo, Verb::Create, Kind::Job) if operation(body) == "snapshot" => {
-                let of = names::source_finalizer(crate::store::label(body, names::LABEL_CLAIM_UUID));
+                let of = names::source_finalizer(crate::store::label(body, names::LABEL_VOLUME_ID));
                 let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::has_finalizer(claim, &of));
                 if let Some(name) = claim.map(|(name, _)| name.clone()) {
                     store.update(Kind::Claim, &name, |claim| crate::store::drop_finalizer(claim, &of));

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::SYSTEM;
 use crate::actors::{OTHERS, is_restored};
-use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
+use crate::store::{Kind, Store, annotation, document, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{StorageKey, World, wanted_node};
 
@@ -106,7 +106,7 @@ fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let volumes = store
         .all(Kind::Volume)
         .filter(|(name, volume)| of_class(name, volume, "/spec/storageClassName"))
-        .map(|(_, volume)| match annotation(volume, names::CLAIM_UUID) {
+        .map(|(_, volume)| match annotation(volume, names::CLAIM_UID) {
             "" => annotation(volume, names::VOLUME_ID),
             claim => claim,
         });
@@ -117,14 +117,14 @@ fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
 
 /// Returns whether a claim has had an attempt.
 fn has_begun(claim: &Value) -> bool {
-    annotation(claim, names::CLAIM_UUID) == uid(claim)
+    annotation(claim, names::CLAIM_UID) == uid(claim)
 }
 
 /// Returns whether a claim has had an attempt, and the last one is not given up.
 fn has_charge(claim: &Value) -> bool {
     /// The retries of a config without the key.
     const RETRIES: u64 = 15;
-    let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
+    let failure = document(claim, names::FAILURE);
     let attempt = failure["attempt"].as_u64().unwrap_or_default();
     let of_last = failure["operation"] == "provision" && annotation(claim, names::ATTEMPT) == attempt.to_string();
     let given_up = of_last && (failure["kind"] == "never" || attempt > RETRIES);
@@ -160,6 +160,18 @@ pub fn quotas(store: &Store, world: &World) -> Option<Violation> {
     })
 }
 
+/// Returns what is wrong with a document that the orchestrator writes into an annotation.
+fn broken_document(body: &Value) -> Option<String> {
+    const DOCUMENTS: [&str; 5] =
+        [names::FAILURE, names::PROVENANCE, names::EXPANSION, names::ATTRIBUTES, names::MODIFICATION];
+    let broken = |key: &&str| {
+        let text = annotation(body, key);
+        !text.is_empty() && !serde_json::from_str::<Value>(text).is_ok_and(|document| document.is_object())
+    };
+    let key = DOCUMENTS.into_iter().find(broken)?;
+    Some(format!("the annotation {key} is no JSON object: {}", annotation(body, key)))
+}
+
 /// Checks a request of the orchestrator before it is carried out.
 pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violation> {
     let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
@@ -168,6 +180,9 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
     let about = text(body, "/involvedObject/name");
     if writes && (!is_made_here(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
         return wrong(format!("{request} concerns an object of others"));
+    }
+    if let Some(what) = broken_document(body) {
+        return wrong(format!("{request}: {what}"));
     }
     if *verb == Verb::Create
         && *kind == Kind::Job
@@ -179,7 +194,7 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
         return wrong(what);
     }
     if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
-        let volume_name = names::pv_name(label(body, names::LABEL_CLAIM_UUID));
+        let volume_name = names::pv_name(label(body, names::LABEL_VOLUME_ID));
         let lives =
             |claim: &Value| is_bound(claim) && !is_deleting(claim) && text(claim, "/spec/volumeName") == volume_name;
         let claim = store.all(Kind::Claim).find(|(_, claim)| lives(claim));
@@ -241,15 +256,15 @@ fn is_protected(source: &Value, copy: &Value) -> bool {
 
 /// Checks that the Job of an attempt uses the version of the config in its claim's stamp.
 fn other_version(store: &Store, job: &Value) -> Option<String> {
-    let id = label(job, names::LABEL_CLAIM_UUID);
+    let id = label(job, names::LABEL_VOLUME_ID);
     let of = |claim: &Value| {
         id.starts_with(uid(claim))
-            && annotation(claim, names::CLAIM_UUID) == uid(claim)
+            && annotation(claim, names::CLAIM_UID) == uid(claim)
             && annotation(claim, names::ATTEMPT) == label(job, names::LABEL_ATTEMPT)
     };
     let provisions = label(job, names::LABEL_OPERATION) == "provision";
     let (name, claim) = store.all(Kind::Claim).find(|(_, claim)| provisions && of(claim))?;
-    let version = annotation(claim, names::CONFIG);
+    let version = annotation(claim, names::RECIPE_VERSION);
     let hash = version.rsplit('@').next().unwrap_or_default();
     let kept = store.get(Kind::Revision, &ObjectName::new(SYSTEM, revision_name(hash)));
     let noted = kept.map_or("", |kept| text(kept, "/data/data/image"));
@@ -260,7 +275,7 @@ fn other_version(store: &Store, job: &Value) -> Option<String> {
 /// Returns whether a volume with policy Retain lost its claim to another volume, by the PV controller. Any claim may
 /// take it, also after an admin has changed its policy.
 fn is_free(volume: &Value) -> bool {
-    let provenance: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
+    let provenance = document(volume, names::PROVENANCE);
     volume["spec"]["claimRef"].is_null() && text(&provenance, "/data/reclaim-policy") == "Retain"
 }
 

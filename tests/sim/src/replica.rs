@@ -65,14 +65,15 @@ impl Replica {
         clock: Clock,
         binding: Binding,
         metrics: Metrics,
-        snapshot_classes: &[flex_provisioner::model::snapshot::Class],
+        snapshot_classes: &[flex_provisioner::model::snapshot::SnapshotClass],
     ) -> Self {
         let client = wire.client(number);
         let shared = ClusterState::new(identity.clone(), clock.clone());
         // These objects never change, so that they need no watch.
         for name in crate::actors::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
-            let class = attributes::Class { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
+            let class =
+                attributes::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
             shared.index().change_attributes_class(Change::Apply(class));
         }
         for class in snapshot_classes {

@@ -111,6 +111,20 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["annotations"][key].as_str().unwrap_or_default()
 }
 
+/// Reads the JSON document in an annotation; null if there is none.
+///
+/// # Panics
+/// If the text is no JSON. Only the orchestrator writes such annotations, and the check of its requests ends the
+/// history before a broken one is stored.
+pub fn document(object: &Value, key: &str) -> Value {
+    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+    match annotation(object, key) {
+        "" => Value::Null,
+        text => serde_json::from_str(text)
+            .unwrap_or_else(|error| panic!("{key} of {kind} {name} is no JSON document: {error}: {text}")),
+    }
+}
+
 /// Returns a label; empty if there is none.
 pub fn label<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["labels"][key].as_str().unwrap_or_default()

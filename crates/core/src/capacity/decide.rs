@@ -62,7 +62,7 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
 
 /// A capacity run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ObservedRun {
     /// The Job of the run.
     pub job: Arc<Job>,
     /// The outcome of the run.
@@ -81,7 +81,7 @@ pub struct Observed<'a> {
     /// The instance id of the orchestrator.
     pub instance: &'a str,
     /// All capacity runs.
-    pub runs: &'a [Run],
+    pub runs: &'a [ObservedRun],
     /// The ids of segments with a Job that was created a moment ago and is not visible yet.
     pub starting: &'a BTreeSet<String>,
     /// The fingerprint of each segment, by the segment's id.
@@ -198,7 +198,7 @@ impl Plan {
 /// Decides the next steps. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
-    let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+    let mut runs: BTreeMap<&str, Vec<&ObservedRun>> = BTreeMap::new();
     for run in o.runs.iter().filter(|run| !run.job.deleting) {
         runs.entry(run.job.run_labels.id.as_str()).or_default().push(run);
     }
@@ -218,7 +218,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 let done = record.map_or(0, |record| record.attempt);
                 // People need the log of a failed run until another run succeeds.
                 let succeeded = record.is_some_and(|record| record.failures == 0);
-                let is_done = |run: &&&Run| {
+                let is_done = |run: &&&ObservedRun| {
                     run.job.run_labels.attempt <= done && run.job.is_over && (succeeded || run.job.complete)
                 };
                 plan.steps.extend(own.iter().filter(is_done).map(|run| remove(run)));
@@ -262,7 +262,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     plan
 }
 
-fn remove(run: &Run) -> Decision {
+fn remove(run: &ObservedRun) -> Decision {
     Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone(), uid: run.job.uid.clone() })
 }
 
@@ -294,7 +294,7 @@ fn start(
 }
 
 /// Counts the runs in progress, by class.
-fn in_flight<'a>(o: &Observed<'a>, runs: &BTreeMap<&str, Vec<&Run>>) -> HashMap<&'a str, usize> {
+fn in_flight<'a>(o: &Observed<'a>, runs: &BTreeMap<&str, Vec<&ObservedRun>>) -> HashMap<&'a str, usize> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     for wanted in o.wanted {
         let own = runs.get(wanted.segment.id.as_str()).into_iter().flatten();
@@ -313,7 +313,7 @@ fn ended(
     plan: &mut Plan,
     segment: &Segment,
     source: &CapacitySource,
-    run: &Run,
+    run: &ObservedRun,
     published: Option<&Published>,
     now: i64,
 ) -> Option<Publication> {
@@ -334,8 +334,9 @@ fn ended(
 
 /// Returns the record of a run that succeeds now.
 fn record(job: &Job, now: i64) -> CapacityRecord {
-    let (attempt, config, fingerprint) = (job.run_labels.attempt, job.config.clone(), job.fingerprint.clone());
-    CapacityRecord { attempt, at: now, config, fingerprint, answered: now, ..CapacityRecord::default() }
+    let (attempt, recipe_version, fingerprint) =
+        (job.run_labels.attempt, job.recipe_version.clone(), job.fingerprint.clone());
+    CapacityRecord { attempt, at: now, recipe_version, fingerprint, answered: now, ..CapacityRecord::default() }
 }
 
 /// Returns the answer, the record and the event for a run that has failed.
@@ -372,8 +373,8 @@ pub fn refused(
     published: Option<&Published>,
     now: i64,
 ) -> (Decision, NewEvent) {
-    let config = source.recipe.version();
-    let mut job = Job { config, fingerprint: ask.fingerprint.clone(), ..Job::default() };
+    let recipe_version = source.recipe.version();
+    let mut job = Job { recipe_version, fingerprint: ask.fingerprint.clone(), ..Job::default() };
     job.run_labels.attempt = ask.attempt;
     let record = record(&job, now);
     let (answer, record, event) = failed(segment, source, record, why, published, now);
@@ -385,7 +386,7 @@ pub fn refused(
 fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> (Rule, i64) {
     let Some(record) = record else { return (Rule::FirstRun, now) };
     let refresh = source.recipe.capacity_interval;
-    let changed = record.config != source.recipe.version();
+    let changed = record.recipe_version != source.recipe.version();
     let (rule, wait) = match record.failures {
         _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),

@@ -106,7 +106,7 @@ proptest! {
         let of_today = |name: &String| wanted.iter().any(|wanted| wanted.segment.object_name() == *name);
         prop_assert!(world.published.keys().all(of_today));
         // The failed Jobs remain where no run has answered since, because their nodes do not answer.
-        let failed = |run: &Run| {
+        let failed = |run: &ObservedRun| {
             let published = world.published.values().find(|published| published.name.ends_with(&run.job.run_labels.id));
             published.and_then(|published| published.record.as_ref()).is_some_and(|record| record.failures > 0)
         };

@@ -18,7 +18,7 @@ struct World {
     nodes: Vec<Arc<Node>>,
     published: BTreeMap<String, Arc<Published>>,
     driver: Option<Driver>,
-    runs: Vec<Run>,
+    runs: Vec<ObservedRun>,
     starting: BTreeSet<String>,
     /// The number of changes on each node.
     changes: BTreeMap<String, u32>,
@@ -90,7 +90,7 @@ impl World {
             }
             Step::Start { segment, source, run: ask } => {
                 let mut job = Job {
-                    config: source.recipe.version(),
+                    recipe_version: source.recipe.version(),
                     fingerprint: ask.fingerprint,
                     created: self.now,
                     ..Job::default()
@@ -100,7 +100,7 @@ impl World {
                     (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
                 self.started += 1;
-                self.runs.push(Run { job: Arc::new(job), outcome: Outcome::Running });
+                self.runs.push(ObservedRun { job: Arc::new(job), outcome: Outcome::Running });
             }
             Step::Switch { on } => {
                 assert!(!on || self.unknown().is_empty(), "it looks before all is known: {:?}", self.unknown());
@@ -444,7 +444,7 @@ fn the_answer_of_a_run_is_its_last_report() {
     assert!(failed(said(&[])).contains("its pod is gone"));
     assert_eq!(outcome(RunState::Succeeded, &Job { is_over: false, ..job.clone() }, &[]), Outcome::Running);
     let cause = Cause::new("ExitCode", "exit code 78");
-    let state = RunState::Failed { cause, kind: flex_contract::exit::Failure::Never, at: 0, pods_ended: false };
+    let state = RunState::Failed { cause, reaction: flex_contract::exit::Reaction::Never, at: 0, pods_ended: false };
     assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 
 use super::segment::{WantedSegment, keys};
@@ -111,8 +111,9 @@ pub fn fingerprint(
         let size = volume.size.as_ref().copied().unwrap_or_default();
         group.at(affinity, labels).into_iter().for_each(|at| sums[at].add(&volume.name, Some(size)));
     }
-    for claim in claims.filter(|claim| !claim.is_bound()) {
-        let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoCapacity);
+    // A copied claim has the last failure of the claim that it was copied from.
+    for claim in claims.filter(|claim| !claim.is_bound() && claim.own_stamp().is_some()) {
+        let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
         let class = claim.class.as_ref().filter(|_| full);
         let Some(group) = class.and_then(|class| groups.get(configs.get(class)?)) else { continue };
         let mut locations: Vec<usize> = match claim.nodes.is_empty() {

@@ -73,20 +73,24 @@ fn sizes_and_names_count_and_their_order_does_not() {
 #[test]
 fn a_claim_without_space_disproves_the_answer() {
     let class = class("c", &[REPORTS]);
-    let claim = |kind: &str, nodes: &str, phase: &str| {
+    let claim_of = |stamped: &str, kind: &str, nodes: &str, phase: &str| {
         let failure =
             json!({ "operation": "provision", "attempt": 1, "at": 0, "kind": kind, "reason": "r", "message": "m" });
         let claim = json!({
-            "metadata": { "name": "c", "namespace": "team", "uid": "u", "annotations": { names::FAILURE: failure.to_string(), names::NODES: nodes } },
+            "metadata": { "name": "c", "namespace": "team", "uid": "u", "annotations": {
+                names::CLAIM_UID: stamped, names::ATTEMPT: "1",
+                names::FAILURE: failure.to_string(), names::NODES: nodes } },
             "spec": { "storageClassName": "c", "volumeName": if phase == "Bound" { "v" } else { "" } },
             "status": { "phase": phase },
         });
         [Arc::new(Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()))]
     };
+    let claim = |kind: &str, nodes: &str, phase: &str| claim_of("u", kind, nodes, phase);
     let locations = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
     assert_eq!(locations(&claim("no-capacity", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
     assert_eq!(locations(&claim("no-capacity", "a,c", "Pending")).len(), 2);
     assert_eq!(locations(&claim("no-capacity", "", "Pending")).len(), 3);
     assert_eq!(locations(&claim("retry", "a", "Pending")), [""; 0]);
+    assert_eq!(locations(&claim_of("another", "no-capacity", "a", "Pending")), [""; 0], "a copy of a claim");
     assert_eq!(locations(&claim("no-capacity", "a", "Bound")), [""; 0]);
 }

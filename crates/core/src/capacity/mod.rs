@@ -27,8 +27,9 @@ pub struct CapacityRecord {
     pub attempt: u32,
     /// The time at which this run ended, in seconds since 1970.
     pub at: i64,
-    /// The recipe of this run, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version of this run, `namespace/name@hash`.
+    #[serde(rename = "config")]
+    pub recipe_version: String,
     /// The fingerprint of the segment when the run was created.
     pub fingerprint: String,
     /// The time of the last answer, in seconds since 1970; 0 for never.

@@ -61,7 +61,7 @@ pub fn capacity(
     job.metadata.name = Some(name(&segment.id, ask.attempt));
     of_no_claim(&mut job);
     // The index finds the Job by its segment, as it finds other Jobs by their volumes.
-    let marks = [(names::LABEL_CLAIM_UUID, segment.id.clone())];
+    let marks = [(names::LABEL_VOLUME_ID, segment.id.clone())];
     let marked = |labels: &mut Option<BTreeMap<String, String>>| {
         labels.get_or_insert_default().extend(marks.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     };

@@ -35,15 +35,16 @@ fn an_impossible_node_name_is_no_node() {
         assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
     }
     assert_eq!(claim(&[(names::SELECTED_NODE, "n1.example")]).selected_node.as_deref(), Some("n1.example"));
-    assert_eq!(claim(&[(names::NODES, "a, $(id),b,a,,B")]).nodes, ["a", "b"]);
+    let nodes = |nodes: &str| claim(&[(names::CLAIM_UID, "u"), (names::NODES, nodes)]).nodes;
+    assert_eq!(nodes("a, $(id),b,a,,B"), ["a", "b"]);
     let many = (0..5000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
-    assert_eq!(claim(&[(names::NODES, &many)]).nodes.len(), limits::NODES);
+    assert_eq!(nodes(&many).len(), limits::NODES);
 }
 
 #[test]
 fn a_stamp_is_bounded() {
     let long = "x".repeat(100_000);
-    let stamped = claim(&[(names::CLAIM_UUID, "u"), (names::PROVISION_TS, &long)]);
+    let stamped = claim(&[(names::CLAIM_UID, "u"), (names::PROVISION_TS, &long)]);
     assert_eq!(stamped.stamp.unwrap().ts, "");
     let failure = |message: &str| {
         serde_json::json!({ "operation": "provision", "attempt": 1, "at": 1, "kind": "retry", "reason": message, "message": message }).to_string()
@@ -86,7 +87,7 @@ fn a_claim_that_became_too_long_still_gets_its_delete_run() {
 
 #[test]
 fn a_claim_belongs_to_the_instance_that_stamped_it() {
-    let stamped = [(names::CLAIM_UUID, "u"), (names::ATTEMPT, "1")];
+    let stamped = [(names::CLAIM_UID, "u"), (names::ATTEMPT, "1")];
     let with = |instance: &'static str| {
         let more = [(names::LABEL_INSTANCE, instance)];
         claim(&stamped.into_iter().chain(more).collect::<Vec<_>>())
@@ -97,6 +98,14 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
         !claim(&[(names::LABEL_INSTANCE, "second")]).belongs_to_other_instance("first"),
         "no attempt has begun for it"
     );
-    let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
+    let copied = [(names::CLAIM_UID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
     assert!(!claim(&copied).belongs_to_other_instance("first"), "the stamp was copied");
+}
+
+#[test]
+fn a_copy_of_a_claim_has_no_nodes_of_the_claim_it_was_copied_from() {
+    let nodes = |uid: &str| claim(&[(names::CLAIM_UID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes;
+    assert_eq!(nodes("u"), ["n1", "n2"]);
+    assert_eq!(nodes("another"), [""; 0]);
+    assert_eq!(claim(&[(names::NODES, "n1")]).nodes, [""; 0], "no attempt has begun for it");
 }

@@ -11,7 +11,7 @@ use crate::model::data_source::DataSource;
 use crate::model::grant::not_granted;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
-use crate::snapshot::restore::SnapshotSource;
+use crate::snapshot::restore::RestoreSource;
 
 /// The capability with which a config declares clones.
 pub const CAPABILITY: &str = crate::config::capability::CLONE;
@@ -55,7 +55,7 @@ pub enum DataSourceState<'a> {
     /// A claim.
     Claim(ClaimSource<'a>),
     /// A VolumeSnapshot.
-    Snapshot(SnapshotSource<'a>),
+    Snapshot(RestoreSource<'a>),
 }
 
 impl<'a> DataSourceState<'a> {

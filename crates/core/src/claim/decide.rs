@@ -18,7 +18,6 @@ mod attempt;
 mod cleanup;
 mod data_source;
 mod failed;
-mod leaving;
 mod next_attempt;
 mod observed;
 mod placement;
@@ -26,6 +25,7 @@ mod pooled;
 mod rule;
 mod settled;
 mod step;
+mod undo;
 mod unstarted;
 mod waits;
 
@@ -33,15 +33,15 @@ use flex_contract::names;
 
 use self::attempt::pending;
 pub use self::failed::failed_start;
-use self::leaving::leaving;
 pub use self::observed::{
-    Admission, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, Pool, RemovedJob, Runs, ServedClass, Source,
-    Volumes,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob, Runs, ServedClass,
+    SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, last_node, run_node};
 pub use self::rule::{Decision, Rule};
 use self::settled::settled;
 pub use self::step::Step;
+use self::undo::undo;
 pub use crate::rules::NewEvent;
 
 /// Decides the next step for a claim. `now` is in seconds since 1970.
@@ -52,10 +52,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides the next step without regard to the claim's copies.
 fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let wanted = names::pv_name(&claim.id());
+    let wanted = names::pv_name(&claim.volume_id());
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
     if claim.has_finalizer() && (elsewhere || (claim.deleting && !claim.is_bound())) {
-        return leaving(o, now);
+        return undo(o, now);
     }
     if claim.is_bound() || claim.deleting {
         return settled(o, now);

@@ -26,12 +26,12 @@ pub fn mismatches(
     node: Option<(&str, &BTreeMap<String, String>)>,
 ) -> Vec<String> {
     let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
-    if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.id()) && claim.may_own(volume) {
+    if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.volume_id()) && claim.may_own(volume) {
         return Vec::new();
     }
     let mut mismatches = Vec::new();
     let mut refuse = |mismatch: String| mismatches.push(mismatch);
-    let wanted_name = names::pv_name(&claim.id());
+    let wanted_name = names::pv_name(&claim.volume_id());
     if volume.name != wanted_name {
         refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
     }

@@ -26,7 +26,7 @@ fn claim() -> Claim {
 fn volume() -> Volume {
     let text = format!(
         "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{storageClassName: silver, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce, ReadOnlyMany], nfs: {{server: s, path: /p}}}}\n",
-        names::CLAIM_UUID
+        names::CLAIM_UID
     );
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
@@ -69,7 +69,7 @@ fn a_matching_volume_is_accepted() {
     assert_eq!(mismatches_of(&Volume { size: Ok(2 << 30), ..volume() }, ""), [""; 0], "a larger volume matches");
     let modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"].map(str::to_owned).into();
     assert_eq!(mismatches_of(&Volume { access_modes: modes, ..volume() }, ""), [""; 0], "further modes match");
-    assert_eq!(mismatches_of(&Volume { claim_uuid: None, ..volume() }, ""), [""; 0], "the name is enough");
+    assert_eq!(mismatches_of(&Volume { claim_uid: None, ..volume() }, ""), [""; 0], "the name is enough");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn each_mismatch_is_reported() {
     refused(Volume { size: Err("no size".into()), ..volume() }, "no size");
     refused(Volume { access_modes: vec!["ReadOnlyMany".into()], ..volume() }, "it lacks the access mode ReadWriteOnce");
     refused(Volume { volume_mode: "Block".into(), ..volume() }, "its volume mode is Block, the claim's is Filesystem");
-    refused(Volume { claim_uuid: Some("other".into()), ..volume() }, "its annotation names another claim");
+    refused(Volume { claim_uid: Some("other".into()), ..volume() }, "its annotation names another claim");
     refused(Volume { source_kind: None, ..volume() }, "it has no volume source, or several");
 }
 
@@ -221,7 +221,7 @@ fn with(more: serde_json::Value) -> Volume {
         }
     }
     let mut volume = json!({
-        "metadata": { "name": format!("pvc-{UID}"), "annotations": { names::CLAIM_UUID: UID } },
+        "metadata": { "name": format!("pvc-{UID}"), "annotations": { names::CLAIM_UID: UID } },
         "spec": { "storageClassName": "silver", "capacity": { "storage": "1Gi" },
             "accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "nfs": { "server": "s", "path": "/p" } },
     });

@@ -183,11 +183,11 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
         None => (text.trim(), None),
     };
-    let known = flex_contract::volume::SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
+    let known = flex_contract::volume::VOLUME_SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
     let Some(kind) = known else {
         return Err(format!(
             "`{kind}` is not a volume source; write one of {}",
-            flex_contract::volume::SOURCE_KINDS.join(", ")
+            flex_contract::volume::VOLUME_SOURCE_KINDS.join(", ")
         ));
     };
     let on_node = matches!(*kind, "hostPath" | "local");

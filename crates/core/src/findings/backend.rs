@@ -102,11 +102,11 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
 
 /// Returns all ids that any object of the cluster has, whoever made it.
 fn known(s: &ClusterObservation) -> HashSet<String> {
-    let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.ids()).collect();
+    let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.volume_ids()).collect();
     let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
     for volume in &s.volumes {
-        add(volume.claim_uuid.as_deref());
-        add(volume.volume_id.as_deref());
+        add(volume.claim_uid.as_deref());
+        add(volume.volume_id_annotation.as_deref());
         add(volume.name.strip_prefix(names::PV_PREFIX));
         add(volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()));
     }
@@ -188,7 +188,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
             let Provenance { record, node, moved_in } = provenance(volume)?;
             // An image recognises only names that have the id in them.
             let named = |moved_in: &MovedIn| {
-                moved_in.place().is_some_and(|(_, name)| name.contains(volume.id().unwrap_or(&volume.name)))
+                moved_in.place().is_some_and(|(_, name)| name.contains(volume.volume_id().unwrap_or(&volume.name)))
             };
             if !moved_in.as_ref().is_none_or(named) {
                 return None;
@@ -197,7 +197,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
             let key = key(&record);
             let listed = lists.get(&(key.as_str(), node))?;
-            if listed.contains(volume.id()?) {
+            if listed.contains(volume.volume_id()?) {
                 return None;
             }
             let claim = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
@@ -212,7 +212,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
                 format!(
                     "its class {}{on} has no storage with the id {}; claim {claim} is bound to the volume",
                     record.class,
-                    volume.id()?
+                    volume.volume_id()?
                 ),
                 "look at the backend; restore the data from a backup, or delete the claim".to_owned(),
             ))

@@ -88,7 +88,7 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> (String, String) {
 /// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its
 /// instance, this distinguishes the claim from those of another orchestrator, which have the same finalizer.
 fn is_of_our_config(w: &Lookups<'_>, claim: &Claim) -> bool {
-    let config = claim.stamp.as_ref().and_then(|stamp| stamp.config.split_once('/'));
+    let config = claim.stamp.as_ref().and_then(|stamp| stamp.recipe_version.split_once('/'));
     config.is_some_and(|(namespace, _)| w.s.identity.config_namespaces.iter().any(|ours| ours == namespace))
 }
 
@@ -96,13 +96,13 @@ fn is_of_our_config(w: &Lookups<'_>, claim: &Claim) -> bool {
 fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
     let class = claim.class.as_deref().unwrap_or_default();
     let stamp = claim.own_stamp()?;
-    let known = hash_of(&stamp.config).is_some_and(|hash| w.s.recipes.contains(hash));
+    let known = hash_of(&stamp.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash));
     match lookup {
         ClassLookup::Ours(_) if known => None,
         ClassLookup::Ours(found) => found.recipe.as_ref().err().map(|why| {
             format!(
                 "the config of its attempt, {}, does not exist any more, and class {class} has no config: {why}",
-                stamp.config
+                stamp.recipe_version
             )
         }),
         // The orchestrator undoes the attempt when the claim is deleted.

@@ -73,12 +73,12 @@ impl<'a> Lookups<'a> {
         }
         let unadopted = s.volumes.iter().filter(|volume| !volume.is_adopted());
         let ids = |volume: &'a Arc<Volume>| {
-            [volume.claim_uuid.as_deref(), volume.name.strip_prefix(names::PV_PREFIX)].into_iter().flatten()
+            [volume.claim_uid.as_deref(), volume.name.strip_prefix(names::PV_PREFIX)].into_iter().flatten()
         };
         Lookups {
             s,
             now,
-            claims: s.claims.iter().flat_map(|claim| claim.ids().map(move |id| (id, claim.as_ref()))).collect(),
+            claims: s.claims.iter().flat_map(|claim| claim.volume_ids().map(move |id| (id, claim.as_ref()))).collect(),
             volumes: s.volumes.iter().map(|volume| (volume.name.as_str(), volume.as_ref())).collect(),
             snapshots: s.snapshots.iter().map(|snapshot| (&snapshot.name, snapshot.as_ref())).collect(),
             contents: s.contents.iter().map(|content| (content.name.as_str(), content.as_ref())).collect(),

@@ -105,7 +105,7 @@ fn is_only_record(w: &Lookups<'_>, job: &Job) -> bool {
 
 /// Checks whether the recipe of the Job is stored.
 fn is_known(w: &Lookups<'_>, job: &Job) -> bool {
-    hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash))
+    hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash))
 }
 
 /// Returns the finding about a pod whose Job is gone.

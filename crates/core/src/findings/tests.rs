@@ -122,7 +122,7 @@ impl Cluster {
                 "labels": { names::LABEL_INSTANCE: "default" },
                 "finalizers": [names::VOLUME_FINALIZER],
                 "annotations": {
-                    names::CLAIM_UUID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
+                    names::CLAIM_UID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
                     names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
                 },
             },
@@ -212,7 +212,7 @@ fn merge(into: &mut Value, from: Value) {
 
 fn stamped(config: &str) -> Value {
     let annotations = json!({
-        names::CLAIM_UUID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::CONFIG: config,
+        names::CLAIM_UID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::RECIPE_VERSION: config,
     });
     json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
 }
@@ -321,7 +321,7 @@ fn jobs_without_a_purpose_are_orphans() {
         gone(v);
         (v.adoption_mark, v.provenance) = (None, None);
     };
-    Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
+    Cluster::new().volume(unadopted).job("provision", |job| job.recipe_version = recipe().version()).clean();
     // The label alone does not make a Job the orchestrator's.
     Cluster::new().job("", |_| ()).clean();
     Cluster::new().job("provision", |job| job.run_labels.id.clear()).clean();

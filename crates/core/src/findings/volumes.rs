@@ -37,7 +37,7 @@ fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
     }
-    let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return Owner::None };
+    let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
     match w.claims.get(uid).copied() {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -54,7 +54,8 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let object = ObjectRef::volume(volume);
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.belongs_to(&w.s.identity) {
-        let since = volume.leaving.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
+        let since =
+            volume.unneeded_since.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
         let whose = match (&volume.instance, &volume.provisioned_by) {
             (Some(instance), _) => format!("the instance {instance}"),
             (None, Some(provisioner)) => format!("the provisioner {provisioner}"),
@@ -87,7 +88,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         ),
         Owner::None => finding(
             FindingKind::VolumeNotAdopted,
-            format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UUID),
+            format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UID),
             kept(),
         ),
         Owner::Gone if !deletes => {
@@ -271,7 +272,7 @@ type Problem = (FindingKind, String, Option<i64>);
 
 /// Returns the problem that prevents each delete run.
 fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
-    match volume.id() {
+    match volume.volume_id() {
         None => return Some((FindingKind::VolumeMisnamed, "it has no volume id".into(), None)),
         Some(id) if volume.name != names::pv_name(id) => {
             let detail = format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id));
@@ -282,14 +283,16 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     if volume.is_adopted() {
         return provenance(volume).err().map(|why| (FindingKind::VolumeUnreadable, why, None));
     }
-    let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
+    let jobs = w.jobs_by_id.get(volume.volume_id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision;
     if !volume.was_made_by_known_run(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
     }
-    let told =
-        jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
+    let told = jobs
+        .into_iter()
+        .flatten()
+        .any(|job| hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job is left that tells how it was made";
     (!told).then(|| (FindingKind::VolumeNotAdopted, detail.to_owned(), None))
 }
@@ -307,7 +310,7 @@ fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
         let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
         return Some((FindingKind::VolumeHeld, detail, Some(failure.at)));
     }
-    let jobs = w.jobs_by_id.get(volume.id()?)?;
+    let jobs = w.jobs_by_id.get(volume.volume_id()?)?;
     let slow = jobs
         .iter()
         .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;

@@ -41,13 +41,13 @@ pub enum Binding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// The UID of the claim for which the stamp was written.
-    pub uuid: String,
+    pub claim_uid: String,
     /// The time when the attempt began.
     pub ts: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The recipe of the attempt, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version of the attempt, `namespace/name@hash`.
+    pub recipe_version: String,
     /// The volume generation: the number of volumes that other claims had taken before.
     pub volume_generation: u32,
     /// The name of the attempt's batch Job; `None` for a run of its own.
@@ -84,7 +84,8 @@ pub struct Claim {
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
     pub instance: Option<String>,
-    /// The nodes where an attempt may have left storage.
+    /// The nodes where an attempt of this very claim may have left storage. A copy of a claim has none of the nodes of
+    /// the claim that it was copied from.
     pub nodes: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
@@ -135,7 +136,7 @@ pub struct Claim {
 impl Claim {
     /// Returns the stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
-        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
+        self.stamp.as_ref().filter(|stamp| stamp.claim_uid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
     }
 
     /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
@@ -155,12 +156,12 @@ impl Claim {
     }
 
     /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
-    pub fn id(&self) -> String {
+    pub fn volume_id(&self) -> String {
         volume_id(&self.uid, self.volume_generation())
     }
 
     /// Returns the current volume id, and before it those of earlier generations.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = String> {
+    pub fn volume_ids(&self) -> impl DoubleEndedIterator<Item = String> {
         volume_ids(&self.uid, self.volume_generation())
     }
 
@@ -170,7 +171,7 @@ impl Claim {
 
     /// Checks whether a volume names this claim, or no claim.
     pub fn may_own(&self, volume: &Volume) -> bool {
-        volume.claim_uuid.as_ref().is_none_or(|uuid| *uuid == self.uid || *uuid == self.id())
+        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
     }
 
     /// Checks whether the claim has the orchestrator's finalizer.
@@ -253,7 +254,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             finalizers_whole,
             stamp: Stamp::of(metadata),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
-            nodes: nodes(annotation(names::NODES).as_deref()),
+            nodes: nodes(annotation(names::NODES).filter(|_| has_begun(metadata)).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
@@ -287,6 +288,11 @@ impl From<&PersistentVolumeClaim> for Claim {
     }
 }
 
+/// Checks whether a claim has a stamp that was written for this very claim, and not for one that it was copied from.
+fn has_begun(metadata: &ObjectMeta) -> bool {
+    annotation(metadata, names::CLAIM_UID).is_some_and(|uid| Some(uid) == metadata.uid)
+}
+
 fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
     metadata.annotations.as_ref().and_then(|annotations| annotations.get(key).cloned())
 }
@@ -301,10 +307,10 @@ impl Stamp {
     fn of(metadata: &ObjectMeta) -> Option<Self> {
         let annotation = |key: &str| annotation(metadata, key);
         Some(Stamp {
-            uuid: name(annotation(names::CLAIM_UUID)?),
+            claim_uid: name(annotation(names::CLAIM_UID)?),
             ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
             attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
-            config: annotation(names::CONFIG)
+            recipe_version: annotation(names::RECIPE_VERSION)
                 .map(|config| cut(&config, 2 * limits::NAME).into_owned())
                 .unwrap_or_default(),
             volume_generation: volume_generation(metadata.annotations.as_ref()),
@@ -328,8 +334,7 @@ fn requested_size(spec: &PersistentVolumeClaimSpec) -> Result<u64, String> {
 fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec) -> Option<DataSource> {
     let metadata = &claim.metadata;
     let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-    let begun = annotation(metadata, names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
-    match !named && !begun && super::manifest::is_source_dropped(claim) {
+    match !named && !has_begun(metadata) && super::manifest::is_source_dropped(claim) {
         true => Some(DataSource::Dropped),
         false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),
     }

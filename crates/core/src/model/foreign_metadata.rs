@@ -3,6 +3,7 @@
 use flex_contract::{names, volume as contract_volume};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
+use super::manifest::LAST_APPLIED;
 use crate::limits;
 use crate::text::cut;
 
@@ -31,9 +32,9 @@ const ALLOWED_METADATA: &[&str] = &[
     names::PROVISIONED_BY,
     names::BOUND_BY_CONTROLLER,
     MOUNT_OPTIONS,
-    "volume.kubernetes.io/provisioner-deletion-secret-name",
-    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
-    "kubectl.kubernetes.io/last-applied-configuration",
+    names::DELETION_SECRET_NAME,
+    names::DELETION_SECRET_NAMESPACE,
+    LAST_APPLIED,
 ];
 
 /// The finalizers that Kubernetes itself adds to volumes, and the orchestrator's.
@@ -62,7 +63,7 @@ impl ForeignMetadata {
     /// Reads the fields of a volume.
     pub fn on(volume: &PersistentVolume) -> Self {
         let (metadata, spec) = (&volume.metadata, volume.spec.as_ref());
-        let kind = spec.and_then(contract_volume::source_kind);
+        let kind = spec.and_then(contract_volume::volume_source_kind);
         let source = kind.map(|kind| serde_json::json!(spec)[kind].take()).unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
         let driver = source["driver"].as_str().filter(|_| matches!(kind, Some("csi" | "flexVolume")));
@@ -72,7 +73,7 @@ impl ForeignMetadata {
             (is_reference && value.is_object()).then(|| of.as_str().unwrap_or_default().to_owned())
         });
         let named = source["secretNamespace"].as_str().map(str::to_owned);
-        let deletion = annotation("volume.kubernetes.io/provisioner-deletion-secret-namespace");
+        let deletion = annotation(names::DELETION_SECRET_NAMESPACE);
         let options = spec.and_then(|spec| spec.mount_options.clone()).unwrap_or_default();
         let of_old = annotation(MOUNT_OPTIONS).unwrap_or_default();
         let of_old = of_old.split(',').map(str::trim).filter(|option| !option.is_empty()).map(str::to_owned);

@@ -88,7 +88,7 @@ mod tests {
         });
         let source = json!({ "kind": "PersistentVolumeClaim", "name": "original" });
         let of = |stamp: &str| {
-            let annotations = json!({ LAST_APPLIED: applied.to_string(), flex_contract::names::CLAIM_UUID: stamp });
+            let annotations = json!({ LAST_APPLIED: applied.to_string(), flex_contract::names::CLAIM_UID: stamp });
             let metadata = json!({ "name": "copy", "namespace": "team", "uid": "u", "annotations": annotations });
             let claim = json!({ "metadata": metadata, "spec": { "dataSource": source } });
             let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();

@@ -2,10 +2,10 @@
 //!
 //! | | `currentVolumeAttributesClassName` | `modifyVolumeStatus` | `conditions` |
 //! |---|---|---|---|
-//! | [`StatusUpdate::Pending`] | | `Pending`, the requested class | |
-//! | [`StatusUpdate::Modifying`] | | `InProgress`, the requested class | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
-//! | [`StatusUpdate::Infeasible`] | | `Infeasible`, the requested class | `ModifyVolumeError` |
-//! | [`StatusUpdate::Finished`] | the class | none | none of these |
+//! | [`ModifyUpdate::Pending`] | | `Pending`, the requested class | |
+//! | [`ModifyUpdate::Modifying`] | | `InProgress`, the requested class | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
+//! | [`ModifyUpdate::Infeasible`] | | `Infeasible`, the requested class | `ModifyVolumeError` |
+//! | [`ModifyUpdate::Finished`] | the class | none | none of these |
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use super::modify_status::{ERROR, MODIFYING, ModifyStatus};
 
 /// A report for the status of a claim. An empty class means none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatusUpdate {
+pub enum ModifyUpdate {
     /// The claim cannot get this class now, and no run has begun.
     Pending {
         /// The requested class.
@@ -41,26 +41,26 @@ pub enum StatusUpdate {
     },
 }
 
-impl StatusUpdate {
+impl ModifyUpdate {
     fn target(&self) -> Option<(&str, &'static str)> {
         match self {
-            StatusUpdate::Pending { class } => Some((class, "Pending")),
-            StatusUpdate::Modifying { class, .. } => Some((class, "InProgress")),
-            StatusUpdate::Infeasible { class, .. } => Some((class, "Infeasible")),
-            StatusUpdate::Finished { .. } => None,
+            ModifyUpdate::Pending { class } => Some((class, "Pending")),
+            ModifyUpdate::Modifying { class, .. } => Some((class, "InProgress")),
+            ModifyUpdate::Infeasible { class, .. } => Some((class, "Infeasible")),
+            ModifyUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            StatusUpdate::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
-            StatusUpdate::Infeasible { error, .. } => Some(("Infeasible", error)),
+            ModifyUpdate::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
+            ModifyUpdate::Infeasible { error, .. } => Some(("Infeasible", error)),
             _ => None,
         }
     }
 
     fn is_modifying(&self) -> bool {
-        matches!(self, StatusUpdate::Modifying { .. })
+        matches!(self, ModifyUpdate::Modifying { .. })
     }
 
     /// Checks whether the claim's status says this already.
@@ -70,7 +70,7 @@ impl StatusUpdate {
         let target = says.target.as_ref().map(|(class, state)| (class.as_str(), state.as_str()));
         let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let current = match self {
-            StatusUpdate::Finished { class } => {
+            ModifyUpdate::Finished { class } => {
                 says.current() == Some(class.as_str()).filter(|class| !class.is_empty())
             }
             _ => true,
@@ -101,7 +101,7 @@ impl StatusUpdate {
                 json!({ "targetVolumeAttributesClassName": named(class), "status": state })
             }),
         });
-        if let StatusUpdate::Finished { class } = self {
+        if let ModifyUpdate::Finished { class } = self {
             status["currentVolumeAttributesClassName"] = json!(named(class));
         }
         status
@@ -113,22 +113,22 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-    fn reports() -> Vec<StatusUpdate> {
+    fn reports() -> Vec<ModifyUpdate> {
         let classes = || ["gold".to_owned(), String::new()].into_iter();
         classes()
             .flat_map(|class| {
                 [
-                    StatusUpdate::Pending { class: class.clone() },
-                    StatusUpdate::Modifying { class: class.clone(), error: None },
-                    StatusUpdate::Modifying { class: class.clone(), error: Some("later".into()) },
-                    StatusUpdate::Infeasible { class: class.clone(), error: "later".into() },
-                    StatusUpdate::Finished { class },
+                    ModifyUpdate::Pending { class: class.clone() },
+                    ModifyUpdate::Modifying { class: class.clone(), error: None },
+                    ModifyUpdate::Modifying { class: class.clone(), error: Some("later".into()) },
+                    ModifyUpdate::Infeasible { class: class.clone(), error: "later".into() },
+                    ModifyUpdate::Finished { class },
                 ]
             })
             .collect()
     }
 
-    fn claim(report: &StatusUpdate) -> Claim {
+    fn claim(report: &ModifyUpdate) -> Claim {
         let mut status = report.status("2026-01-01T00:00:00Z");
         status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
@@ -144,12 +144,12 @@ mod tests {
         }
         let untouched = Claim::from(&PersistentVolumeClaim::default());
         let stand: Vec<_> = reports().into_iter().filter(|report| report.is_written(&untouched)).collect();
-        assert_eq!(stand, [StatusUpdate::Finished { class: String::new() }]);
+        assert_eq!(stand, [ModifyUpdate::Finished { class: String::new() }]);
     }
 
     #[test]
     fn the_fields_have_the_names_of_kubernetes() {
-        let state = |report: &StatusUpdate| report.status("t")["modifyVolumeStatus"]["status"].clone();
+        let state = |report: &ModifyUpdate| report.status("t")["modifyVolumeStatus"]["status"].clone();
         let states: Vec<_> = reports().iter().take(5).map(state).collect();
         assert_eq!(json!(states), json!(["Pending", "InProgress", "InProgress", "Infeasible", null]));
         assert_eq!(claim(&reports()[4]).modification.unwrap().current(), Some("gold"));

@@ -2,10 +2,10 @@
 //!
 //! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
 //! |---|---|---|---|---|
-//! | [`StatusUpdate::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
-//! | [`StatusUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
-//! | [`StatusUpdate::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
-//! | [`StatusUpdate::Finished`] | none of these | the new size | none | the new size |
+//! | [`ResizeUpdate::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
+//! | [`ResizeUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
+//! | [`ResizeUpdate::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
+//! | [`ResizeUpdate::Finished`] | none of these | the new size | none | the new size |
 //!
 //! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
 
@@ -20,7 +20,7 @@ const REPEATED: &str = "Repeated";
 
 /// A report for the status of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatusUpdate {
+pub enum ResizeUpdate {
     /// The storage must be expanded to this size. The last run may have failed.
     Growing {
         /// The new size, in bytes.
@@ -47,20 +47,20 @@ pub enum StatusUpdate {
     },
 }
 
-impl StatusUpdate {
+impl ResizeUpdate {
     fn growing(&self) -> Option<String> {
         match self {
-            StatusUpdate::Growing { size, .. } | StatusUpdate::Infeasible { size, .. } => {
+            ResizeUpdate::Growing { size, .. } | ResizeUpdate::Infeasible { size, .. } => {
                 Some(format!("the storage should grow to {}", quantity(*size).0))
             }
-            StatusUpdate::OnNode { .. } | StatusUpdate::Finished { .. } => None,
+            ResizeUpdate::OnNode { .. } | ResizeUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            StatusUpdate::Growing { error: Some(error), .. } => Some((REPEATED, error)),
-            StatusUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
+            ResizeUpdate::Growing { error: Some(error), .. } => Some((REPEATED, error)),
+            ResizeUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
             _ => None,
         }
     }
@@ -71,11 +71,11 @@ impl StatusUpdate {
         let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let storage = resize.growing == self.growing() && error == self.error();
         match self {
-            StatusUpdate::Growing { .. } | StatusUpdate::Infeasible { .. } => storage,
-            StatusUpdate::OnNode { size } => {
+            ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. } => storage,
+            ResizeUpdate::OnNode { size } => {
                 storage && (resize.on_node || claim.capacity.is_some_and(|now| now >= *size))
             }
-            StatusUpdate::Finished { size } => {
+            ResizeUpdate::Finished { size } => {
                 storage && !resize.on_node && claim.capacity.is_some_and(|now| now >= *size)
             }
         }
@@ -92,14 +92,14 @@ impl StatusUpdate {
         let growing = self.growing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
         let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
         let (size, state) = match self {
-            StatusUpdate::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
-            StatusUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
-            StatusUpdate::OnNode { size } => (size, Some("NodeResizePending")),
-            StatusUpdate::Finished { size } => (size, None),
+            ResizeUpdate::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
+            ResizeUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
+            ResizeUpdate::OnNode { size } => (size, Some("NodeResizePending")),
+            ResizeUpdate::Finished { size } => (size, None),
         };
         let mut conditions = vec![growing, error];
         match self {
-            StatusUpdate::OnNode { .. } => {
+            ResizeUpdate::OnNode { .. } => {
                 let text = "the storage has grown; the kubelet grows the file system when a pod uses the volume";
                 conditions.push(holds(ON_NODE, "", text));
             }
@@ -110,7 +110,7 @@ impl StatusUpdate {
             "allocatedResources": { "storage": quantity(*size) },
             "allocatedResourceStatuses": { "storage": state },
         });
-        if let StatusUpdate::Finished { size } = self {
+        if let ResizeUpdate::Finished { size } = self {
             status["capacity"] = json!({ "storage": quantity(*size) });
         }
         status
@@ -124,18 +124,18 @@ mod tests {
 
     const GI: u64 = 1 << 30;
 
-    fn reports() -> [StatusUpdate; 5] {
+    fn reports() -> [ResizeUpdate; 5] {
         [
-            StatusUpdate::Growing { size: 3 * GI, error: None },
-            StatusUpdate::Growing { size: 3 * GI, error: Some("later".into()) },
-            StatusUpdate::Infeasible { size: 3 * GI, error: "later".into() },
-            StatusUpdate::OnNode { size: 3 * GI },
-            StatusUpdate::Finished { size: 3 * GI },
+            ResizeUpdate::Growing { size: 3 * GI, error: None },
+            ResizeUpdate::Growing { size: 3 * GI, error: Some("later".into()) },
+            ResizeUpdate::Infeasible { size: 3 * GI, error: "later".into() },
+            ResizeUpdate::OnNode { size: 3 * GI },
+            ResizeUpdate::Finished { size: 3 * GI },
         ]
     }
 
     /// Returns a bound claim of 1 GiB with the status of a report.
-    fn claim(report: Option<&StatusUpdate>) -> Claim {
+    fn claim(report: Option<&ResizeUpdate>) -> Claim {
         let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
         for (key, value) in
             report.iter().flat_map(|report| report.status("2026-01-01T00:00:00Z").as_object().cloned().unwrap())
@@ -167,7 +167,7 @@ mod tests {
         }
         assert!(reports().iter().all(|report| !report.is_written(&claim(None))));
         assert!(
-            !StatusUpdate::Growing { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
+            !ResizeUpdate::Growing { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
             "another size"
         );
     }

@@ -1,4 +1,4 @@
-//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]) as
+//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`SnapshotClass`]) as
 //! decisions see them.
 
 pub mod api;
@@ -99,7 +99,7 @@ impl Snapshot {
 
 /// The provenance of a snapshot: all that its deletion and a restore need when volume, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Provenance {
+pub struct SnapshotProvenance {
     /// The recipe.
     #[serde(flatten)]
     pub record: EffectiveConfig,
@@ -202,7 +202,7 @@ impl Content {
     }
 
     /// Returns the provenance of the snapshot.
-    pub fn made_by(&self) -> Option<Provenance> {
+    pub fn made_by(&self) -> Option<SnapshotProvenance> {
         serde_json::from_str(self.provenance.as_deref()?).ok()
     }
 
@@ -214,7 +214,7 @@ impl Content {
 
 /// A VolumeSnapshotClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct SnapshotClass {
     /// The name of the object.
     pub name: String,
     /// The driver of the class.
@@ -296,10 +296,10 @@ impl From<&VolumeSnapshotContent> for Content {
     }
 }
 
-impl From<&VolumeSnapshotClass> for Class {
+impl From<&VolumeSnapshotClass> for SnapshotClass {
     fn from(class: &VolumeSnapshotClass) -> Self {
         let annotation = |key: &str| class.metadata.annotations.as_ref().and_then(|all| all.get(key));
-        Class {
+        SnapshotClass {
             name: class.metadata.name.clone().unwrap_or_default(),
             driver: class.driver.clone(),
             policy: class.deletion_policy.as_str().into(),

@@ -55,7 +55,7 @@ pub struct Volume {
     /// The volume is terminating.
     pub deleting: bool,
     /// The time since when the volume is terminating or released, in seconds since 1970.
-    pub leaving: Option<i64>,
+    pub unneeded_since: Option<i64>,
     /// All finalizers of the volume.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
@@ -63,9 +63,9 @@ pub struct Volume {
     /// The provisioner, by the annotation of Kubernetes.
     pub provisioned_by: Option<String>,
     /// The UID of the volume's claim, by the orchestrator's annotation.
-    pub claim_uuid: Option<String>,
+    pub claim_uid: Option<String>,
     /// The volume id, which all later runs get as `CLAIM_UUID`.
-    pub volume_id: Option<String>,
+    pub volume_id_annotation: Option<String>,
     /// The nodes where the volume was made, and where earlier attempts may have left storage. Only the orchestrator
     /// writes them, and they count only with the adoption mark.
     pub nodes: Vec<String>,
@@ -140,7 +140,7 @@ impl Volume {
     pub fn belongs_to(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
-        instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
+        instance && (ours || (self.instance.is_some() && self.claim_uid.is_some()))
     }
 
     /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who
@@ -199,9 +199,9 @@ impl Volume {
 
     /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID. Then
     /// its name says which of the claim's ids is its own.
-    pub fn id(&self) -> Option<&str> {
-        self.volume_id.as_deref().or_else(|| {
-            let uid = self.claim_uuid.as_deref()?;
+    pub fn volume_id(&self) -> Option<&str> {
+        self.volume_id_annotation.as_deref().or_else(|| {
+            let uid = self.claim_uid.as_deref()?;
             let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
             named.filter(|named| volume_ids(uid, MAX_VOLUME_GENERATIONS).any(|id| id == *named)).or(Some(uid))
         })
@@ -225,7 +225,7 @@ pub fn adoption_mark(provenance: &str) -> String {
 
 /// The annotations that the orchestrator writes over any earlier value.
 const OWN: &[&str] = &[
-    names::CLAIM_UUID,
+    names::CLAIM_UID,
     names::VOLUME_ID,
     names::NODES,
     names::PROVENANCE,
@@ -246,14 +246,14 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(key, value)| key.len() + value.len());
     let finalizers = metadata.finalizers.iter().flatten().map(String::len);
-    let kind = contract_volume::source_kind(spec);
+    let kind = contract_volume::volume_source_kind(spec);
     let source = kind.map_or(0, |kind| serde_json::json!(spec)[kind].to_string().len());
     pairs.chain(finalizers).sum::<usize>() + source
 }
 
 /// Returns the time since when no claim needs a volume. If a volume has no time of its release, it was released before
 /// Kubernetes recorded such times.
-fn leaving(volume: &PersistentVolume) -> Option<i64> {
+fn unneeded_since(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
     let status = volume.status.as_ref().filter(|status| phase(status).is_released());
     let released =
@@ -285,12 +285,12 @@ impl From<&PersistentVolume> for Volume {
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
-            leaving: leaving(volume),
+            unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             provisioned_by: annotation(names::PROVISIONED_BY),
-            claim_uuid: annotation(names::CLAIM_UUID),
-            volume_id: annotation(names::VOLUME_ID),
+            claim_uid: annotation(names::CLAIM_UID),
+            volume_id_annotation: annotation(names::VOLUME_ID),
             nodes: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
@@ -322,7 +322,7 @@ impl From<&PersistentVolume> for Volume {
             former_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())
                 .and_then(|claim| claim.parse().ok()),
-            source_kind: contract_volume::source_kind(&spec),
+            source_kind: contract_volume::volume_source_kind(&spec),
             kubelet_finishes_resize: spec.csi.is_some()
                 || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,

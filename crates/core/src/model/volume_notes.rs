@@ -1,7 +1,7 @@
 //! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the
 //! modify run that may change them. Each is JSON in an annotation.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use crate::attributes::Attributes;
 use crate::run::failure::MAX_ATTEMPTS;
@@ -13,14 +13,16 @@ pub struct FailedExpansion {
     pub attempt: u32,
     /// The target size of the run, in bytes.
     pub size: u64,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version, `namespace/name@hash`.
+    #[serde(rename = "config")]
+    pub recipe_version: String,
     /// The number of failures with this size and this recipe.
     pub tries: u32,
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// The reason, in one word.
     pub reason: String,
     /// The message for people.
@@ -64,14 +66,16 @@ pub struct PendingModification {
     pub attempt: u32,
     /// The hash of that run's target attributes.
     pub hash: String,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
+    /// The recipe version, `namespace/name@hash`.
+    #[serde(rename = "config")]
+    pub recipe_version: String,
     /// The number of failures with these attributes and this recipe.
     pub tries: u32,
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// A run up to that one may have changed a part.
     pub has_unknown_attributes: bool,
     /// The reason, in one word.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 
 use crate::config::Recipe;
@@ -26,11 +26,11 @@ pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     seconds(doubled.min(recipe.backoff.max))
 }
 
-/// Returns the delay after a failure of this kind, in seconds. A failure that a retry would repeat has the longest delay.
-pub fn delay_after(kind: Failure, recipe: &Recipe, attempt: u32) -> i64 {
-    match kind {
-        Failure::Never => seconds(DELAY_AFTER_RETRIES),
-        Failure::Retry | Failure::NoCapacity => delay(recipe, attempt),
+/// Returns the delay after a failure with this reaction, in seconds. A failure that a retry would repeat has the longest delay.
+pub fn delay_after(reaction: Reaction, recipe: &Recipe, attempt: u32) -> i64 {
+    match reaction {
+        Reaction::Never => seconds(DELAY_AFTER_RETRIES),
+        Reaction::Retry | Reaction::NoCapacity => delay(recipe, attempt),
     }
 }
 

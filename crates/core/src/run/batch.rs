@@ -57,7 +57,7 @@ fn whole(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: 
         sight: mounts::sight(&requests),
     };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
-    let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
+    let annotations = BTreeMap::from([(names::RECIPE_VERSION.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
     // The annotations of the pod cannot be changed later, unlike those of the Job.
     let mut of_pod = annotations.clone();
@@ -90,7 +90,9 @@ pub fn request_of(job: api::Job, id: &str) -> Result<RunRequest, RequestError> {
     let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
     let lists = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
     let lists = lists.filter_map(|(_, text)| batch::read(text).ok());
-    let is_its = |member: &batch::Member| member.get(variable::CLAIM_UUID.name).is_some_and(|uuid| uuid == id);
+    let is_its = |member: &batch::MemberVariables| {
+        member.get(variable::CLAIM_UUID.name).is_some_and(|volume_id| volume_id == id)
+    };
     let own = match members(Some(&annotations)).is_empty() {
         true => None,
         false => lists.flatten().find(is_its),

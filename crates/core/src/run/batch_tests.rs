@@ -1,4 +1,4 @@
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use k8s_openapi::api::core::v1 as core;
 
 use super::*;
@@ -56,9 +56,9 @@ fn run(job: &Job, pod: &Pod, number: usize) -> RunState {
     state(Some(&job), &[&pod], &[])
 }
 
-fn failure(state: RunState) -> (Failure, String) {
+fn failure(state: RunState) -> (Reaction, String) {
     match state {
-        RunState::Failed { cause, kind, .. } => (kind, cause.message),
+        RunState::Failed { cause, reaction, .. } => (reaction, cause.message),
         other => panic!("{other:?}"),
     }
 }
@@ -85,7 +85,7 @@ fn the_image_gets_a_list_and_the_common_properties() {
         flex_contract::batch::read(list).unwrap().iter().map(|member| member["CLAIM_UUID"].clone()).collect();
     assert_eq!(ids, [id(0), id(1), id(2)]);
     let labels = job.metadata.labels.as_ref().unwrap();
-    assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_CLAIM_UUID]), ("provision", BATCH));
+    assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_VOLUME_ID]), ("provision", BATCH));
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn each_member_ends_as_the_image_reported() {
     let complete = Job { complete: true, is_over: true, ..job.clone() };
     for job in [&job, &complete] {
         assert_eq!((run(job, &pod, 0), run(job, &pod, 2)), (RunState::Succeeded, RunState::Succeeded));
-        let (kind, why) = failure(run(job, &pod, 1));
-        assert_eq!((kind, why.as_str()), (Failure::Retry, "exit code 75: try again later: the array is off"));
+        let (reaction, why) = failure(run(job, &pod, 1));
+        assert_eq!((reaction, why.as_str()), (Reaction::Retry, "exit code 75: try again later: the array is off"));
     }
     let last = complete.as_seen_by(2, &[&pod], false).unwrap();
     assert!(last.complete && last.is_over && last.failed.is_none());
@@ -201,15 +201,15 @@ fn a_member_without_a_line_ends_like_the_pod() {
     };
     let stopped = ended(&pod, 137, "flex-batch 1\n1 65 no such pool\n");
     for job in [failed("BackoffLimitExceeded"), failed("DeadlineExceeded")] {
-        let (kind, why) = failure(run(&job, &stopped, 0));
-        assert_eq!((kind, why.as_str()), (Failure::Never, "exit code 65: never for this request: no such pool"));
-        let (kind, why) = failure(run(&job, &stopped, 1));
-        assert!(kind == Failure::Retry && why.contains(NO_OUTCOME_MESSAGE), "{why}");
+        let (reaction, why) = failure(run(&job, &stopped, 0));
+        assert_eq!((reaction, why.as_str()), (Reaction::Never, "exit code 65: never for this request: no such pool"));
+        let (reaction, why) = failure(run(&job, &stopped, 1));
+        assert!(reaction == Reaction::Retry && why.contains(NO_OUTCOME_MESSAGE), "{why}");
     }
     // The image does not know batches.
     let unknown = ended(&pod, 64, "OPERATION=batch is not known");
-    let (kind, why) = failure(run(&failed("BackoffLimitExceeded"), &unknown, 2));
-    assert!(kind == Failure::Never && why.contains("OPERATION=batch is not known"), "{why}");
+    let (reaction, why) = failure(run(&failed("BackoffLimitExceeded"), &unknown, 2));
+    assert!(reaction == Reaction::Never && why.contains("OPERATION=batch is not known"), "{why}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The stored record of a failed run.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::request::Operation;
 
 use super::backoff::{delay, due_after};
@@ -20,7 +20,8 @@ pub struct LastFailure {
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
-    pub kind: Failure,
+    #[serde(rename = "kind")]
+    pub reaction: Reaction,
     /// The reason, in one word.
     pub reason: String,
     /// The message for people.
@@ -28,9 +29,9 @@ pub struct LastFailure {
     /// A delete run could not start without its ServiceAccount. Later delete runs start without an account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_account: bool,
-    /// For a delete run: its recipe, as `namespace/name@hash`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub config: String,
+    /// For a delete run: its recipe version, `namespace/name@hash`.
+    #[serde(rename = "config", default, skip_serializing_if = "String::is_empty")]
+    pub recipe_version: String,
     /// On claims: the number of the last attempt up to which no container has run. These attempts cannot have left
     /// storage.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -44,7 +45,7 @@ fn is_zero(number: &u32) -> bool {
 impl LastFailure {
     /// Checks whether the next attempt is far off: the request cannot succeed, or all retries are used.
     pub fn gives_up(&self, retries: u32) -> bool {
-        self.kind == Failure::Never || self.attempt > retries
+        self.reaction == Reaction::Never || self.attempt > retries
     }
 
     /// Reads a record from its annotation. Returns `None` if the orchestrator cannot have written it.
@@ -61,12 +62,12 @@ impl LastFailure {
 
     /// Adds the recipe of the run.
     pub fn by(self, recipe: &Recipe) -> Self {
-        LastFailure { config: recipe.version(), ..self }
+        LastFailure { recipe_version: recipe.version(), ..self }
     }
 
     /// Checks whether another version of the config caused the failure. The next run then need not wait.
     fn is_from_other_config(&self, recipe: &Recipe) -> bool {
-        !self.config.is_empty() && self.config != recipe.version()
+        !self.recipe_version.is_empty() && self.recipe_version != recipe.version()
     }
 
     /// Returns when the next run that deletes is due, in seconds since 1970: now, if another version of the config caused
@@ -85,11 +86,11 @@ impl LastFailure {
             operation,
             attempt,
             at,
-            kind: Failure::Retry,
+            reaction: Reaction::Retry,
             reason: cause.reason.clone(),
             message: cause.message.clone(),
             without_account: account_gone || last.is_some_and(|last| last.without_account),
-            config: String::new(),
+            recipe_version: String::new(),
             unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
         }
     }

@@ -32,7 +32,7 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
-    let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
+    let annotations: BTreeMap<String, String> = [(names::RECIPE_VERSION, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
         .chain(content)
@@ -56,9 +56,9 @@ pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
         (names::LABEL_OPERATION, request.operation.to_string()),
-        (names::LABEL_CLAIM_UUID, id.to_owned()),
+        (names::LABEL_VOLUME_ID, id.to_owned()),
         (names::LABEL_ATTEMPT, request.attempt.to_string()),
-        ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
+        (names::LABEL_MANAGED_BY, names::FIELD_MANAGER.to_owned()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))

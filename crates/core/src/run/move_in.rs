@@ -19,7 +19,7 @@ pub fn move_in(recipe: &Recipe, request: &RunRequest) -> Job {
     job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(LIST_JOB_TTL);
     let template = job.spec.as_mut().and_then(|spec| spec.template.metadata.as_mut());
     for metadata in template.into_iter().chain([&mut job.metadata]) {
-        metadata.labels.get_or_insert_default().insert(names::LABEL_CLAIM_UUID.to_owned(), String::new());
+        metadata.labels.get_or_insert_default().insert(names::LABEL_VOLUME_ID.to_owned(), String::new());
     }
     of_no_claim(&mut job);
     job

@@ -100,7 +100,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 #[cfg(test)]
 mod tests {
-    use flex_contract::exit::Failure;
+    use flex_contract::exit::Reaction;
 
     use super::*;
     use crate::config::record::EffectiveConfig;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn failed(pods_ended: bool) -> RunState {
-        RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, pods_ended }
+        RunState::Failed { cause: Cause::new("Error", "busy"), reaction: Reaction::Retry, at: NOW, pods_ended }
     }
 
     fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision {

@@ -1,6 +1,6 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
-use flex_contract::exit::{self, Failure};
+use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
 use super::phase::PodPhase;
@@ -8,6 +8,13 @@ use super::stuck::StuckReason;
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
+
+/// The reason of a run whose Job the API server refuses.
+pub const JOB_REFUSED: &str = "JobRefused";
+/// The reason of a run whose image ended with an exit code.
+const EXIT_CODE: &str = "ExitCode";
+/// The reason of Kubernetes for a Job that was in progress for too long.
+const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The cause of a failure or of a stuck run: a short reason, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +55,7 @@ pub enum RunState {
         /// The cause.
         cause: Cause,
         /// The reaction that the image asks for.
-        kind: Failure,
+        reaction: Reaction,
         /// The time of the failure, in seconds since 1970.
         at: i64,
         /// No process of the run can be running any more.
@@ -84,7 +91,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let ended_before = |end: &&super::view::ContainerEnd| {
             end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
-        if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
+        if failed.reason == DEADLINE_EXCEEDED && end.filter(ended_before).is_none() {
             let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
             let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
             let message = match (said, kept) {
@@ -98,8 +105,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
                 (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
             };
             return RunState::Failed {
-                cause: Cause::new("DeadlineExceeded", message),
-                kind: Failure::Retry,
+                cause: Cause::new(DEADLINE_EXCEEDED, message),
+                reaction: Reaction::Retry,
                 at: failed.at,
                 pods_ended,
             };
@@ -115,11 +122,11 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
         let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
-        return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, pods_ended };
+        return RunState::Failed { cause: Cause::new(reason, message), reaction: Reaction::Retry, at, pods_ended };
     }
     if let Some(failed) = &job.failed {
         let cause = Cause::new(&failed.reason, format!("the Job failed: {}", texts(&failed.message)));
-        return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, pods_ended };
+        return RunState::Failed { cause, reaction: Reaction::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
 }
@@ -139,15 +146,15 @@ fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunSta
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
         reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
-        _ => ("ExitCode", exit::explain(end.code)),
+        _ => (EXIT_CODE, exit::explain(end.code)),
     };
     let message = match said.as_str() {
         "" => format!("{whose}{what}, and said nothing"),
         said => format!("{whose}{what}: {said}"),
     };
     // The exit code of a container that never ran means nothing.
-    let kind = if reason == "ExitCode" && whose.is_empty() { exit::failure(end.code) } else { Failure::Retry };
-    RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, pods_ended }
+    let reaction = if reason == EXIT_CODE && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
+    RunState::Failed { cause: Cause::new(reason, message), reaction, at: end.at, pods_ended }
 }
 
 fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Option<RunState> {

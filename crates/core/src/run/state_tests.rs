@@ -14,10 +14,10 @@ fn ended(code: i32, message: &str) -> ContainerEnd {
     ContainerEnd { container: "provisioner".into(), code, reason: String::new(), message: message.into(), at: 110 }
 }
 
-fn failed(state: RunState) -> (String, Failure, bool) {
+fn failed(state: RunState) -> (String, Reaction, bool) {
     match state {
-        RunState::Failed { cause, kind, pods_ended, .. } => {
-            (format!("{}: {}", cause.reason, cause.message), kind, pods_ended)
+        RunState::Failed { cause, reaction, pods_ended, .. } => {
+            (format!("{}: {}", cause.reason, cause.message), reaction, pods_ended)
         }
         other => panic!("{other:?}"),
     }
@@ -47,9 +47,9 @@ fn the_end_of_the_image_counts_before_the_phase_of_the_pod() {
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&done], &[]), RunState::Succeeded);
     let failed_early = Pod { terminated: Some(ended(75, "server  is\nbusy")), ..pod("Running") };
-    let (message, kind, pods_ended) = failed(state(Some(&job()), &[&failed_early], &[]));
+    let (message, reaction, pods_ended) = failed(state(Some(&job()), &[&failed_early], &[]));
     assert_eq!(message, "ExitCode: exit code 75: try again later: server is busy");
-    assert_eq!((kind, pods_ended), (Failure::Retry, false));
+    assert_eq!((reaction, pods_ended), (Reaction::Retry, false));
 }
 
 #[test]
@@ -80,11 +80,12 @@ fn a_run_counts_as_never_started_only_with_proof() {
 
 #[test]
 fn exit_codes_decide_about_retries() {
-    for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoCapacity), (78, Failure::Never)]
+    for (code, expected) in
+        [(1, Reaction::Retry), (65, Reaction::Never), (69, Reaction::NoCapacity), (78, Reaction::Never)]
     {
         let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
-        let (_, kind, pods_ended) = failed(state(Some(&job()), &[&pod], &[]));
-        assert_eq!((kind, pods_ended), (expected, true), "code {code}");
+        let (_, reaction, pods_ended) = failed(state(Some(&job()), &[&pod], &[]));
+        assert_eq!((reaction, pods_ended), (expected, true), "code {code}");
     }
 }
 
@@ -94,9 +95,9 @@ fn the_end_of_a_sidecar_is_not_the_end_of_the_image() {
     let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
     assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
     let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
-    let (message, kind, _) = failed(state(Some(&job()), &[&dead], &[]));
+    let (message, reaction, _) = failed(state(Some(&job()), &[&dead], &[]));
     assert!(message.contains("container side"), "{message}");
-    assert_eq!(kind, Failure::Retry);
+    assert_eq!(reaction, Reaction::Retry);
 }
 
 #[test]
@@ -110,13 +111,13 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
     ));
     assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
     assert!(!pods_ended, "its pod may still start");
-    let (message, kind, _) = failed(state(
+    let (message, reaction, _) = failed(state(
         Some(&late),
         &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
         &[],
     ));
     assert!(message.contains("waiting for server"), "{message}");
-    assert_eq!(kind, Failure::Retry);
+    assert_eq!(reaction, Reaction::Retry);
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn run_labels(metadata: &ObjectMeta) -> RunLabels {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned()).unwrap_or_default();
     RunLabels {
         operation: label(names::LABEL_OPERATION).as_str().into(),
-        id: label(names::LABEL_CLAIM_UUID),
+        id: label(names::LABEL_VOLUME_ID),
         attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
         class: label(names::LABEL_CLASS),
     }
@@ -129,7 +129,7 @@ pub struct Job {
     /// The labels of the Job.
     pub run_labels: RunLabels,
     /// The recipe, as `namespace/name@hash`.
-    pub config: String,
+    pub recipe_version: String,
     /// The claim of the run.
     pub claim: Option<ObjectName>,
     /// The volume that the run deletes, expands or modifies; `None` for runs of a claim without a volume.
@@ -200,7 +200,7 @@ impl From<&batch::Job> for Job {
         });
         view.had_pods = counts.flatten().any(|count| count > 0);
         if let Some(annotations) = &job.metadata.annotations {
-            view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
+            view.recipe_version = annotations.get(names::RECIPE_VERSION).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
             view.fingerprint = annotations.get(names::CAPACITY_FINGERPRINT).cloned().unwrap_or_default();

@@ -34,7 +34,7 @@ pub enum SnapshotClassLookup<'a> {
 
 /// The claim of which a VolumeSnapshot is made.
 #[derive(Clone, Debug)]
-pub enum Source<'a> {
+pub enum SourceClaim<'a> {
     /// The claim is bound to this volume, which this orchestrator made.
     Ours(&'a Volume),
     /// The volume of the claim belongs to somebody else.
@@ -51,7 +51,7 @@ pub struct Observed<'a> {
     /// The class of the VolumeSnapshot.
     pub class: SnapshotClassLookup<'a>,
     /// The source, if the VolumeSnapshot is made of a claim.
-    pub source: Source<'a>,
+    pub source: SourceClaim<'a>,
     /// The content with the VolumeSnapshot's content name.
     pub content: Option<&'a Content>,
     /// The content belongs to the orchestrator's driver, and to no other instance.
@@ -151,7 +151,7 @@ pub type Decision = rules::Decision<Rule>;
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if snapshot.deleting {
-        return if snapshot.has_finalizer() { leaving(o) } else { Rule::KeptByOthers.nothing() };
+        return if snapshot.has_finalizer() { terminating(o) } else { Rule::KeptByOthers.nothing() };
     }
     match &snapshot.of {
         Of::Claim(_) => dynamic(o),
@@ -166,7 +166,7 @@ fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
 }
 
 /// Decides about a terminating VolumeSnapshot with the finalizer.
-fn leaving(o: &Observed<'_>) -> Decision {
+fn terminating(o: &Observed<'_>) -> Decision {
     match own(o) {
         Some(content) if content.deleting => Rule::ContentTerminating.nothing(),
         Some(content) if !content.ready || content.policy == ReclaimPolicy::Delete => {
@@ -199,12 +199,12 @@ fn dynamic(o: &Observed<'_>) -> Decision {
     }
     let policy = match (&o.class, &o.source) {
         (SnapshotClassLookup::NotOurs, _) => return Rule::NotOurs.nothing(),
-        (_, Source::Ours(volume)) if volume.source_kind == Some("csi") => return Rule::CsiVolume.nothing(),
+        (_, SourceClaim::Ours(volume)) if volume.source_kind == Some("csi") => return Rule::CsiVolume.nothing(),
         (SnapshotClassLookup::Ours { policy }, _) => (*policy).to_owned(),
-        (SnapshotClassLookup::Unnamed(Ok(class)), Source::Ours(_)) => {
+        (SnapshotClassLookup::Unnamed(Ok(class)), SourceClaim::Ours(_)) => {
             return Rule::SetDefaultClass.step(Step::SetClass { class: (*class).to_owned() });
         }
-        (SnapshotClassLookup::Unnamed(Err(why)), Source::Ours(_)) => {
+        (SnapshotClassLookup::Unnamed(Err(why)), SourceClaim::Ours(_)) => {
             return refused(Rule::NoDefaultClass, o, why.clone());
         }
         (SnapshotClassLookup::Unnamed(_), _) => return Rule::NotOurs.nothing(),
@@ -215,14 +215,14 @@ fn dynamic(o: &Observed<'_>) -> Decision {
         return refused(Rule::ContentOfOther, o, why);
     }
     match &o.source {
-        Source::Ours(_) if !snapshot.has_finalizer() => Rule::ProtectSnapshot.step(Step::AddFinalizer),
-        Source::Ours(_) => Rule::CreateContent.step(Step::CreateContent { policy }),
-        Source::Foreign => refused(
+        SourceClaim::Ours(_) if !snapshot.has_finalizer() => Rule::ProtectSnapshot.step(Step::AddFinalizer),
+        SourceClaim::Ours(_) => Rule::CreateContent.step(Step::CreateContent { policy }),
+        SourceClaim::Foreign => refused(
             Rule::VolumeOfOther,
             o,
             "the driver of the snapshot's class did not make the claim's volume; name a VolumeSnapshotClass of the driver that made it".into(),
         ),
-        Source::Unbound(why) => refused(Rule::NoVolume, o, why.clone()),
+        SourceClaim::Unbound(why) => refused(Rule::NoVolume, o, why.clone()),
     }
 }
 

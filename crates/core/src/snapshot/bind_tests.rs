@@ -77,9 +77,9 @@ impl World {
             snapshot: &self.snapshot,
             class: self.class.clone(),
             source: match &self.source {
-                Ok(Some(volume)) => Source::Ours(volume),
-                Ok(None) => Source::Foreign,
-                Err(why) => Source::Unbound(why.clone()),
+                Ok(Some(volume)) => SourceClaim::Ours(volume),
+                Ok(None) => SourceClaim::Foreign,
+                Err(why) => SourceClaim::Unbound(why.clone()),
             },
             content: self.content.as_ref(),
             content_ours: self.content_ours,

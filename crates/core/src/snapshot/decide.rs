@@ -8,7 +8,7 @@
 
 mod rule;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason::Reason;
@@ -18,7 +18,7 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, due_after, until_slot_is_free};
@@ -45,9 +45,9 @@ pub enum SnapshotState {
 
 /// The source of a snapshot run, and its recipe.
 #[derive(Clone, Debug)]
-pub struct Source<'a> {
+pub struct RunSource<'a> {
     /// The provenance of the source.
-    pub provenance: &'a Provenance,
+    pub provenance: &'a SnapshotProvenance,
     /// The recipe in that provenance.
     pub recipe: &'a Recipe,
     /// The claim of the source is terminating.
@@ -70,7 +70,7 @@ pub struct Observed<'a> {
     /// The VolumeSnapshot of the content.
     pub snapshot: SnapshotState,
     /// The source of a run, or the reason why there can be no run.
-    pub source: Result<Source<'a>, String>,
+    pub source: Result<RunSource<'a>, String>,
     /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The node of the snapshot, if that matters.
@@ -119,7 +119,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
     }
     if content.deleting {
-        return if content.is_kept() { leaving(o, now) } else { Rule::KeptByOthers.nothing() };
+        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOthers.nothing() };
     }
     match (content.handle.is_some(), content.ready) {
         (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
@@ -148,7 +148,7 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Decides about a terminating content with a finalizer.
-fn leaving(o: &Observed<'_>, now: i64) -> Decision {
+fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         let message = "released by annotation; the provisioner did not delete the stored snapshot";
@@ -303,7 +303,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides when the next attempt begins.
-fn attempt(o: &Observed<'_>, source: &Source<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
+fn attempt(o: &Observed<'_>, source: &RunSource<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
     let content = o.content;
     if let Some(wait) = not_due(content, failed, source.recipe, now) {
         return wait;
@@ -319,7 +319,7 @@ fn attempt(o: &Observed<'_>, source: &Source<'_>, failed: Option<&LastFailure>, 
 }
 
 /// Returns the source of a run, or the reason why there can be no run.
-fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
+fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o RunSource<'a>, String> {
     let source = o.source.as_ref().map_err(String::clone)?;
     if !source.recipe.can(CAPABILITY) {
         return Err(format!(
@@ -354,9 +354,9 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     let failure = failed?;
     // A new version of the config is tried at once.
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
-    let wait = match failure.kind {
-        Failure::Never if is_newer() => 0,
-        kind => delay_after(kind, recipe, failure.attempt),
+    let wait = match failure.reaction {
+        Reaction::Never if is_newer() => 0,
+        reaction => delay_after(reaction, recipe, failure.attempt),
     };
     let due = due_after(failure.at, wait, now);
     if content.error.as_ref() != Some(&failure.message) {
@@ -375,28 +375,28 @@ fn running(o: &Observed<'_>, now: i64) -> Decision {
         RunState::Succeeded => {
             Rule::RunSucceeded.step(Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) })
         }
-        RunState::Failed { cause, kind, at, .. } => {
-            failed_run(o.content, cause, *kind, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
+        RunState::Failed { cause, reaction, at, .. } => {
+            failed_run(o.content, cause, *reaction, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
         }
     }
 }
 
 /// Records that an attempt has failed, or that its Job could not be created.
-pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Option<&Recipe>, at: i64) -> Decision {
+pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
     let attempt = content.attempt;
     let failure = LastFailure {
         operation: Operation::Snapshot,
         attempt,
         at,
-        kind,
+        reaction,
         reason: cause.reason.clone(),
         message: cause.message.clone(),
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     };
-    let next = match (kind, recipe) {
-        (Failure::Never, _) => format!(
+    let next = match (reaction, recipe) {
+        (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),

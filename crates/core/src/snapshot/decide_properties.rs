@@ -57,7 +57,7 @@ fn worlds() -> impl Strategy<Value = World> {
             content.policy = if retain { "Retain" } else { "Delete" }.into();
             content.last_failure = noted.map(|(deletes, attempt, never)| {
                 let operation = if deletes { Operation::DeleteSnapshot } else { Operation::Snapshot };
-                failure(operation, attempt, if never { Failure::Never } else { Failure::Retry })
+                failure(operation, attempt, if never { Reaction::Never } else { Reaction::Retry })
             });
             (world.snapshot, world.fresh, world.able, world.is_terminating) = (snapshot, fresh, able, terminating);
             (world.is_protected, world.known, world.has_running_pods, world.has_slot) =

@@ -25,8 +25,8 @@ fn recipe(able: bool) -> Recipe {
     Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
 }
 
-fn provenance() -> Provenance {
-    Provenance {
+fn provenance() -> SnapshotProvenance {
+    SnapshotProvenance {
         record: record(&[]),
         node: NODE.into(),
         volume_id: "v".into(),
@@ -64,17 +64,17 @@ fn content() -> Content {
     }
 }
 
-fn failure(operation: Operation, attempt: u32, kind: Failure) -> LastFailure {
+fn failure(operation: Operation, attempt: u32, reaction: Reaction) -> LastFailure {
     let (reason, message) = ("ExitCode".to_owned(), "the array is on fire".to_owned());
     LastFailure {
         operation,
         attempt,
         at: NOW,
-        kind,
+        reaction,
         reason,
         message,
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     }
 }
@@ -151,7 +151,7 @@ fn job(attempt: u32, is_over: bool) -> Job {
 }
 
 fn failed(pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "busy"), kind: Failure::Retry, at: NOW, pods_ended }
+    RunState::Failed { cause: Cause::new("ExitCode", "busy"), reaction: Reaction::Retry, at: NOW, pods_ended }
 }
 
 fn claim(uid: &str, in_progress: bool) -> SourceUser {
@@ -168,7 +168,7 @@ impl World {
                 ours: self.ours,
                 fresh: self.fresh,
                 snapshot: self.snapshot,
-                source: self.source.clone().map(|()| Source {
+                source: self.source.clone().map(|()| RunSource {
                     provenance: &provenance,
                     recipe: &recipe,
                     is_terminating: self.is_terminating,
@@ -357,7 +357,7 @@ fn no_run_begins_for_a_terminating_snapshot() {
 
 #[test]
 fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
-    let old = Provenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
+    let old = SnapshotProvenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
     for kept in [false, true] {
         let world = begun().with(|w| {
             w.content.provenance = Some(serde_json::json!(old).to_string());
@@ -393,15 +393,15 @@ fn the_status_says_once_why_no_run_begins() {
 fn the_next_attempt_follows_by_backoff() {
     let stamp = |attempt| Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(provenance()) });
     assert_eq!(new().decide(NOW), stamp(1));
-    let noted = |kind| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, kind)));
-    let world = noted(Failure::Retry);
+    let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
+    let world = noted(Reaction::Retry);
     assert_eq!(world.step(Rule::ReportFailure), Step::Report { error: "the array is on fire".into() });
     let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(told.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
     assert_eq!(told.decide(NOW + 10), stamp(2));
     let waits = told.with(|w| w.jobs = vec![job(1, false)]);
     assert_eq!(waits.decide(NOW + 10), Rule::EarlierRunEnding.nothing(), "its Job is not over");
-    let never = noted(Failure::Never).with(|w| w.content.error = Some("the array is on fire".into()));
+    let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
     assert_eq!(never.decide(NOW + 1800), stamp(2));
 }

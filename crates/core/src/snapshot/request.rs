@@ -5,7 +5,7 @@ use flex_contract::request::{ClaimRef, Operation, RunRequest, Snapshot};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::run::request::of_class;
 
 /// Builds the request of a snapshot or delete-snapshot run from the provenance on the content. `run` is the attempt and
@@ -14,7 +14,7 @@ use crate::run::request::of_class;
 pub fn request(
     operation: Operation,
     content: &Content,
-    (provenance, recipe): (&Provenance, &Recipe),
+    (provenance, recipe): (&SnapshotProvenance, &Recipe),
     identity: &Identity,
     kube_api: &str,
     run: (u32, String),

@@ -6,12 +6,12 @@ use flex_contract::quantity::quantity;
 use crate::model::claim::Claim;
 use crate::model::grant::not_granted;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SnapshotProvenance;
 
 /// The observed state of the VolumeSnapshot that is the data source of a claim.
 #[derive(Clone, Copy, Debug)]
-pub struct SnapshotSource<'a> {
+pub struct RestoreSource<'a> {
     /// The VolumeSnapshot; `None` if it does not exist.
     pub snapshot: Option<&'a Snapshot>,
     /// The content to which it is bound and that refers to it.
@@ -19,14 +19,14 @@ pub struct SnapshotSource<'a> {
     /// The content belongs to the driver of this orchestrator or of the claim's class, and to no other instance.
     pub ours: bool,
     /// The provenance of the snapshot, where it is known.
-    pub made_by: Option<&'a Provenance>,
+    pub made_by: Option<&'a SnapshotProvenance>,
     /// The node of the snapshot, if that matters.
     pub node: &'a str,
     /// The VolumeSnapshot is in the claim's namespace, or a ReferenceGrant allows the restore.
     pub granted: bool,
 }
 
-impl SnapshotSource<'_> {
+impl RestoreSource<'_> {
     /// Checks whether the content is protected for this claim.
     pub fn is_kept_for(&self, claim: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&claim.uid);

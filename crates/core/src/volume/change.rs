@@ -1,6 +1,6 @@
 //! The common part of runs that change a volume, be it the size or the attributes.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
@@ -17,14 +17,14 @@ pub(super) const POD_END_POLL: i64 = 5;
 
 /// One run that changes the volume.
 #[derive(Clone, Debug)]
-pub struct Run<'a> {
+pub struct ChangeRun<'a> {
     /// The Job of the run.
     pub job: &'a Job,
     /// The state of the run.
     pub state: RunState,
 }
 
-impl Run<'_> {
+impl ChangeRun<'_> {
     /// Checks that no process of the run is running any more.
     pub(super) fn is_over(&self) -> bool {
         self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. })
@@ -33,9 +33,9 @@ impl Run<'_> {
 
 /// The runs of one operation for a volume.
 #[derive(Clone, Debug)]
-pub struct Runs<'a> {
+pub struct ChangeRuns<'a> {
     /// The runs whose Jobs exist.
-    pub all: &'a [Run<'a>],
+    pub all: &'a [ChangeRun<'a>],
     /// The Job of the next run was created a moment ago and is not in the cache.
     pub is_starting: bool,
     /// A pod of one of the runs may still be running.
@@ -46,9 +46,9 @@ pub struct Runs<'a> {
     pub has_other_running_pods: bool,
 }
 
-impl<'a> Runs<'a> {
+impl<'a> ChangeRuns<'a> {
     /// Returns the run that is in progress or stuck.
-    pub(super) fn current(&self) -> Option<&'a Run<'a>> {
+    pub(super) fn current(&self) -> Option<&'a ChangeRun<'a>> {
         self.all.iter().find(|run| !run.is_over() && run.state != RunState::Absent)
     }
 
@@ -69,13 +69,13 @@ impl<'a> Runs<'a> {
         recipe: &Result<&Recipe, String>,
         is_wanted: impl Fn(&Job) -> bool,
     ) -> Option<Progress<'a>> {
-        let Some(Run { job, state }) = self.current() else {
+        let Some(ChangeRun { job, state }) = self.current() else {
             return self.is_starting.then_some(Progress::Starting);
         };
         Some(match state {
             _ if job.deleting => Progress::Stopping,
             RunState::Stuck { cause, .. } => {
-                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.config);
+                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
                 if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
             }
             _ => Progress::Running(job),
@@ -83,12 +83,12 @@ impl<'a> Runs<'a> {
     }
 
     /// Returns a run of a volume whose claim is gone. It ends before anything else is done with the volume.
-    pub(super) fn leftover(&self) -> Option<Leftover> {
+    pub(super) fn leftover(&self) -> Option<LeftoverRun> {
         if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
-            return Some(Leftover::Job(run.job.name.clone()));
+            return Some(LeftoverRun::Job(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then_some(Leftover::Ending)
+        goes_on.then_some(LeftoverRun::Ending)
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) enum Progress<'a> {
 
 /// A run of a volume whose claim is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Leftover {
+pub(super) enum LeftoverRun {
     /// This Job must be deleted.
     Job(ObjectName),
     /// All Jobs are terminating or gone, and a pod may still run.
@@ -126,14 +126,14 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
-pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
-    due_after(at, delay_after(kind, recipe, tries), now)
+pub(super) fn due(reaction: Reaction, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(reaction, recipe, tries), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
-pub(super) fn next_try(kind: Failure, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
-    match (kind, recipe) {
-        (Failure::Never, _) => format!(
+pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
+    match (reaction, recipe) {
+        (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),

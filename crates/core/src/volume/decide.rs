@@ -15,7 +15,7 @@ use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
-use crate::volume::change::{Leftover, POD_END_POLL};
+use crate::volume::change::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step};
 use crate::volume::{expand, modify, restored};
@@ -78,7 +78,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     if deletes && is_unprotected {
         let message = format!(
             "policy Delete came too late: somebody deleted the volume under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
-            volume.id().unwrap_or_default()
+            volume.volume_id().unwrap_or_default()
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
@@ -114,13 +114,13 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         };
     }
     match (o.expansion.runs.leftover(), o.modification.runs.leftover()) {
-        (Some(Leftover::Job(job)), _) => {
+        (Some(LeftoverRun::Job(job)), _) => {
             return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
         }
-        (None, Some(Leftover::Job(job))) => {
+        (None, Some(LeftoverRun::Job(job))) => {
             return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
         }
-        (Some(Leftover::Ending), _) | (None, Some(Leftover::Ending)) => {
+        (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
             return waiting(o, Rule::ChangeRunEnding).requeue_at(now + POD_END_POLL);
         }
         (None, None) => {}
@@ -184,7 +184,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
     // use or retained.
-    let unusable = match volume.id() {
+    let unusable = match volume.volume_id() {
         None => Some("it has no volume id".to_owned()),
         Some(id) if !is_run_id(id) => Some("its volume id is not one that a run can have".to_owned()),
         Some(id) if volume.name != names::pv_name(id) => {
@@ -238,7 +238,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Running => waiting(o, Rule::DeleteRunInProgress),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Rule::DeleteRunStopping.nothing(),
         RunState::Stuck { cause, .. } => {
-            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.config != recipe.version());
+            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }

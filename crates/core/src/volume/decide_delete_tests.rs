@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn a_volume_without_an_id_is_not_deleted() {
-    let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
+    let disowned = Volume { claim_uid: None, volume_id_annotation: None, ..volume("Delete") };
     world(disowned, ClaimState::Gone).waits(Rule::UnusableVolumeId, "it has no volume id");
 }
 
 #[test]
 fn an_impossible_volume_id_is_reported() {
     for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
-        let odd = Volume { name: names::pv_name(id), volume_id: Some(id.into()), ..volume("Delete") };
+        let odd = Volume { name: names::pv_name(id), volume_id_annotation: Some(id.into()), ..volume("Delete") };
         world(odd, ClaimState::Gone).waits(Rule::UnusableVolumeId, "not one that a run can have");
     }
 }
@@ -32,9 +32,9 @@ fn a_misnamed_volume_does_not_delete_the_right_one() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     }
-    let born = Volume { volume_id: None, provenance: None, ..misnamed };
+    let born = Volume { volume_id_annotation: None, provenance: None, ..misnamed };
     world(born, ClaimState::Elsewhere).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
-    let another = Volume { volume_id: Some("another".into()), ..volume("Delete") };
+    let another = Volume { volume_id_annotation: Some("another".into()), ..volume("Delete") };
     world(another, ClaimState::Gone).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
 }
 
@@ -163,8 +163,11 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
 #[test]
 fn a_stuck_delete_run_of_another_config_is_stopped() {
     let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: 0 };
-    let job =
-        |config: &str| Job { name: ObjectName::new("admin", "delete-1"), config: config.into(), ..Job::default() };
+    let job = |version: &str| Job {
+        name: ObjectName::new("admin", "delete-1"),
+        recipe_version: version.into(),
+        ..Job::default()
+    };
     let with = |job| World { run: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
     assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });

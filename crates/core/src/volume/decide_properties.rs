@@ -48,7 +48,7 @@ prop_compose! {
         let (growing, modifying) = (growing.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
-        volume.volume_id = id.map(str::to_owned);
+        volume.volume_id_annotation = id.map(str::to_owned);
         volume.provenance = recorded.then(|| "x".to_owned());
         volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
@@ -104,7 +104,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             );
             prop_assert!(released && deletes || node != world.home_node);
             prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
-            prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
+            prop_assert_eq!(&volume.name, &names::pv_name(volume.volume_id().unwrap()));
         }
         Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
         Step::MarkNodeClean { nodes } => {

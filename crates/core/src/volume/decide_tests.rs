@@ -6,8 +6,8 @@ use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
-use crate::volume::change::{Run, Runs};
-use flex_contract::exit::Failure;
+use crate::volume::change::{ChangeRun, ChangeRuns};
+use flex_contract::exit::Reaction;
 
 const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
@@ -21,7 +21,7 @@ fn recipe() -> Recipe {
 /// Returns an adopted volume with this policy.
 fn volume(policy: &str) -> Volume {
     let mut text = format!("metadata: {{name: pvc-{ID}, uid: pv, annotations: {{");
-    for (key, value) in [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")] {
+    for (key, value) in [(names::CLAIM_UID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")] {
         text.push_str(&format!("'{key}': {value}, "));
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
@@ -58,8 +58,14 @@ struct World {
 }
 
 /// Returns runs, each with a pod.
-fn runs_of<'a>(all: &'a [Run<'a>], has_other_running_pods: bool) -> Runs<'a> {
-    Runs { all, is_starting: false, has_running_pods: !all.is_empty(), unreachable_node: None, has_other_running_pods }
+fn runs_of<'a>(all: &'a [ChangeRun<'a>], has_other_running_pods: bool) -> ChangeRuns<'a> {
+    ChangeRuns {
+        all,
+        is_starting: false,
+        has_running_pods: !all.is_empty(),
+        unreachable_node: None,
+        has_other_running_pods,
+    }
 }
 
 impl World {
@@ -69,14 +75,14 @@ impl World {
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| Run { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
         let expansion = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
-        let runs: Vec<_> = self.modifying.iter().map(|job| Run { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.modifying.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
@@ -156,7 +162,7 @@ fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
 }
 
 fn failed(at: i64, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind: Failure::Never, at, pods_ended }
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction: Reaction::Never, at, pods_ended }
 }
 
 #[test]

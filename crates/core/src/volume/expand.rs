@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
@@ -21,7 +21,7 @@ use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::EffectiveConfig;
 use crate::config::values::list;
 use crate::model::claim::Claim;
-use crate::model::resize::StatusUpdate;
+use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
 use crate::node::unreachable_message;
@@ -31,7 +31,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Progress, Runs, bound_claim, due, next_try};
+use crate::volume::change::{ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -90,7 +90,7 @@ pub struct Observed<'a> {
     /// The recipe of a run, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The expand runs of the volume.
-    pub runs: Runs<'a>,
+    pub runs: ChangeRuns<'a>,
     /// The reason why a quota does not allow the requested size.
     pub quota_error: Option<&'a str>,
 }
@@ -102,7 +102,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the expansion into the claim's status.
-    Report(StatusUpdate),
+    Report(ResizeUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -226,13 +226,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
-            let report = StatusUpdate::Growing { size, error: Some(cause.message.clone()) };
+            let report = ResizeUpdate::Growing { size, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::RunInProgress, claim, StatusUpdate::Growing { size, error });
+            let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::Growing { size, error });
             match o.runs.unreachable_node {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -242,7 +242,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
 }
 
 /// Decides to write a report, unless it is already written.
-fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
     rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
@@ -263,14 +263,15 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
         }
-        if let RunState::Failed { cause, kind, at, pods_ended } = &run.state
+        if let RunState::Failed { cause, reaction, at, pods_ended } = &run.state
             && job.run_labels.attempt > recorded
         {
             if !pods_ended {
                 return Some(Rule::FailedRunEnding.nothing());
             }
             let target = (job.run_labels.attempt, size_of(job));
-            let failed = failure(volume, target, job.config.clone(), cause, *kind, clamp_to_recent(*at, now));
+            let failed =
+                failure(volume, target, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
             return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
@@ -282,19 +283,20 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
 fn failure(
     volume: &Volume,
     (attempt, size): (u32, u64),
-    config: String,
+    recipe_version: String,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     at: i64,
 ) -> FailedExpansion {
-    let before = last(volume, size).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
+    let before =
+        last(volume, size).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
     FailedExpansion {
         attempt,
         size,
-        config,
+        recipe_version,
         tries: before.saturating_add(1),
         at,
-        kind,
+        reaction,
         reason: cause.reason.clone(),
         message: cause.message.clone(),
     }
@@ -306,17 +308,17 @@ pub fn failed_start(
     run: (u32, u64),
     recipe: &Recipe,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     now: i64,
 ) -> (FailedExpansion, NewEvent) {
-    let failed = failure(volume, run, recipe.version(), cause, kind, now);
+    let failed = failure(volume, run, recipe.version(), cause, reaction, now);
     let event = failure_event(&failed, Some(recipe));
     (failed, event)
 }
 
 /// Makes the event about a failed run.
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(failed.kind, failed.tries, recipe, "another size");
+    let next = next_try(failed.reaction, failed.tries, recipe, "another size");
     let message = format!(
         "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
         failed.attempt,
@@ -333,12 +335,12 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
     if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::Report(StatusUpdate::OnNode { size }));
+        let decision = Rule::FileSystemPending.step(Step::Report(ResizeUpdate::OnNode { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        let decision = Rule::RequestReached.step(Step::Report(StatusUpdate::Finished { size }));
+        let decision = Rule::RequestReached.step(Step::Report(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
     (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
@@ -375,13 +377,13 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
-    let report = StatusUpdate::Growing { size: requested_size, error };
-    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
+    let report = ResizeUpdate::Growing { size: requested_size, error };
+    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
+        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
-            let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
-                Failure::Retry | Failure::NoCapacity => report,
+            let report = match failed.reaction {
+                Reaction::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
+                Reaction::Retry | Reaction::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }

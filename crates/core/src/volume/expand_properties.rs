@@ -10,18 +10,18 @@ prop_compose! {
     fn worlds()(
         (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
         runs in prop::collection::vec(runs(1..4, 1u64..6, job, failed), 0..3),
-        note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
-            let mut note = note(attempt, size, kind).unwrap();
+        note in prop::option::of((1u32..4, 1u64..6, select(vec![Reaction::Retry, Reaction::Never]), 0..4000i64).prop_map(|(attempt, size, reaction, ago)| {
+            let mut note = note(attempt, size, reaction).unwrap();
             note.at -= ago;
             note
         })),
         report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
             let (size, error) = (size * GI, "disk on fire".to_owned());
             match kind {
-                0 => StatusUpdate::Growing { size, error: None },
-                1 => StatusUpdate::Growing { size, error: Some(error) },
-                2 => StatusUpdate::Infeasible { size, error },
-                _ => StatusUpdate::OnNode { size },
+                0 => ResizeUpdate::Growing { size, error: None },
+                1 => ResizeUpdate::Growing { size, error: Some(error) },
+                2 => ResizeUpdate::Infeasible { size, error },
+                _ => ResizeUpdate::OnNode { size },
             }
         })),
         (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
@@ -69,7 +69,7 @@ proptest! {
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
-                let traced = [None, Some("disk on fire".to_owned())].map(|error| StatusUpdate::Growing { size: wish, error });
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::Growing { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }

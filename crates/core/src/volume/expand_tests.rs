@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::values::yaml;
-use crate::volume::change::Run;
+use crate::volume::change::ChangeRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -14,7 +14,7 @@ const GI: u64 = 1 << 30;
 
 /// Returns an adopted volume of 1 GiB.
 fn volume(source: &str) -> Volume {
-    let annotations = [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
+    let annotations = [(names::CLAIM_UID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
     let annotations: Vec<_> = annotations.iter().map(|(key, value)| format!("'{key}': {value}")).collect();
     Volume::from(
         &yaml::<PersistentVolume>(&format!(
@@ -42,7 +42,7 @@ fn claim(requested: u64) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn message(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &ResizeUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
     conditions.retain(|condition| condition.get("$patch").is_none());
@@ -65,17 +65,17 @@ fn job(attempt: u32, size: u64) -> Job {
     let run_labels =
         crate::run::view::RunLabels { operation: "expand".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("expand-{attempt}-{size}"));
-    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, run_labels, config, volume, size: Some(size * GI), ..Job::default() }
+    let (recipe_version, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, run_labels, recipe_version, volume, size: Some(size * GI), ..Job::default() }
 }
 
-fn failed(kind: Failure, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, pods_ended }
+fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction, at: NOW, pods_ended }
 }
 
-fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<FailedExpansion>> {
+fn note(attempt: u32, size: u64, reaction: Reaction) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
-    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, kind, NOW);
+    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, reaction, NOW);
     Some(Box::new(note))
 }
 
@@ -93,11 +93,11 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the size needs nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
-            runs: Runs {
+            runs: ChangeRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
@@ -141,7 +141,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn after(&self, report: &StatusUpdate) -> World {
+    fn after(&self, report: &ResizeUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
@@ -152,8 +152,8 @@ fn world(requested: u64) -> World {
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
 }
 
-fn growing(size: u64) -> StatusUpdate {
-    StatusUpdate::Growing { size: size * GI, error: None }
+fn growing(size: u64) -> ResizeUpdate {
+    ResizeUpdate::Growing { size: size * GI, error: None }
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
-    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
+    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(Rule::RunStuck), Step::Report(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
@@ -203,7 +203,7 @@ fn a_run_continues_in_spite_of_another_request() {
     let terminating = Job { deleting: true, ..job(1, 3) };
     world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
-    let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
+    let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
     unsettled.after(&growing(3)).waits(Rule::RunInProgress);
 }
 
@@ -217,18 +217,18 @@ fn a_run_that_succeeded_gives_the_volume_its_size() {
 
 #[test]
 fn a_failure_is_recorded_once() {
-    let mut world = world(3).with(&[(job(1, 3), failed(Failure::Retry, true))]);
+    let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
     let said =
         "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
     assert_eq!(world.said(), said);
-    assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("a retry would fail, too"));
+    assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
-    let report = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
-    world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
+    world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.tries), (2, 2));
 }
@@ -241,12 +241,12 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     assert_eq!(world.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let wanting = World { claim: Some(claim(4)), ..world.clone() };
     assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
-    let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
+    let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
     assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
     let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
-        Step::Report(StatusUpdate::Finished { size: 3 * GI })
+        Step::Report(ResizeUpdate::Finished { size: 3 * GI })
     );
 }
 
@@ -254,13 +254,13 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&growing(3));
-    assert_eq!(back.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: GI }));
-    let finished = world.after(&StatusUpdate::Finished { size: 3 * GI });
+    assert_eq!(back.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: GI }));
+    let finished = world.after(&ResizeUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
 
@@ -271,29 +271,29 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
             world.step(Rule::FileSystemPending),
-            Step::Report(StatusUpdate::OnNode { size: 3 * GI }),
+            Step::Report(ResizeUpdate::OnNode { size: 3 * GI }),
             "{source}"
         );
-        let pending = world.after(&StatusUpdate::OnNode { size: 3 * GI });
+        let pending = world.after(&ResizeUpdate::OnNode { size: 3 * GI });
         pending.rests();
-        pending.after(&StatusUpdate::Finished { size: 3 * GI }).rests();
+        pending.after(&ResizeUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&growing(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(Rule::RequestReached), Step::Report(StatusUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
-    world.volume.expansion = note(2, 3, Failure::Never);
+    world.volume.expansion = note(2, 3, Reaction::Never);
     assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
     let terminating = Job { deleting: true, ..job(2, 3) };
-    world.with(&[(terminating, failed(Failure::Never, true))]).rests();
+    world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
 
 #[test]
@@ -333,17 +333,17 @@ fn no_run_begins_for_a_terminating_claim() {
 #[test]
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
-    for (kind, pause) in [(Failure::Retry, 2), (Failure::NoCapacity, 2), (Failure::Never, 30 * 60)] {
-        world.volume.expansion = note(7, 3, kind);
+    for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
+        world.volume.expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else {
-            panic!("{kind:?}")
+            panic!("{reaction:?}")
         };
         assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
-        let infeasible = matches!(report, StatusUpdate::Infeasible { .. });
-        assert_eq!(infeasible, kind == Failure::Never);
+        let infeasible = matches!(report, ResizeUpdate::Infeasible { .. });
+        assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
-        let due = waiting.after(&StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
+        let due = waiting.after(&ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
         assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
@@ -351,7 +351,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
 #[test]
 fn another_request_or_recipe_does_not_wait() {
     let mut failed = world(3);
-    failed.volume.expansion = note(7, 3, Failure::Never);
+    failed.volume.expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
         assert_eq!(world.step(Rule::AttemptReported), Step::Report(growing(requested)));
@@ -359,7 +359,7 @@ fn another_request_or_recipe_does_not_wait() {
         assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
-    let again = StatusUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let again = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(fixed.step(Rule::AttemptReported), Step::Report(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
@@ -376,7 +376,7 @@ fn a_run_is_reported_before_it_begins() {
     assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =
-        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Failure::Retry, true))]);
+        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 
@@ -427,7 +427,7 @@ fn the_storage_mounts_of_a_class_apply_to_older_volumes() {
 
 #[test]
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
-    let note = *note(3, 3, Failure::Retry).unwrap();
+    let note = *note(3, 3, Reaction::Retry).unwrap();
     assert_eq!(FailedExpansion::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(FailedExpansion::read(&json!(FailedExpansion { attempt: u32::MAX, ..note }).to_string()), None);
     assert_eq!(FailedExpansion::read("{}"), None);

@@ -54,7 +54,7 @@ impl Imported {
     /// Never: the text is that of a volume.
     pub fn volume(&self, claim_uid: &str) -> PersistentVolume {
         let mut volume = self.volume.clone();
-        volume["metadata"]["annotations"][names::CLAIM_UUID] = json!(claim_uid);
+        volume["metadata"]["annotations"][names::CLAIM_UID] = json!(claim_uid);
         volume["spec"]["claimRef"]["uid"] = json!(claim_uid);
         serde_json::from_value(volume).expect("a volume")
     }

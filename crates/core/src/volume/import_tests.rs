@@ -43,7 +43,7 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     assert_eq!(made.provenance.moved_in.as_ref().unwrap().path, "/srv/photos");
     let object = made.volume("uid");
     let volume = Volume::from(&object);
-    assert_eq!((volume.id(), volume.name.as_str()), (Some(made.id.as_str()), names::pv_name(&made.id).as_str()));
+    assert_eq!((volume.volume_id(), volume.name.as_str()), (Some(made.id.as_str()), names::pv_name(&made.id).as_str()));
     assert_eq!((volume.reclaim_policy.clone(), volume.has_finalizer()), (ReclaimPolicy::Retain, false));
     assert_eq!(volume.claim_ref.as_ref().unwrap().uid, "uid");
     assert!(volume.belongs_to(&identity()) && volume.is_restored(), "nothing is done with it before it has the mark");

@@ -11,14 +11,14 @@
 //!
 //! Once a class is in effect, a claim cannot return to no class at all: the API refuses it.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::modification::StatusUpdate;
+use crate::model::modification::ModifyUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::unreachable_message;
@@ -28,7 +28,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{POD_END_POLL, Progress, Run, Runs, bound_claim, due, next_try};
+use crate::volume::change::{ChangeRun, ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Observed<'a> {
     /// The attributes that the claim requests, or the reason why they are not available.
     pub requested_attributes: Result<&'a Attributes, String>,
     /// The modify runs of the volume.
-    pub runs: Runs<'a>,
+    pub runs: ChangeRuns<'a>,
 }
 
 /// The next step for a volume's attributes.
@@ -50,7 +50,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the modification into the claim's status.
-    Report(StatusUpdate),
+    Report(ModifyUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -142,7 +142,7 @@ fn has_unknown_attributes(volume: &Volume) -> bool {
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
-    let finished = StatusUpdate::Finished { class: volume.attributes().class.clone() };
+    let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
     claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
 }
 
@@ -163,13 +163,13 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
 }
 
 /// Decides to write a report, unless it is already written.
-fn reporting(rule: Rule, claim: &Claim, report: StatusUpdate) -> Decision {
+fn reporting(rule: Rule, claim: &Claim, report: ModifyUpdate) -> Decision {
     rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
 }
 
 /// Reports that the request cannot be met, and emits an event.
 fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
-    reporting(rule, claim, StatusUpdate::Pending { class: requested_class(claim).to_owned() })
+    reporting(rule, claim, ModifyUpdate::Pending { class: requested_class(claim).to_owned() })
         .with_warning(reason::MODIFY_FAILED, why)
 }
 
@@ -191,13 +191,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         Progress::Stuck(job, cause) => {
             let target = target_of(job);
             let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
-            let report = StatusUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
+            let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
         }
         Progress::Running(job) => {
             let target = target_of(job);
             let error = last(volume, &target).map(|failed| failed.message.clone());
-            let report = StatusUpdate::Modifying { class: target.class, error };
+            let report = ModifyUpdate::Modifying { class: target.class, error };
             let waiting = reporting(Rule::RunInProgress, claim, report);
             match o.runs.unreachable_node {
                 Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
@@ -216,25 +216,25 @@ fn target_of(job: &Job) -> Attributes {
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let news = |run: &&Run<'_>| run.job.run_labels.attempt > known;
+    let news = |run: &&ChangeRun<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
         return Some(Rule::RunSucceeded.step(Step::Apply(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-    let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
+    let told = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
     leftovers.find_map(|run| match &run.state {
         RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Rule::FailedRunEnding.nothing()),
-        RunState::Failed { cause, kind, at, .. } if news(&run) => {
+        RunState::Failed { cause, reaction, at, .. } if news(&run) => {
             let target = target_of(run.job);
-            let (number, config) = ((run.job.run_labels.attempt, &target), run.job.config.clone());
-            let note = failure(volume, number, config, cause, *kind, clamp_to_recent(*at, now));
-            let has_unknown_attributes = *kind != Failure::Never || note.has_unknown_attributes;
+            let (number, recipe_version) = ((run.job.run_labels.attempt, &target), run.job.recipe_version.clone());
+            let note = failure(volume, number, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
+            let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
             let note = PendingModification { has_unknown_attributes, ..note };
             let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
             Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(note)) })
@@ -247,12 +247,13 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
 fn failure(
     volume: &Volume,
     (attempt, target): (u32, &Attributes),
-    config: String,
+    recipe_version: String,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     at: i64,
 ) -> PendingModification {
-    let before = last(volume, target).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
+    let before =
+        last(volume, target).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
     // Nobody knows the result of an earlier run whose end was not seen.
     let lost =
         |note: &PendingModification| note.has_unknown_attributes || (note.begun > note.attempt && note.begun < attempt);
@@ -262,10 +263,10 @@ fn failure(
         to: later.map_or_else(|| target.hash(), |note| note.to.clone()),
         attempt,
         hash: target.hash(),
-        config,
+        recipe_version,
         tries: before.saturating_add(1),
         at,
-        kind,
+        reaction,
         has_unknown_attributes: volume.modification.as_deref().is_some_and(lost),
         reason: cause.reason.clone(),
         message: cause.message.clone(),
@@ -278,17 +279,17 @@ pub fn failed_start(
     run: (u32, &Attributes),
     recipe: &Recipe,
     cause: &Cause,
-    kind: Failure,
+    reaction: Reaction,
     now: i64,
 ) -> (PendingModification, NewEvent) {
-    let note = failure(volume, run, recipe.version(), cause, kind, now);
+    let note = failure(volume, run, recipe.version(), cause, reaction, now);
     let event = failure_event(&note, run.1, Some(recipe));
     (note, event)
 }
 
 /// Makes the event about a failed run.
 fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(note.kind, note.tries, recipe, "another class");
+    let next = next_try(note.reaction, note.tries, recipe, "another class");
     let message = format!(
         "run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
@@ -301,7 +302,7 @@ fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option
 /// Decides when the volume has the requested attributes.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let attributes = volume.attributes();
-    let report = StatusUpdate::Finished { class: attributes.class.clone() };
+    let report = ModifyUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
         return Some(Rule::RequestReached.step(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message));
@@ -328,14 +329,14 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
     }
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
-    let report = StatusUpdate::Modifying { class: target.class.clone(), error };
-    if let Some(failed) = failed.filter(|failed| failed.config == recipe.version()) {
-        let due = due(failed.kind, failed.at, failed.tries, recipe, now);
+    let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
+    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
+        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
-            let report = match failed.kind {
-                Failure::Never => StatusUpdate::Infeasible { class, error },
-                Failure::Retry | Failure::NoCapacity => report,
+            let report = match failed.reaction {
+                Reaction::Never => ModifyUpdate::Infeasible { class, error },
+                Reaction::Retry | Reaction::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
@@ -371,10 +372,10 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
             to,
             attempt: 0,
             hash: String::new(),
-            config: String::new(),
+            recipe_version: String::new(),
             tries: 0,
             at: 0,
-            kind: Failure::Retry,
+            reaction: Reaction::Retry,
             has_unknown_attributes: false,
             reason: String::new(),
             message: String::new(),

@@ -14,10 +14,10 @@ prop_compose! {
     fn notes()(
         (attempt, begun) in (0u32..5, 0u32..5),
         (class, to) in (classes(), classes()),
-        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]),
+        reaction in select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity]),
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
-        let note = note(attempt, class, kind);
+        let note = note(attempt, class, reaction);
         PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
     }
 }
@@ -30,11 +30,11 @@ prop_compose! {
         report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
             let (class, error) = (class.to_owned(), "array on fire".to_owned());
             match kind {
-                0 => StatusUpdate::Pending { class },
-                1 => StatusUpdate::Modifying { class, error: None },
-                2 => StatusUpdate::Modifying { class, error: Some(error) },
-                3 => StatusUpdate::Infeasible { class, error },
-                _ => StatusUpdate::Finished { class },
+                0 => ModifyUpdate::Pending { class },
+                1 => ModifyUpdate::Modifying { class, error: None },
+                2 => ModifyUpdate::Modifying { class, error: Some(error) },
+                3 => ModifyUpdate::Infeasible { class, error },
+                _ => ModifyUpdate::Finished { class },
             }
         })),
         (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
@@ -92,7 +92,7 @@ proptest! {
             // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => {
                 prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report)));
-                let success = matches!(report, StatusUpdate::Finished { .. });
+                let success = matches!(report, ModifyUpdate::Finished { .. });
                 prop_assert!(!success || settled, "what may be in between is called done");
             }
             Step::Record(note) => {

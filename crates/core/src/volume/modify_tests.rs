@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
-use crate::volume::change::Leftover;
+use crate::volume::change::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -28,7 +28,7 @@ fn volume(class: &str, note: Option<PendingModification>) -> Volume {
         "metadata": {
             "name": names::pv_name(ID), "uid": "pv",
             "annotations": {
-                names::CLAIM_UUID: ID, names::VOLUME_ID: ID, names::PROVENANCE: "x",
+                names::CLAIM_UID: ID, names::VOLUME_ID: ID, names::PROVENANCE: "x",
                 names::ATTRIBUTES: applied.unwrap_or_default(),
                 names::MODIFICATION: note.map(|note| json!(note).to_string()).unwrap_or_default(),
             },
@@ -52,7 +52,7 @@ fn claim(requested: &str) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn message(claim: Claim, report: &StatusUpdate) -> Claim {
+fn message(claim: Claim, report: &ModifyUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
@@ -73,36 +73,36 @@ fn job(attempt: u32, class: &str) -> Job {
     let run_labels =
         crate::run::view::RunLabels { operation: "modify".into(), id: ID.into(), attempt, class: "c".into() };
     let name = ObjectName::new("admin", format!("modify-{attempt}-{class}"));
-    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
-    Job { name, run_labels, config, volume, attributes: Some(attributes(class)), ..Job::default() }
+    let (recipe_version, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, run_labels, recipe_version, volume, attributes: Some(attributes(class)), ..Job::default() }
 }
 
 fn over(attempt: u32, class: &str) -> Job {
     Job { is_over: true, ..job(attempt, class) }
 }
 
-fn failed(kind: Failure, pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, pods_ended }
+fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), reaction, at: NOW, pods_ended }
 }
 
 /// Returns the record of a run that has just failed.
-fn note(attempt: u32, class: &str, kind: Failure) -> PendingModification {
+fn note(attempt: u32, class: &str, reaction: Reaction) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
-    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
-    PendingModification { has_unknown_attributes: kind != Failure::Never, ..note }
+    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, reaction, NOW);
+    PendingModification { has_unknown_attributes: reaction != Reaction::Never, ..note }
 }
 
 fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
 }
 
-fn modifying(class: &str) -> StatusUpdate {
-    StatusUpdate::Modifying { class: class.into(), error: None }
+fn modifying(class: &str) -> ModifyUpdate {
+    ModifyUpdate::Modifying { class: class.into(), error: None }
 }
 
-fn finished(class: &str) -> StatusUpdate {
-    StatusUpdate::Finished { class: class.into() }
+fn finished(class: &str) -> ModifyUpdate {
+    ModifyUpdate::Finished { class: class.into() }
 }
 
 #[derive(Clone, Debug)]
@@ -121,12 +121,12 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the attributes need nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
             requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
-            runs: Runs {
+            runs: ChangeRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
@@ -173,7 +173,7 @@ impl World {
         World { volume, ..self.clone() }
     }
 
-    fn after(&self, report: &StatusUpdate) -> World {
+    fn after(&self, report: &ModifyUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
@@ -218,7 +218,7 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
     assert_eq!(edited.step(Rule::StuckRunObsolete), given_up);
     let error = Some("no such image".to_owned());
-    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::Report(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
@@ -250,37 +250,37 @@ fn a_volume_records_the_result_of_a_run() {
 
 #[test]
 fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_known() {
-    let after = |kind, settled| {
-        world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
+    let after = |reaction, settled| {
+        world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(reaction, settled))])
     };
-    after(Failure::Retry, false).waits(Rule::FailedRunEnding);
-    for (kind, between) in [(Failure::Retry, true), (Failure::NoCapacity, true), (Failure::Never, false)] {
-        let Step::Record(noted) = after(kind, true).step(Rule::RunFailed) else { panic!("not noted") };
+    after(Reaction::Retry, false).waits(Rule::FailedRunEnding);
+    for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
+        let Step::Record(noted) = after(reaction, true).step(Rule::RunFailed) else { panic!("not noted") };
         assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
     }
     assert!(
-        after(Failure::Retry, true)
+        after(Reaction::Retry, true)
             .said()
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
     // An earlier run may have changed something, whatever the next one reports.
-    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
-    let again = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Reaction::Retry) });
+    let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes && noted.tries == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
-    let lost = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]);
+    let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = lost.step(Rule::RunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes);
 }
 
 #[test]
 fn the_job_of_a_withdrawn_request_is_removed() {
-    let known = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
-    let jobs = [(over(3, "gold"), failed(Failure::Retry, true))];
+    let known = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
+    let jobs = [(over(3, "gold"), failed(Reaction::Retry, true))];
     assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::Report(_)), "it is kept for a look at it");
-    let back = world("silver", "silver").noted(note(3, "gold", Failure::Never));
+    let back = world("silver", "silver").noted(note(3, "gold", Reaction::Never));
     assert_eq!(back.with(&jobs).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
 }
 
@@ -292,7 +292,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Failure::Never)).step(Rule::FailureOutdated), Step::Forget);
+    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::FailureOutdated), Step::Forget);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -301,7 +301,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 
 #[test]
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
-    for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
+    for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
         assert_eq!(back.step(Rule::AttemptReported), Step::Report(modifying("silver")));
         let reported = back.after(&modifying("silver"));
@@ -313,10 +313,10 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
         let started = reported.noted(noted).step(Rule::AttemptDue);
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
-    let nothing_changed = world("silver", "silver").noted(note(3, "gold", Failure::Never)).after(&modifying("gold"));
+    let nothing_changed = world("silver", "silver").noted(note(3, "gold", Reaction::Never)).after(&modifying("gold"));
     assert_eq!(nothing_changed.step(Rule::RequestReached), Step::Report(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
-    let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
+    let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
     let Step::Record(noted) = none.step(Rule::AttemptRecorded) else { panic!("no trace") };
     let start = Step::Start { attempt: 2, attributes: Attributes::default() };
     assert_eq!(none.noted(noted).step(Rule::AttemptDue), start);
@@ -325,7 +325,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
 #[test]
 fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
-    let pending = StatusUpdate::Pending { class: "gold".into() };
+    let pending = ModifyUpdate::Pending { class: "gold".into() };
     assert_eq!(missing.step(Rule::RequestNotAvailable), Step::Report(pending.clone()));
     let message = missing.after(&pending);
     assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
@@ -346,23 +346,23 @@ fn no_run_begins_for_a_terminating_claim() {
 
 #[test]
 fn the_next_run_waits_unless_request_or_recipe_changes() {
-    let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
+    let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
-    let report = StatusUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(waits.step(Rule::AttemptNotDue), Step::Report(report.clone()));
     let reported = waits.after(&report);
     assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
     assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
-    let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
-    let infeasible = StatusUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
+    let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
+    let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.step(Rule::AttemptNotDue), Step::Report(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
-    let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
+    let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
     assert_eq!(other.step(Rule::AttemptReported), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(StatusUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
 fn a_run_is_stopped_when_the_claim_is_gone() {
     let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
-        let runs = [Run { job, state: RunState::Running }];
-        let runs = Runs {
+        let runs = [ChangeRun { job, state: RunState::Running }];
+        let runs = ChangeRuns {
             all: &runs,
             is_starting: false,
             has_running_pods,
@@ -402,14 +402,14 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
         };
         runs.leftover()
     };
-    assert_eq!(stopped(&running, true), Some(Leftover::Job(running.name.clone())));
-    assert_eq!(stopped(&terminating, true), Some(Leftover::Ending));
+    assert_eq!(stopped(&running, true), Some(LeftoverRun::Job(running.name.clone())));
+    assert_eq!(stopped(&terminating, true), Some(LeftoverRun::Ending));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 
 #[test]
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
-    let note = note(3, "gold", Failure::Retry);
+    let note = note(3, "gold", Reaction::Retry);
     assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
     assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
     assert_eq!(PendingModification::read("{}"), None);

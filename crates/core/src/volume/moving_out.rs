@@ -50,7 +50,7 @@ pub fn move_out(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Re
     if volume.applied.is_some() || volume.modification.is_some() {
         return Err("it has a VolumeAttributesClass, which the former provisioner does not know".to_owned());
     }
-    let id = volume.id().unwrap_or_default();
+    let id = volume.volume_id().unwrap_or_default();
     let is_its = |content: &&&Content| content.made_by().is_some_and(|made_by| made_by.volume_id == id);
     if let Some(content) = of.contents.iter().find(is_its) {
         return Err(format!(

@@ -33,7 +33,7 @@ fn volume(from: &str) -> Value {
         "metadata": {
             "name": names::pv_name(ID),
             "labels": { names::LABEL_INSTANCE: "default" },
-            "annotations": { names::PROVENANCE: provenance, names::CLAIM_UUID: ID, names::VOLUME_ID: ID },
+            "annotations": { names::PROVENANCE: provenance, names::CLAIM_UID: ID, names::VOLUME_ID: ID },
         },
         "spec": {
             "storageClassName": "c", "capacity": { "storage": "1Gi" }, "hostPath": { "path": "/a/b" },
@@ -89,7 +89,7 @@ fn a_volume_stays_if_its_former_provisioner_could_not_serve_it() {
 
 #[test]
 fn a_volume_with_snapshots_stays() {
-    let made_by = snapshot::Provenance {
+    let made_by = snapshot::SnapshotProvenance {
         record: record(),
         node: String::new(),
         volume_id: ID.into(),

@@ -25,7 +25,8 @@ impl Volume {
     /// provision run of its id, the placeholder of a run, or the PV controller's word that its claim released it.
     pub fn was_made_by_known_run(&self, run_known: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
-        let placeholder = || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.id());
+        let placeholder =
+            || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
         let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
         self.provenance.is_none() && (run_known || placeholder() || released())
     }
@@ -34,7 +35,7 @@ impl Volume {
     /// a claim that cannot exist, so that no other claim of the class gets the volume. `namespace` is the
     /// orchestrator's own.
     pub fn reservation(&self, namespace: &str) -> ObjectName {
-        let nobody = || ObjectName::new(namespace, self.id().unwrap_or(&self.name));
+        let nobody = || ObjectName::new(namespace, self.volume_id().unwrap_or(&self.name));
         self.former_claim.clone().unwrap_or_else(nobody)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -23,12 +23,12 @@ pub fn runs<T: std::fmt::Debug + Clone>(
     attempts: Range<u32>,
     targets: impl Strategy<Value = T>,
     job: fn(u32, T) -> Job,
-    failed: fn(Failure, bool) -> RunState,
+    failed: fn(Reaction, bool) -> RunState,
 ) -> impl Strategy<Value = (Job, RunState)> {
-    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity]);
+    let reactions = select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity]);
     let states = prop_oneof![
         select(vec![RunState::Running, stuck(), RunState::Succeeded]),
-        (kinds, any::<bool>()).prop_map(move |(kind, pods_ended)| failed(kind, pods_ended))
+        (reactions, any::<bool>()).prop_map(move |(reaction, pods_ended)| failed(reaction, pods_ended))
     ];
     (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, deleting)| {
         let is_over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });

@@ -55,7 +55,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
         serde_json::from_str(text).map_err(|error| format!("its record cannot be read: {error}"))?;
     let record = &provenance.record;
     let recipe = record.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
-    match volume.id() {
+    match volume.volume_id() {
         Some(id) if !is_run_id(id) => return Err("its volume id is not one that a run can have".to_owned()),
         Some(id) if volume.name == names::pv_name(id) => {}
         id => {

@@ -44,7 +44,7 @@ fn restored(record: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume
             "labels": { names::LABEL_INSTANCE: "default" },
             "annotations": {
                 names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
-                names::CLAIM_UUID: ID,
+                names::CLAIM_UID: ID,
                 names::VOLUME_ID: ID,
                 names::PROVENANCE: json!(provenance).to_string(),
             },

@@ -27,7 +27,8 @@ const FILES: [&str; 4] = ["cloud.conf", "cloud-config", "clouds.yaml", "clouds.y
 /// tells when a Secret is mended.
 pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
     let text = |name: &str| env(name).filter(|value| !value.is_empty());
-    let secrets = text("FLEX_SECRETS_DIRECTORY").unwrap_or_else(|| flex_contract::names::SECRET_DIR.to_owned());
+    let secrets = text(flex_image_kit::secrets::DIRECTORY_VARIABLE)
+        .unwrap_or_else(|| flex_contract::names::SECRET_DIR.to_owned());
     let named = text("CLOUD_CONFIG").or_else(|| text("OS_CLIENT_CONFIG_FILE"));
     let chosen = text("CLOUD").or_else(|| text("OS_CLOUD"));
     let found = match named {

@@ -1,7 +1,7 @@
 //! The check whether an existing volume is the one that was to be created. It is pure.
 
-use flex_contract::names::CLAIM_UUID;
-use flex_contract::volume::{SOURCE_KINDS, source_kind};
+use flex_contract::names::CLAIM_UID;
+use flex_contract::volume::{VOLUME_SOURCE_KINDS, volume_source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) fn check(ours: &PersistentVolume, found: &PersistentVolume) -> Result
     let (wanted, other) = (claim(ours), claim(found));
     if wanted != other {
         return Err(Failure::never(format!(
-            "PersistentVolume {name} exists already, for another claim: its annotation {CLAIM_UUID} is {}, not {}; \
+            "PersistentVolume {name} exists already, for another claim: its annotation {CLAIM_UID} is {}, not {}; \
              delete it by hand if nobody needs it",
             other.unwrap_or("absent"),
             wanted.unwrap_or("absent")
@@ -33,18 +33,18 @@ pub(super) fn check(ours: &PersistentVolume, found: &PersistentVolume) -> Result
 }
 
 fn claim(volume: &PersistentVolume) -> Option<&str> {
-    volume.metadata.annotations.as_ref()?.get(CLAIM_UUID).map(String::as_str)
+    volume.metadata.annotations.as_ref()?.get(CLAIM_UID).map(String::as_str)
 }
 
 /// Returns the volume source as JSON: `{"nfs":{…}}`.
 fn source(volume: &PersistentVolume) -> Value {
     let spec = volume.spec.as_ref();
-    let kind = spec.and_then(source_kind);
+    let kind = spec.and_then(volume_source_kind);
     let mut json = serde_json::to_value(spec.unwrap_or(&PersistentVolumeSpec::default())).unwrap_or_default();
     if let Value::Object(fields) = &mut json {
         fields.retain(|field, _| match kind {
             Some(kind) => field == kind,
-            None => SOURCE_KINDS.contains(&field.as_str()),
+            None => VOLUME_SOURCE_KINDS.contains(&field.as_str()),
         });
     }
     json
@@ -67,7 +67,7 @@ mod tests {
 
     fn volume(claim: &str, source: &str) -> PersistentVolume {
         let yaml = format!(
-            "metadata: {{name: pvc-1, annotations: {{{CLAIM_UUID}: {claim}}}}}\n\
+            "metadata: {{name: pvc-1, annotations: {{{CLAIM_UID}: {claim}}}}}\n\
              spec: {{storageClassName: a, {source}}}"
         );
         serde_saphyr::from_str(&yaml).unwrap()

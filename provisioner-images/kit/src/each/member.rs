@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use flex_contract::batch::{self, Member};
+use flex_contract::batch::{self, MemberVariables};
 use flex_contract::exit;
 use flex_contract::names::TERMINATION_MESSAGE;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -43,7 +43,7 @@ const MAX_OUTPUT: usize = 16 << 10;
 pub(super) async fn run(
     each: &Each,
     number: usize,
-    member: &Member,
+    member: &MemberVariables,
     desk: Option<&Rc<Desk>>,
     stop: Stop,
 ) -> Result<(), Failure> {
@@ -73,7 +73,12 @@ pub(super) async fn run(
     }
 }
 
-fn start(each: &Each, member: &Member, seat: Option<&Seat>, texts: &File) -> io::Result<(pipe::Receiver, Child)> {
+fn start(
+    each: &Each,
+    member: &MemberVariables,
+    seat: Option<&Seat>,
+    texts: &File,
+) -> io::Result<(pipe::Receiver, Child)> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&each.command[0]);
     command

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flex_contract::quantity;
 use flex_contract::request::{Operation, RunRequest};
-use flex_contract::volume::{Made, SOURCE_KINDS, source_kind};
+use flex_contract::volume::{Made, VOLUME_SOURCE_KINDS, volume_source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
 use super::args::Create;
@@ -25,10 +25,10 @@ pub fn made(
     let mut problems = Vec::new();
     let volume = given_source(&create, read)?;
     let mut spec = volume.spec.unwrap_or_default();
-    let Some(kind) = source_kind(&spec) else {
+    let Some(kind) = volume_source_kind(&spec) else {
         return Err(Failure::usage(format!(
             "--from: give exactly one volume source, one of {}",
-            SOURCE_KINDS.join(", ")
+            VOLUME_SOURCE_KINDS.join(", ")
         )));
     };
     problems.extend(set_fs_type(&mut spec, kind, create.fs_type, &request.fs_type).err());

@@ -1,6 +1,6 @@
 //! The check whether a volume is the one of the member that hands it over. It is pure.
 
-use flex_contract::names::{CLAIM_UUID, PROVISIONED_BY, VOLUME_ID};
+use flex_contract::names::{CLAIM_UID, PROVISIONED_BY, VOLUME_ID};
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -22,7 +22,7 @@ pub(super) fn is_its_own(request: &RunRequest, volume: &PersistentVolume) -> Res
         ("label", volume.metadata.labels != own.metadata.labels),
         ("claimRef", claim_ref(volume) != claim_ref(&own)),
     ];
-    let annotations = [CLAIM_UUID, VOLUME_ID, PROVISIONED_BY];
+    let annotations = [CLAIM_UID, VOLUME_ID, PROVISIONED_BY];
     let annotations = annotations.map(|name| (name, annotation(volume, name) != annotation(&own, name)));
     let differs: Vec<_> = differs.into_iter().chain(annotations).filter(|(_, differs)| *differs).collect();
     if differs.is_empty() {
@@ -62,7 +62,7 @@ mod tests {
             ("name", |volume| volume.metadata.name = Some("pvc-b".into())),
             ("label", |volume| volume.metadata.labels = None),
             ("claimRef", |volume| volume.spec.as_mut().unwrap().claim_ref = None),
-            (CLAIM_UUID, |volume| drop(volume.metadata.annotations.as_mut().unwrap().remove(CLAIM_UUID))),
+            (CLAIM_UID, |volume| drop(volume.metadata.annotations.as_mut().unwrap().remove(CLAIM_UID))),
             (VOLUME_ID, |volume| {
                 volume.metadata.annotations.as_mut().unwrap().insert(VOLUME_ID.into(), "b".into());
             }),

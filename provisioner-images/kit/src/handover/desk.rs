@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener as Listener};
 use std::rc::Rc;
 use std::time::Duration;
 
-use flex_contract::batch::{self, Member};
+use flex_contract::batch::{self, MemberVariables};
 use flex_contract::request::RunRequest;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Desk {
     listener: UnixListener,
     name: String,
-    seats: RefCell<HashMap<String, Member>>,
+    seats: RefCell<HashMap<String, MemberVariables>>,
     cluster: Shared,
 }
 
@@ -67,7 +67,7 @@ impl Desk {
     }
 
     /// Lets a member hand over its volume.
-    pub fn seat(self: &Rc<Self>, member: &Member) -> io::Result<Seat> {
+    pub fn seat(self: &Rc<Self>, member: &MemberVariables) -> io::Result<Seat> {
         let address = Address { name: self.name.clone(), key: random()? };
         self.seats.borrow_mut().insert(address.key.clone(), member.clone());
         Ok(Seat { desk: self.clone(), address })
@@ -107,14 +107,18 @@ impl Desk {
         let _ = timeout(TRANSFER, stream.write_all(answer(&outcome).as_bytes())).await;
     }
 
-    async fn create(&self, member: &Member, Request { patience, volume, .. }: &Request) -> Result<(), Failure> {
+    async fn create(
+        &self,
+        member: &MemberVariables,
+        Request { patience, volume, .. }: &Request,
+    ) -> Result<(), Failure> {
         is_its_own(&request_of(member)?, volume)?;
         self.cluster.create(volume, *patience).await
     }
 }
 
 /// Reads the request of a member from the list of the batch and the environment of this run.
-fn request_of(member: &Member) -> Result<RunRequest, Failure> {
+fn request_of(member: &MemberVariables) -> Result<RunRequest, Failure> {
     let of_run = |name: &str| std::env::var(name).ok().filter(|_| name != batch::VARIABLE);
     RunRequest::from_env(|name| member.get(name).cloned().or_else(|| of_run(name)))
         .map_err(|error| Failure::usage(error.to_string()))

@@ -11,7 +11,7 @@ use crate::config::{NodeGone, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::Provenance;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::model::volume::Volume;
 use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::Context;
@@ -36,8 +36,8 @@ pub(super) struct Observation {
     pub snapshot: SnapshotState,
     pub claim: Option<Arc<Claim>>,
     pub volume: Option<Arc<Volume>>,
-    pub source: Result<(Provenance, Recipe), String>,
-    pub made_by: Result<(Provenance, Recipe), String>,
+    pub source: Result<(SnapshotProvenance, Recipe), String>,
+    pub made_by: Result<(SnapshotProvenance, Recipe), String>,
     pub jobs: Vec<Arc<Job>>,
     pub deletes: Vec<Arc<Job>>,
     pub pods: Vec<Arc<Pod>>,
@@ -110,16 +110,16 @@ fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(Effect
 }
 
 /// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
-fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(Provenance, Recipe), String> {
+fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(SnapshotProvenance, Recipe), String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
     let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
     let (record, recipe) = recipe_of_record(index, &made.record)
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
-    let provenance = Provenance {
+    let provenance = SnapshotProvenance {
         record,
         node: made.node,
-        volume_id: volume.id().unwrap_or_default().to_owned(),
+        volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
         volume_mode: volume.volume_mode.to_string(),
@@ -129,10 +129,10 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(Provenance, R
 
 /// Returns the provenance of a content, with the recipe of its runs. A snapshot that somebody else has stored has the
 /// provenance of the StorageClass that its VolumeSnapshotClass names.
-fn provenance_of_content(index: &Index, content: &Content) -> Result<(Provenance, Recipe), String> {
+fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotProvenance, Recipe), String> {
     match (&content.provenance, &content.handle) {
         (Some(text), _) => {
-            let made_by = serde_json::from_str::<Provenance>(text)
+            let made_by = serde_json::from_str::<SnapshotProvenance>(text)
                 .map_err(|error| format!("its provenance cannot be read: {error}"))?;
             let (_, recipe) = recipe_of_record(index, &made_by.record)
                 .map_err(|why| format!("its provenance cannot be used: {why}"))?;
@@ -153,8 +153,8 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(Provenance
 }
 
 /// Returns the provenance of a snapshot that this orchestrator did not make.
-fn provenance_of_class(recipe: &Recipe, content: &Content) -> Provenance {
-    Provenance {
+fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance {
+    SnapshotProvenance {
         record: recipe.record.clone(),
         node: String::new(),
         volume_id: String::new(),

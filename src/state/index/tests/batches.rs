@@ -36,10 +36,10 @@ fn claim(uid: &str) -> Claim {
 
 fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
     let stamp = crate::model::claim::Stamp {
-        uuid: uid.into(),
+        claim_uid: uid.into(),
         ts: "t".into(),
         attempt: 1,
-        config: recipe.version(),
+        recipe_version: recipe.version(),
         volume_generation: 0,
         batch: Some(batch.into()),
     };

@@ -169,7 +169,7 @@ fn a_pooled_volume_is_assigned_once() {
     assert!(gives(&mut index, &x));
     let mut given = self::volume(&index, "a");
     given.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
-    given.metadata.annotations.as_mut().unwrap().insert(names::CLAIM_UUID.into(), "x".into());
+    given.metadata.annotations.as_mut().unwrap().insert(names::CLAIM_UID.into(), "x".into());
     let reference = given.spec.as_mut().unwrap().claim_ref.as_mut().unwrap();
     (reference.namespace, reference.name, reference.uid) = (Some("team".into()), Some("x".into()), Some("x".into()));
     index.change_volume(Change::Apply((&given).into()));

@@ -19,7 +19,7 @@ fn volume(uid: &str) -> Volume {
     Volume {
         name: names::pv_name(uid),
         uid: format!("v-{uid}"),
-        claim_uuid: Some(uid.into()),
+        claim_uid: Some(uid.into()),
         claim_ref: Some(reference),
         phase: "Pending".into(),
         ..empty()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::request::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -26,17 +26,17 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
     let mut taken = ClassUsage::default();
     let mut counted: HashSet<String> = HashSet::new();
     for volume in index.volumes().filter(|volume| volume.class == class && volume.belongs_to(&index.facts.identity)) {
-        counted.extend(volume.id().map(str::to_owned));
-        counted.extend(volume.claim_uuid.clone());
+        counted.extend(volume.volume_id().map(str::to_owned));
+        counted.extend(volume.claim_uid.clone());
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-        let claim = volume.claim_uuid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
+        let claim = volume.claim_uid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
         taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));
     }
     for claim in index.claims().filter(|claim| claim.class.as_deref() == Some(class)) {
-        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
         let begun = own && holds(index, &claim);
-        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.id()) {
+        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.volume_id()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
@@ -51,7 +51,7 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
 
 /// Checks whether a claim has usage: by its stamp, if it has not given up, or by a volume.
 fn holds(index: &Index, claim: &Claim) -> bool {
-    let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
+    let none = claim.volume_ids().all(|id| index.volumes_of(&id).is_empty());
     claim.own_stamp().is_some() && !(gave_up(claim) && none)
 }
 
@@ -103,14 +103,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
 }
 
 /// Returns the failure of the first attempt, as a claim stores it.
-fn failure(kind: Failure) -> String {
+fn failure(reaction: Reaction) -> String {
     let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
-    serde_json::to_string(&LastFailure { operation: Operation::Provision, kind, ..failure }).unwrap()
+    serde_json::to_string(&LastFailure { operation: Operation::Provision, reaction, ..failure }).unwrap()
 }
 
 /// Checks whether the first attempt was the last, and cannot succeed if it is repeated.
 fn gave_up(claim: &Claim) -> bool {
-    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::Never)
+    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::Never)
 }
 
 fn name(claim: u8) -> ObjectName {
@@ -133,9 +133,9 @@ impl Deed {
         let uid = uid(claim, again);
         let taken = u32::from(stamp == 2);
         let mut stamped =
-            json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
+            json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
         if failed > 0 {
-            stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
+            stamped[names::FAILURE] = json!(failure(if failed == 1 { Reaction::Never } else { Reaction::Retry }));
         }
         let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
         serde_json::from_value(json!({
@@ -166,7 +166,7 @@ impl Deed {
             "metadata": {
                 "name": names::pv_name(&id), "labels": label,
                 "annotations": {
-                    names::CLAIM_UUID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
+                    names::CLAIM_UID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
                 },
             },
             "spec": {
@@ -375,16 +375,16 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
 fn a_claim_that_has_given_up_uses_no_quota_until_its_next_attempt() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
     let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
-    let failed = |claim: &Claim, kind, attempt| {
-        let failure = LastFailure::read(&failure(kind)).unwrap();
+    let failed = |claim: &Claim, reaction, attempt| {
+        let failure = LastFailure::read(&failure(reaction)).unwrap();
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
     };
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
-    index.change_claim(Change::Apply(failed(&a, Failure::Retry, 1)));
+    index.change_claim(Change::Apply(failed(&a, Reaction::Retry, 1)));
     assert!(refused(&index, &b), "it is tried again in a moment");
-    index.change_claim(Change::Apply(failed(&a, Failure::Never, 0)));
+    index.change_claim(Change::Apply(failed(&a, Reaction::Never, 0)));
     assert!(refused(&index, &b), "an attempt before it failed");
-    let given_up = failed(&a, Failure::Never, 1);
+    let given_up = failed(&a, Reaction::Never, 1);
     let woken = index.change_claim(Change::Apply(given_up.clone()));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
 

@@ -46,7 +46,7 @@ impl Actors {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")))?;
             let marked = text(volume, "/status/reason").starts_with("Adopted-");
             let of_it = |id: &str| id == annotation(volume, names::VOLUME_ID);
-            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_CLAIM_UUID)));
+            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_VOLUME_ID)));
             let plain = text(claim, "/spec/volumeAttributesClassName").is_empty()
                 && text(claim, "/status/currentVolumeAttributesClassName").is_empty()
                 && finalizers(claim).all(|finalizer| finalizer == CLAIM_PROTECTION);
@@ -152,7 +152,7 @@ impl Actors {
                 match text(claim, "/spec/volumeName") {
                     // A claim with an attempt gets a volume of its own.
                     "" => {
-                        let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
+                        let begun = annotation(claim, names::CLAIM_UID) == uid(claim);
                         fits && !begun && Some(crate::store::name_of(claim)) == of
                     }
                     named => named == name.name,
@@ -170,9 +170,10 @@ impl Actors {
                 world.backend.remove(&location);
                 continue;
             }
-            // The volume would be deleted at once: the PV controller, which knew the lost claim longer, has bound it to
-            // that claim.
-            if text(&volume, "/status/phase") == "Released" {
+            // The volume would be deleted at once, or its restored claim would be Lost: the PV controller has bound it to
+            // a claim that is gone.
+            let of_gone = text(&volume, "/spec/claimRef/uid");
+            if !of_gone.is_empty() && !store.all(Kind::Claim).any(|(_, claim)| uid(claim) == of_gone) {
                 store.update(Kind::Volume, &name, |volume| {
                     volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
                 });

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::model::snapshot::Class;
+use flex_provisioner::model::snapshot::SnapshotClass;
 use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Actors, claim, is_local};
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
+use crate::store::{Kind, Store, annotation, document, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::World;
 use crate::{PROVISIONER, SYSTEM, TEAM};
@@ -20,8 +20,8 @@ use crate::{PROVISIONER, SYSTEM, TEAM};
 const GIVEN: &str = "given";
 
 /// Returns the VolumeSnapshotClasses, which never change.
-pub fn classes(profile: &Profile) -> Vec<Class> {
-    let class = |name: &str, policy: &str| Class {
+pub fn classes(profile: &Profile) -> Vec<SnapshotClass> {
+    let class = |name: &str, policy: &str| SnapshotClass {
         name: name.to_owned(),
         driver: PROVISIONER.to_owned(),
         policy: policy.into(),
@@ -42,7 +42,7 @@ fn some_snapshot(store: &Store, rng: &mut Rng) -> Option<ObjectName> {
 
 /// Returns the node of a snapshot; empty for none.
 fn node_of(content: &Value) -> String {
-    let made_by: Value = serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default();
+    let made_by = document(content, names::PROVENANCE);
     text(&made_by, "/node").to_owned()
 }
 
@@ -155,7 +155,7 @@ impl Actors {
             let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
             let of = store.get(Kind::Snapshot, &of).cloned();
             let of = of.filter(|of| uid(of) == text(&content, "/spec/volumeSnapshotRef/uid") && !is_deleting(of));
-            let class = serde_json::from_str::<Value>(annotation(&content, names::PROVENANCE)).unwrap_or_default();
+            let class = document(&content, names::PROVENANCE);
             let config = store.get(Kind::Config, &ObjectName::new(SYSTEM, text(&class, "/class")));
             let holds = config.is_some_and(|config| config["data"]["node-gone"] == "hold");
             let (lost, ready) = (world.lost.contains(&node_of(&content)), content["status"]["readyToUse"] == true);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Guarantee, Violation};
-use crate::store::{Change, Kind, Store, annotation, is_deleting, label, text, uid};
+use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 
 /// A member of a Job, with the number of its attempt.
@@ -24,7 +24,7 @@ pub fn members(job: &Value) -> Vec<Member> {
     match listed {
         "" => {
             let attempt = label(job, names::LABEL_ATTEMPT).parse().unwrap_or_default();
-            vec![Member { id: label(job, names::LABEL_CLAIM_UUID).to_owned(), attempt }]
+            vec![Member { id: label(job, names::LABEL_VOLUME_ID).to_owned(), attempt }]
         }
         listed => serde_json::from_str(listed).expect("a batch lists its members"),
     }
@@ -56,7 +56,7 @@ pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> 
     let in_it = annotation(claim, names::BATCH) == text(job, "/metadata/name");
     let made = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(id))).is_some();
     // Its own attempt has failed, for example because its volume did not match.
-    let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
+    let failure = document(claim, names::FAILURE);
     let last = annotation(claim, names::ATTEMPT).parse().ok();
     let failed = last.is_some() && last == failure["attempt"].as_u64();
     (waits && in_it && !made && !failed)

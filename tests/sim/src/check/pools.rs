@@ -66,7 +66,7 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<String
     if label(body, names::LABEL_OPERATION) != "delete" {
         return None;
     }
-    let name = ObjectName::new("", names::pv_name(label(body, names::LABEL_CLAIM_UUID)));
+    let name = ObjectName::new("", names::pv_name(label(body, names::LABEL_VOLUME_ID)));
     let volume = store.get(Kind::Volume, &name)?;
     let settled =
         || store.all(Kind::Claim).all(|(_, claim)| !is_pool_request(claim) || names::pv_name(uid(claim)) != name.name);

@@ -8,7 +8,7 @@ use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use super::{Guarantee, is_bound, is_protected};
-use crate::store::{self, Kind, Store, annotation, has_finalizer, is_deleting, text, uid};
+use crate::store::{self, Kind, Store, annotation, document, has_finalizer, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
 
 fn is_ready(object: &Value) -> bool {
@@ -74,7 +74,7 @@ pub fn retained(store: &Store, world: &World) -> BTreeSet<StorageKey> {
 }
 
 fn provenance(content: &Value) -> Value {
-    serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default()
+    document(content, names::PROVENANCE)
 }
 
 /// Returns whether a node that a volume or snapshot needs is gone.
@@ -122,7 +122,7 @@ fn can_be_made(store: &Store, snapshot: &Value) -> bool {
     let Some(claim) = claim.filter(|claim| is_bound(claim) && !is_deleting(claim)) else { return false };
     let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
     volume.is_some_and(|volume| {
-        let made_by: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
+        let made_by = document(volume, names::PROVENANCE);
         // A snapshot that was begun from a deleted claim is not made from another claim of its name.
         let begun = content.map(provenance).unwrap_or_default();
         let same = begun.is_null() || text(&begun, "/volume_id") == annotation(volume, names::VOLUME_ID);

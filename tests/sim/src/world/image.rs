@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flex_contract::batch::{self, Member, MemberFailure};
+use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::names;
 use flex_contract::request::{Operation, RunRequest};
 use flex_contract::volume::{Made, persistent_volume, placeholder};
@@ -106,7 +106,7 @@ impl Container {
 }
 
 /// Returns the list of a batch as the pod finds it in the file that `BATCH` names.
-fn list(job: &Value, pod_spec: &Value) -> Vec<Member> {
+fn list(job: &Value, pod_spec: &Value) -> Vec<MemberVariables> {
     let volumes = pod_spec["volumes"].as_array();
     let mut items = volumes.into_iter().flatten().flat_map(|volume| {
         let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
@@ -143,7 +143,7 @@ impl World {
             })
         };
         let batch = get("OPERATION").as_deref() == Some(batch::OPERATION);
-        let members = if batch { list(job, pod_spec) } else { vec![Member::new()] };
+        let members = if batch { list(job, pod_spec) } else { vec![MemberVariables::new()] };
         self.containers.insert(uid(pod).to_owned(), Container { batch, ..Container::default() });
         for (at, own) in members.iter().enumerate() {
             let get = |key: &str| own.get(key).cloned().or_else(|| get(key));
@@ -374,7 +374,7 @@ impl World {
         let pv = persistent_volume(&process.request, Made { source, reachable_from, size_bytes, ..Made::default() });
         let mut pv = json!(pv);
         if process.script {
-            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UUID: process.request.claim.uid } });
+            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UID: process.request.claim.uid } });
             match process.reserved {
                 true => pv["spec"]["claimRef"] = json!(placeholder(&process.request)),
                 false => pv["spec"]["claimRef"] = Value::Null,
@@ -387,7 +387,7 @@ impl World {
             if is_deleting(there) {
                 return Err(75);
             }
-            let same = annotation(there, names::CLAIM_UUID) == process.request.claim.uid
+            let same = annotation(there, names::CLAIM_UID) == process.request.claim.uid
                 && self.made.get(uid(there)) == Some(&process.storage_key);
             return if same { Ok(()) } else { Err(65) };
         }

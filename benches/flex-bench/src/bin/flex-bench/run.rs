@@ -244,7 +244,7 @@ impl Singles {
         let volume = names::pv_name(&uid);
         self.until("the end of a volume", |r| first(r, Kind::Volume, |r| r.gone && r.name() == volume).map(drop))
             .await?;
-        let rest = |r: &Record| r.label(names::LABEL_CLAIM_UUID) == uid;
+        let rest = |r: &Record| r.label(names::LABEL_VOLUME_ID) == uid;
         self.until("the end of the Jobs of a claim", |records| {
             records.iter().rfind(|r| r.kind == Kind::Pod && rest(r))?.gone.then_some(())
         })

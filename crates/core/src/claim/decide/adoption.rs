@@ -34,7 +34,7 @@ pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
 pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
     is_terminating_without_finalizer(volume)
-        && o.recipe().is_some_and(|recipe| recipe.reclaim_policy == ReclaimPolicy::Delete)
+        && o.recipe_of_attempt().is_some_and(|recipe| recipe.reclaim_policy == ReclaimPolicy::Delete)
 }
 
 /// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
@@ -42,7 +42,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     if is_claimed_by_other(o, volume) {
         return Some(transfer_to_other(o, volume));
     }
-    let Some(recipe) = o.recipe() else {
+    let Some(recipe) = o.recipe_of_attempt() else {
         return Some(Rule::AdoptionNeedsRecipe.warn(
             reason::WAITING,
             format!(
@@ -63,11 +63,11 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
             let is_kind = |kind: &str| kind == recipe.record.kind();
-            as_asked && volume.claim_uuid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
+            as_asked && volume.claim_uid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
         }
         false => {
             is_claimed_by_this(o, volume)
-                && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
+                && volume.claim_uid.as_ref() == Some(&o.claim.uid)
                 && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
         }
     };
@@ -76,7 +76,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         && is_its()
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
-        && volume.volume_id.as_ref() == Some(&o.claim.id());
+        && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id());
     let name = volume.name.clone();
     if !complete {
         let mark = !(o.volumes.many_wait && may_mark_later(o, rule));
@@ -102,7 +102,7 @@ pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
         return wait_for_end(volume);
     }
     // A volume with another name could not be deleted by the id later.
-    match o.recipe().filter(|_| volume.name == names::pv_name(&o.claim.id())) {
+    match o.recipe_of_attempt().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
         Some(recipe) => {
             let (provenance, nodes) = provenance(o, recipe, volume);
             let volume = volume.name.clone();
@@ -132,17 +132,17 @@ pub(super) fn wait_for_admin(volume: &Volume) -> Decision {
 /// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
 pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
     let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
-    let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
-    volume.name == names::pv_name(&o.claim.id())
+    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && volume.claim_uid.as_ref() == reference;
+    volume.name == names::pv_name(&o.claim.volume_id())
         && is_claimed_by_other(o, volume)
         && (o.claim.may_own(volume) || half_way)
 }
 
 /// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
 pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
-    let id = o.claim.id();
+    let id = o.claim.volume_id();
     o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| {
-        let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
+        let ours = volume.is_adopted() && volume.volume_id_annotation.as_ref() == Some(&id);
         volume.name == names::pv_name(&id) && ours && !o.claim.may_own(volume)
     })
 }

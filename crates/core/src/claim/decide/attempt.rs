@@ -1,6 +1,6 @@
 //! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
@@ -95,9 +95,13 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(volume) = o.pool.volume {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
-    if let Some(why) = o.admission.quota_error {
+    if let Some(why) = o.preconditions.quota_error {
         let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return if o.admission.has_pending_charge { wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)) } else { wait };
+        return if o.preconditions.has_pending_charge {
+            wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER))
+        } else {
+            wait
+        };
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
@@ -210,7 +214,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             class,
             Rule::RecordQuarantine,
             Cause::new(reason::VOLUME_REFUSED.name, why),
-            Failure::Never,
+            Reaction::Never,
             now,
         );
     }
@@ -220,15 +224,15 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     match &o.runs.state {
         RunState::Absent if o.runs.recipe.is_none() => {
             let cause = Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more");
-            record_failure(o, class, Rule::RecipeLost, cause, Failure::Retry, now)
+            record_failure(o, class, Rule::RecipeLost, cause, Reaction::Retry, now)
         }
         RunState::Absent => job_missing(o, class, now),
         RunState::Running => in_progress(o, now),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.confirmed.no_volume => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
-        RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Failure::Retry, now),
-        RunState::Failed { cause, kind, at, .. } => {
-            record_failure(o, class, Rule::RunFailed, cause.clone(), *kind, clamp_to_recent(*at, now))
+        RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Reaction::Retry, now),
+        RunState::Failed { cause, reaction, at, .. } => {
+            record_failure(o, class, Rule::RunFailed, cause.clone(), *reaction, clamp_to_recent(*at, now))
         }
     }
 }
@@ -258,7 +262,7 @@ fn no_volume(o: &Observed<'_>) -> Cause {
     let token = if tokenless { TOKENLESS } else { "" };
     let message = format!(
         "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`){token}",
-        names::pv_name(&o.claim.id())
+        names::pv_name(&o.claim.volume_id())
     );
     Cause::new("NoVolume", message)
 }

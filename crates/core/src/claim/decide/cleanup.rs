@@ -54,7 +54,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
     match o.deletion.job {
         Some(job) if job.deleting => Rule::DeleteJobTerminating.nothing(),
-        Some(job) if job.config != recipe.version() => {
+        Some(job) if job.recipe_version != recipe.version() => {
             Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
         _ => Rule::DeleteStuck

@@ -26,7 +26,7 @@ pub(super) fn wait_for_data_source(o: &Observed<'_>) -> Option<Decision> {
     if let Err(why) = source.check(o.claim) {
         return Some(Rule::SourceNotReady.warn(reason::WAITING, why));
     }
-    let node = required_node(o, o.recipe()?)?;
+    let node = required_node(o, o.recipe_of_attempt()?)?;
     match o.nodes.states.state(node) {
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::NotCached => Some(Rule::ConfirmSourceNode.step(Step::ConfirmNode { node: node.to_owned() })),

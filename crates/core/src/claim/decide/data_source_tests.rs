@@ -8,7 +8,7 @@ const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 fn copy(mut world: World, node: &'static str) -> World {
     let recipe = recipe_with(&[("capabilities", "clone")]);
     if let Some(stamp) = &mut world.claim.stamp {
-        stamp.config = recipe.version();
+        stamp.recipe_version = recipe.version();
         world.stamped_recipe = Some(recipe.clone());
     }
     world.class.recipe = Ok(Arc::new(recipe));
@@ -80,7 +80,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
         (|o| o.volume.as_mut().unwrap().size = Ok(2 << 30), "has 2Gi, this claim asks for 1Gi"),
     ];
     for (spoil, says) in cases {
-        for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
+        for begun in [new(), stamped(1), failed_with(Reaction::Retry)] {
             let mut world = copy(begun, "");
             spoil(original(&mut world));
             let decision = world.decide_by(Rule::SourceNotReady, NOW + 60);
@@ -146,7 +146,7 @@ fn a_clone_is_made_on_the_node_of_its_source() {
 
 #[test]
 fn a_clone_waits_for_the_deleted_node_of_its_source() {
-    for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
+    for begun in [new(), stamped(1), failed_with(Reaction::Retry)] {
         for begun in [delayed(begun.clone(), Some("a")), begun] {
             let mut world = copy(begun, "home");
             world.node_states.0.insert("home".into(), NodeState::NotCached);
@@ -164,7 +164,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
 
 #[test]
 fn a_clone_without_room_stays_on_the_node_of_its_source() {
-    let mut world = delayed(copy(failed_with(Failure::NoCapacity), "home"), Some("a"));
+    let mut world = delayed(copy(failed_with(Reaction::NoCapacity), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
     assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2));
     assert_eq!(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
@@ -35,20 +35,20 @@ const SIDECAR_GRACE: i64 = 5;
 /// Decides about a run that cannot progress.
 pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     if is_newer_config(o, class) {
-        return record_failure(o, class, Rule::RunOutdated, cause.clone(), Failure::Retry, now);
+        return record_failure(o, class, Rule::RunOutdated, cause.clone(), Reaction::Retry, now);
     }
     let decision = Rule::RunStuck.warn(reason::PROVISIONING_FAILED, cause.message.clone());
     let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
-    let (patience, rule, kind) = match (why.is_of_image(), unfit) {
-        (true, _) => (IMAGE_PULL_TIMEOUT, Rule::ImagePullTimeout, Failure::Retry),
-        (_, true) => (NODE_TIMEOUT, Rule::NodeAdmissionTimeout, Failure::NoCapacity),
+    let (patience, rule, reaction) = match (why.is_of_image(), unfit) {
+        (true, _) => (IMAGE_PULL_TIMEOUT, Rule::ImagePullTimeout, Reaction::Retry),
+        (_, true) => (NODE_TIMEOUT, Rule::NodeAdmissionTimeout, Reaction::NoCapacity),
         _ => return decision,
     };
     let give_up = since.saturating_add(seconds(patience));
     match now >= give_up {
-        true => record_failure(o, class, rule, cause.clone(), kind, now),
+        true => record_failure(o, class, rule, cause.clone(), reaction, now),
         false => decision.requeue_at(give_up),
     }
 }
@@ -56,15 +56,15 @@ pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, 
 /// Checks whether the class has a recipe that differs from that of the attempt.
 fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
-    o.admission.has_revision
+    o.preconditions.has_revision
         && current.is_some()
-        && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
+        && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.recipe_version.as_str())
 }
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
 /// existed, so that the attempt has left nothing.
-pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
-    record(o, class, Rule::JobRefused, (cause, kind, now), kind == Failure::Never)
+pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, reaction: Reaction, now: i64) -> Decision {
+    record(o, class, Rule::JobRefused, (cause, reaction, now), reaction == Reaction::Never)
 }
 
 /// Records by a rule that the attempt has failed, and says what follows.
@@ -73,17 +73,17 @@ pub(super) fn record_failure(
     class: &Class,
     rule: Rule,
     cause: Cause,
-    kind: Failure,
+    reaction: Reaction,
     at: i64,
 ) -> Decision {
-    record(o, class, rule, (cause, kind, at), o.runs.never_started)
+    record(o, class, rule, (cause, reaction, at), o.runs.never_started)
 }
 
 fn record(
     o: &Observed<'_>,
     class: &Class,
     rule: Rule,
-    (cause, kind, at): (Cause, Failure, i64),
+    (cause, reaction, at): (Cause, Reaction, i64),
     never_started: bool,
 ) -> Decision {
     let attempt = o.attempt();
@@ -91,22 +91,22 @@ fn record(
         operation: Operation::Provision,
         attempt,
         at,
-        kind,
+        reaction,
         reason: cause.reason,
         message: cause.message,
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: unstarted_attempts(o, never_started),
     };
-    let next = match (kind, o.recipe()) {
-        (Failure::Never, _) => format!(
+    let next = match (reaction, o.recipe_of_attempt()) {
+        (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (Failure::NoCapacity, _) if can_reschedule(o, class) => {
+        (Reaction::NoCapacity, _) if can_reschedule(o, class) => {
             "the provisioner asks the scheduler for another node".to_owned()
         }
-        (Failure::NoCapacity, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
+        (Reaction::NoCapacity, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
@@ -128,18 +128,18 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
-    if can_reschedule(o, class) && failure.kind == Failure::NoCapacity {
+    if can_reschedule(o, class) && failure.reaction == Reaction::NoCapacity {
         return no_room(o, failure);
     }
     if delayed && claim.selected_node.is_none() {
         return Rule::WaitForReschedule.nothing();
     }
-    let wait = match failure.kind {
+    let wait = match failure.reaction {
         _ if is_newer_config(o, class) => 0,
-        Failure::NoCapacity if has_new_node(o, class) => 0,
+        Reaction::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
-        Failure::Never if failure.reason == reason::VOLUME_REFUSED.name && o.volumes.all.is_empty() => 0,
-        kind => delay_after(kind, recipe, failure.attempt),
+        Reaction::Never if failure.reason == reason::VOLUME_REFUSED.name && o.volumes.all.is_empty() => 0,
+        reaction => delay_after(reaction, recipe, failure.attempt),
     };
     if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
@@ -154,7 +154,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
 /// Decides about an attempt that the selected node had no room for.
 fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
     // The next selected node gets an attempt, even if the scheduler selects the same again.
-    let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
+    let failure = LastFailure { reaction: Reaction::Retry, ..failure.clone() };
     let Some(node) = &o.claim.selected_node else {
         // Somebody else has removed the selected node.
         return Rule::NoRoomOnRemovedNode.step(Step::RecordFailure { failure });

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
-    let mut world = failed_with(Failure::Never);
+    let mut world = failed_with(Reaction::Never);
     world.rests_until_slow(Rule::AttemptBackoff);
     world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "its volume is gone");
@@ -14,8 +14,8 @@ fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
 
 #[test]
 fn a_sidecar_does_not_keep_a_failed_run() {
-    let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
-    let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Failure::Retry) };
+    let ended = RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
+    let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Reaction::Retry) };
     assert_eq!(
         (world.step(Rule::SidecarsTerminating), world.decide_by(Rule::SidecarsTerminating, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 5)),
@@ -28,14 +28,14 @@ fn a_sidecar_does_not_keep_a_failed_run() {
 
 #[test]
 fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
-    let world = failed_with(Failure::Retry);
+    let world = failed_with(Reaction::Retry);
     let late = NOW + 1_000_000;
     let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
     assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
     let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
     let stopping = World { jobs: vec![Job { deleting: true, ..job(1) }], run: stuck, ..world.clone() };
     assert_eq!(stopping.decide_by(Rule::WaitForOlderRun, late).step, Step::Nothing);
-    let ending = World { jobs: vec![job(1)], run: failed_run(Failure::Retry, NOW), ..world.clone() };
+    let ending = World { jobs: vec![job(1)], run: failed_run(Reaction::Retry, NOW), ..world.clone() };
     assert_eq!(
         ending.decide_by(Rule::WaitForOlderRun, late).step,
         Step::Nothing,
@@ -45,7 +45,7 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
         World { has_running_pods: true, ..world.clone() }.decide_by(Rule::WaitForOlderRun, late).step,
         Step::Nothing
     );
-    let later = World { jobs: vec![job(7)], run: failed_run(Failure::Retry, NOW), ..world };
+    let later = World { jobs: vec![job(7)], run: failed_run(Reaction::Retry, NOW), ..world };
     let unsure = World { fresh: false, ..later.clone() };
     assert_eq!(
         unsure.decide_by(Rule::ReadClaimBeforeStop, late).step,
@@ -62,14 +62,14 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
 
 #[test]
 fn a_claim_is_rescheduled_if_its_node_has_no_room() {
-    let mut world = delayed(failed_with(Failure::NoCapacity), Some("a"));
+    let mut world = delayed(failed_with(Reaction::NoCapacity), Some("a"));
     let decision = world.decide_by(Rule::NoRoomOnNode, NOW);
     let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };
-    assert_eq!(noted.kind, Failure::Retry, "the next node is as good as any");
+    assert_eq!(noted.reaction, Reaction::Retry, "the next node is as good as any");
     assert!(decision.event.unwrap().message.contains("no room on node a"));
     world.claim.selected_node = None;
     let recorded = records(Rule::NoRoomOnRemovedNode, &world);
-    assert_eq!((recorded.kind, recorded.attempt, recorded.at), (Failure::Retry, 1, NOW));
+    assert_eq!((recorded.reaction, recorded.attempt, recorded.at), (Reaction::Retry, 1, NOW));
     world.claim.last_failure = Some(recorded);
     world.rests(Rule::WaitForReschedule);
     for node in ["a", "b"] {
@@ -95,7 +95,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
     };
-    let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::NoCapacity) };
+    let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::NoCapacity) };
     assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
     world.claim.nodes = vec!["b".into(), "home".into()];
@@ -103,7 +103,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
     world.node_choice = choice(None, false);
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["b", "home"]), "there is no other");
-    let mut failed = World { node_choice: choice(Some("b"), true), ..failed_with(Failure::Retry) };
+    let mut failed = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::Retry) };
     assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home"]), "something may be left there");
     failed.node_choice.last = false;
     assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
@@ -115,7 +115,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
 
 #[test]
 fn the_next_attempt_begins_after_its_delay() {
-    let mut world = failed_with(Failure::Retry);
+    let mut world = failed_with(Reaction::Retry);
     world.claim.nodes = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = || vec!["b".to_owned(), "a".to_owned()];
@@ -145,12 +145,12 @@ fn the_next_attempt_begins_after_its_delay() {
     world.waits(Rule::ClaimRefused, "provides at most 1Mi");
     world.class.recipe = Err("the config has errors".into());
     world.waits(Rule::ConfigUnusable, "the config has errors");
-    let mut never = failed_with(Failure::Never);
+    let mut never = failed_with(Reaction::Never);
     assert_eq!(never.decide_by(Rule::AttemptBackoff, NOW + 1799).requeue_at, Some(NOW + 1800));
     assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
-    delayed(failed_with(Failure::Retry), None).rests(Rule::WaitForReschedule);
+    delayed(failed_with(Reaction::Retry), None).rests(Rule::WaitForReschedule);
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn the_delay_between_attempts_doubles() {
     let pauses: Vec<_> = (1..9).map(|attempt| delay(&recipe, attempt)).collect();
     assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 1800, 1800]);
     assert_eq!(delay(&recipe_with(&[("backoff", "1s..100h"), ("retries", "1000")]), 1000), 360_000);
-    let mut world = failed_with(Failure::Retry);
+    let mut world = failed_with(Reaction::Retry);
     world.claim.stamp.as_mut().unwrap().attempt = 3;
-    world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Failure::Retry));
+    world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Reaction::Retry));
     assert_eq!(
         (world.step(Rule::AttemptBackoff), world.decide_by(Rule::AttemptBackoff, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 8))
     );
-    world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Failure::Retry));
+    world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Reaction::Retry));
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "a failure of another attempt is past");
-    world.claim.last_failure = Some(failure(Operation::Delete, 3, NOW, Failure::Retry));
+    world.claim.last_failure = Some(failure(Operation::Delete, 3, NOW, Reaction::Retry));
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "and so is one of another operation");
 }
 
@@ -182,10 +182,14 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
     stuck("ImagePullBackOff", NOW - 29).waits(Rule::RunStuck, "words");
     assert_eq!(stuck("ImagePullBackOff", NOW - 29).decide_by(Rule::RunStuck, NOW).requeue_at, Some(NOW + 1));
     for reason in ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"] {
-        assert_eq!(records(Rule::ImagePullTimeout, &stuck(reason, NOW - 30)).kind, Failure::Retry);
+        assert_eq!(records(Rule::ImagePullTimeout, &stuck(reason, NOW - 30)).reaction, Reaction::Retry);
     }
     let mut unschedulable = stuck("Unschedulable", 0);
-    assert_eq!(records(Rule::NodeAdmissionTimeout, &unschedulable).kind, Failure::NoCapacity, "there is another node");
+    assert_eq!(
+        records(Rule::NodeAdmissionTimeout, &unschedulable).reaction,
+        Reaction::NoCapacity,
+        "there is another node"
+    );
     unschedulable.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
     unschedulable.waits(Rule::RunStuck, "words");
     assert_eq!(unschedulable.decide_by(Rule::RunStuck, NOW).requeue_at, None, "it ends with its deadline");
@@ -198,34 +202,34 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
 
 #[test]
 fn a_failed_run_is_recorded_and_reported() {
-    let told = |kind, world: World| {
-        let world = World { run: failed_run(kind, NOW - 5), jobs: vec![job(1)], ..world };
+    let told = |reaction, world: World| {
+        let world = World { run: failed_run(reaction, NOW - 5), jobs: vec![job(1)], ..world };
         let recorded = records(Rule::RunFailed, &world);
-        assert_eq!((recorded.attempt, recorded.kind, recorded.at), (1, kind, NOW - 5));
+        assert_eq!((recorded.attempt, recorded.reaction, recorded.at), (1, reaction, NOW - 5));
         assert_eq!((recorded.reason.as_str(), recorded.message.as_str()), ("ExitCode", "disk on fire"));
         world.decide_by(Rule::RunFailed, NOW).event.unwrap().message
     };
-    assert_eq!(told(Failure::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
+    assert_eq!(told(Reaction::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
     assert!(
-        told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
+        told(Reaction::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
     );
-    assert!(told(Failure::NoCapacity, stamped(1)).ends_with("tries another node"));
+    assert!(told(Reaction::NoCapacity, stamped(1)).ends_with("tries another node"));
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
-    assert!(told(Failure::NoCapacity, alone).contains("next try in 2 s"));
-    assert!(told(Failure::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
+    assert!(told(Reaction::NoCapacity, alone).contains("next try in 2 s"));
+    assert!(told(Reaction::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
 }
 
 #[test]
 fn a_node_s_clock_is_not_trusted() {
     for (said, taken) in [(0, NOW - 60), (NOW - 3600, NOW - 60), (NOW + 3600, NOW), (NOW - 7, NOW - 7)] {
-        let world = World { run: failed_run(Failure::Retry, said), ..stamped(1) };
+        let world = World { run: failed_run(Reaction::Retry, said), ..stamped(1) };
         assert_eq!(records(Rule::RunFailed, &world).at, taken);
     }
 }
 
 #[test]
 fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
-    let mut world = delayed(failed_with(Failure::Retry), Some("another"));
+    let mut world = delayed(failed_with(Reaction::Retry), Some("another"));
     world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
     world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;

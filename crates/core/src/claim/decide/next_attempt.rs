@@ -22,13 +22,13 @@ pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
     if let Err(why) = admit(o.claim, recipe, o.pool.is_request) {
         return Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why));
     }
-    let why = o.admission.attributes_error?;
+    let why = o.preconditions.attributes_error?;
     Some(Rule::AttributesUnavailable.warn(reason::PROVISIONING_FAILED, why))
 }
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
 pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
-    match (o.admission.has_revision, o.admission.has_slot) {
+    match (o.preconditions.has_revision, o.preconditions.has_slot) {
         // The revision's event will arrive.
         (false, _) => Some(Rule::RevisionNotStored.nothing()),
         (true, false) => {
@@ -82,7 +82,7 @@ pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule,
         return wait;
     }
     // An attempt that the orchestrator has given up no longer counts against the quota.
-    if let Some(why) = o.admission.quota_error {
+    if let Some(why) = o.preconditions.quota_error {
         return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let nodes = match nodes_from(o, class, recipe) {

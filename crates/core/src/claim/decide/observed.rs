@@ -27,19 +27,19 @@ pub struct Observed<'a> {
     pub deletion: Deletion<'a>,
     /// The volumes of the claim.
     pub volumes: Volumes<'a>,
-    /// Limits and conditions of an attempt.
-    pub admission: Admission<'a>,
+    /// The preconditions of an attempt.
+    pub preconditions: Preconditions<'a>,
     /// The nodes of the claim and of its runs.
     pub nodes: Nodes<'a>,
     /// The data source of the claim, and the claim as a data source.
-    pub source: Source<'a>,
-    /// The pool of the class.
-    pub pool: Pool<'a>,
+    pub source: SourceRelation<'a>,
+    /// The relation of the claim to the pool of its class.
+    pub pool: PoolRelation<'a>,
 }
 
 impl<'a> Observed<'a> {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
-    pub(super) fn recipe(&self) -> Option<&'a Recipe> {
+    pub(super) fn recipe_of_attempt(&self) -> Option<&'a Recipe> {
         self.runs.recipe.or(match self.class {
             ServedClass::Ours(class) => class.recipe.as_deref().ok(),
             ServedClass::NotOurs => None,
@@ -154,9 +154,9 @@ impl Candidate<'_> {
     }
 }
 
-/// The limits and conditions of an attempt.
+/// The preconditions of an attempt: slot, quota, revision and attributes.
 #[derive(Clone, Copy, Debug)]
-pub struct Admission<'a> {
+pub struct Preconditions<'a> {
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
     /// The class has a free slot for another run.
@@ -184,7 +184,7 @@ pub struct Nodes<'a> {
 
 /// The data source of a claim, and the claim as a data source.
 #[derive(Clone, Debug)]
-pub struct Source<'a> {
+pub struct SourceRelation<'a> {
     /// The data source of the claim, if it has one.
     pub state: Option<DataSourceState<'a>>,
     /// The claims and VolumeSnapshots for which this claim is kept.
@@ -193,7 +193,7 @@ pub struct Source<'a> {
 
 /// The relation of a claim to the pool of its class.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pool<'a> {
+pub struct PoolRelation<'a> {
     /// The claim is a pool request, and gets no volume itself.
     pub is_request: bool,
     /// A pooled volume that fits the claim.

@@ -1,6 +1,6 @@
 //! The node of a claim's runs, if nodes matter.
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::{self, reason};
 use flex_contract::request::Operation;
 
@@ -76,7 +76,7 @@ pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Rec
 fn had_no_capacity(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
-    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoCapacity)
+    last.is_some_and(|last| Some(last.attempt) == attempt && last.reaction == Reaction::NoCapacity)
 }
 
 /// Returns the node on which an attempt must run: the last of the nodes that its stamp records.
@@ -87,14 +87,16 @@ pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
 /// Checks whether the orchestrator chooses the node, because nobody else selects one.
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
     let on_node = o
-        .recipe()
+        .recipe_of_attempt()
         .is_some_and(|recipe| recipe.placement == Placement::SelectedNode && required_node(o, recipe).is_none());
     class.binding == BindingMode::Immediate && selected(o, class).is_none() && on_node
 }
 
 /// Checks whether the stamp was written for another node than the one where the attempt must be now.
 pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
-    let Some(recipe) = o.recipe().filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
+    let Some(recipe) = o.recipe_of_attempt().filter(|recipe| recipe.placement == Placement::SelectedNode) else {
+        return false;
+    };
     match run_node(&o.claim.nodes, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.nodes.choice.last,
@@ -104,7 +106,7 @@ pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
 
 /// Checks whether the scheduler can find another node for the claim.
 pub(super) fn can_reschedule(o: &Observed<'_>, class: &Class) -> bool {
-    let has_required_node = o.recipe().is_some_and(|recipe| required_node(o, recipe).is_some());
+    let has_required_node = o.recipe_of_attempt().is_some_and(|recipe| required_node(o, recipe).is_some());
     class.binding == BindingMode::WaitForFirstConsumer && !has_required_node
 }
 
@@ -113,7 +115,7 @@ pub(super) fn reschedule_from_unfit(o: &Observed<'_>, class: &Class) -> Option<D
     let node = o.claim.selected_node.as_ref()?;
     if !can_reschedule(o, class) {
         let matters = class.binding == BindingMode::Immediate
-            && o.recipe().is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
+            && o.recipe_of_attempt().is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
         let unsure = matters && o.nodes.states.state(node) == NodeState::NotCached;
         return unsure.then(|| Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() }));
     }
@@ -137,7 +139,7 @@ pub(super) fn reschedule_from_unfit(o: &Observed<'_>, class: &Class) -> Option<D
 pub(super) fn is_bound_to_selected_node(o: &Observed<'_>, class: &Class) -> bool {
     can_reschedule(o, class)
         && o.claim.selected_node.is_some()
-        && o.recipe().is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
+        && o.recipe_of_attempt().is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
 
 /// Checks whether there is another node for a claim whose node the orchestrator chooses.

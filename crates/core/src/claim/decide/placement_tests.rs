@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_selected_node_that_is_gone_is_given_back() {
-    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+    for world in [new(), stamped(1), failed_with(Reaction::Retry)] {
         let missing = with_state("a", NodeState::NotCached, selected(world.clone()));
         assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "a".into() });
         let gone = with_state("a", NodeState::Gone, selected(world));
@@ -35,7 +35,7 @@ fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
 
 #[test]
 fn a_selected_node_that_the_class_does_not_allow_is_given_back() {
-    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+    for world in [new(), stamped(1), failed_with(Reaction::Retry)] {
         let mut outside = World { selected_node_forbidden: true, ..selected(world) };
         let decision = outside.decide_by(Rule::SelectedNodeForbidden, NOW + 60);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
@@ -56,7 +56,7 @@ fn a_node_that_does_not_take_the_pod_is_given_up() {
     let Step::RecordFailure { failure, .. } = pinned.decide_by(Rule::NodeAdmissionTimeout, NOW + 5).step else {
         panic!("it is given up")
     };
-    assert_eq!(failure.kind, Failure::NoCapacity);
+    assert_eq!(failure.reaction, Reaction::NoCapacity);
     // Without another node, and where any node will do, a new attempt gains nothing.
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
     assert_eq!(stuck(alone).decide_by(Rule::RunStuck, NOW + 1000).step, Step::Nothing);
@@ -74,7 +74,7 @@ fn a_pod_on_a_dead_node_is_reported() {
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(Rule::NodeUnreachable, says);
     lost(World { claim: deleting().claim, ..running }).waits(Rule::NodeUnreachable, says);
-    lost(World { has_running_pods: true, ..selected(failed_with(Failure::Retry)) })
+    lost(World { has_running_pods: true, ..selected(failed_with(Reaction::Retry)) })
         .waits(Rule::NodeUnreachable, "kubectl delete node a");
 }
 

@@ -48,10 +48,11 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     if !o.pool.is_request {
         return None;
     }
-    let own = o.volumes.all.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.id()))?;
+    let own = o.volumes.all.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.volume_id()))?;
     let volume = own.volume;
-    let given_away =
-        volume.is_adopted() && volume.volume_id.as_ref() == Some(&o.claim.id()) && is_claimed_by_other(o, volume);
+    let given_away = volume.is_adopted()
+        && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id())
+        && is_claimed_by_other(o, volume);
     let done = || match o.claim.deleting {
         true => Rule::ReleasePoolRequest.step(Step::RemoveFinalizer),
         false => Rule::CompletePoolRequest.step(Step::CompletePoolRequest),
@@ -68,7 +69,7 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
 pub(super) fn assigned<'a>(o: &Observed<'a>) -> Option<&'a Candidate<'a>> {
     let own = |reference: &Reference| reference.uid == o.claim.uid;
     o.volumes.all.iter().find(|Candidate { volume, .. }| {
-        let names_it = volume.claim_ref.as_ref().is_some_and(own) && volume.claim_uuid.as_ref() == Some(&o.claim.uid);
-        volume.name != names::pv_name(&o.claim.id()) && volume.is_adopted() && names_it
+        let names_it = volume.claim_ref.as_ref().is_some_and(own) && volume.claim_uid.as_ref() == Some(&o.claim.uid);
+        volume.name != names::pv_name(&o.claim.volume_id()) && volume.is_adopted() && names_it
     })
 }

@@ -7,7 +7,7 @@ fn ready_volume() -> Volume {
     let kind = recipe_with(&[]).record.kind();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
     let pool_size = new().claim.size.ok();
-    Volume { pool: Some(kind), pool_size, claim_uuid: None, claim_ref: Some(reference), ..adopted_volume() }
+    Volume { pool: Some(kind), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }
 }
 
 fn request(mut world: World) -> World {
@@ -38,7 +38,7 @@ fn a_pooled_volume_is_assigned_without_slot_or_quota() {
 
 #[test]
 fn an_assigned_volume_is_bound_after_the_pv_controller_has_seen_it() {
-    let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
+    let given = Volume { name: "pvc-ready".into(), volume_id_annotation: Some("ready".into()), ..adopted_volume() };
     let mut world = with_volume(new(), given.clone(), &["name"]);
     world.pooled_volume = Some("pvc-another");
     world.rests(Rule::WaitForBinding);
@@ -53,7 +53,7 @@ fn an_assigned_volume_is_bound_after_the_pv_controller_has_seen_it() {
 
 #[test]
 fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
-    let taken = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
+    let taken = Volume { name: "pvc-ready".into(), volume_id_annotation: Some("ready".into()), ..adopted_volume() };
     bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests(Rule::Settled);
     let given = Volume { pool_size: Some(1), ..taken };
     let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
@@ -86,10 +86,10 @@ fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
 
 #[test]
 fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
-    for uuid in [Some("another"), None] {
+    for uid in [Some("another"), None] {
         let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
-        let claim_uuid = uuid.map(str::to_owned);
-        let given = Volume { pool: None, claim_uuid, claim_ref: Some(reference), ..ready_volume() };
+        let claim_uid = uid.map(str::to_owned);
+        let given = Volume { pool: None, claim_uid, claim_ref: Some(reference), ..ready_volume() };
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
         assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
         world.claim.deleting = true;

@@ -22,8 +22,8 @@ impl World {
     /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
     fn has_transferred(&self) -> bool {
         self.volumes.iter().any(|(volume, _)| {
-            let held = volume.is_adopted() && volume.volume_id.as_deref() == Some(UID);
-            volume.name == names::pv_name(UID) && held && volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID)
+            let held = volume.is_adopted() && volume.volume_id_annotation.as_deref() == Some(UID);
+            volume.name == names::pv_name(UID) && held && volume.claim_uid.as_ref().is_some_and(|uid| uid != UID)
         })
     }
 
@@ -36,7 +36,7 @@ impl World {
     /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
     fn is_safe(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
-            && volume.volume_id.as_deref() == Some(UID)
+            && volume.volume_id_annotation.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
             && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
     }
@@ -46,9 +46,9 @@ impl World {
     }
 
     /// Checks whether the claim is terminating, or has another volume.
-    fn is_leaving(&self) -> bool {
+    fn is_to_be_undone(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.id()))
+        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
     }
 
     /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
@@ -60,7 +60,7 @@ impl World {
         let right = |(volume, mismatches): &(Volume, Vec<String>)| {
             mismatches.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
         };
-        if !self.is_leaving() && self.volumes.iter().any(right) || self.observed(|o| assigned(o).is_some()) {
+        if !self.is_to_be_undone() && self.volumes.iter().any(right) || self.observed(|o| assigned(o).is_some()) {
             return Some("the PV controller binds it");
         }
         if !claim.has_finalizer() {
@@ -76,7 +76,7 @@ impl World {
         if claim.is_bound() && !claim.deleting {
             return Some("the volume's event comes, or the claim goes");
         }
-        if self.is_leaving() {
+        if self.is_to_be_undone() {
             return match (&self.delete_run, &self.delete_job) {
                 _ if self.is_alive() || !self.jobs.is_empty() => Some("a process ends"),
                 _ if used
@@ -117,12 +117,18 @@ impl World {
             self.claim.last_failure = None;
         }
         let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
-        let config = recipe.version();
+        let recipe_version = recipe.version();
         if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
             self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
         }
-        self.claim.stamp =
-            Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, volume_generation, batch: None });
+        self.claim.stamp = Some(Stamp {
+            claim_uid: UID.into(),
+            ts: "t".into(),
+            attempt,
+            recipe_version,
+            volume_generation,
+            batch: None,
+        });
         self.missed_batch = false;
         self.claim.nodes = nodes;
         if !self.claim.has_finalizer() {
@@ -143,8 +149,8 @@ impl World {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
-        volume.claim_uuid = Some(UID.into());
-        volume.volume_id = Some(UID.into());
+        volume.claim_uid = Some(UID.into());
+        volume.volume_id_annotation = Some(UID.into());
         let text = serde_json::to_string(provenance).unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
@@ -155,15 +161,15 @@ impl World {
 
     /// Makes the volume that of the claim which it names.
     fn transfer(&mut self, name: &str, provenance: &Provenance) {
-        let id = self.claim.id();
+        let id = self.claim.volume_id();
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
         if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
             assert!(!volume.deleting, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
-        volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-        volume.volume_id = Some(id);
+        volume.claim_uid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+        volume.volume_id_annotation = Some(id);
         let text = serde_json::to_string(provenance).unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
@@ -182,11 +188,11 @@ impl World {
             Step::Stamp { attempt, nodes, volume_generation } => self.stamp(attempt, nodes, volume_generation),
             Step::AssignPooledVolume { volume } => {
                 self.pooled_volume = None;
-                let assigned = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
+                let assigned = Volume { name: volume, volume_id_annotation: Some("ready".into()), ..adopted_volume() };
                 self.volumes.push((assigned, vec!["name".into()]));
             }
             Step::BackfillStamp { .. } => {
-                let stamp = Stamp { uuid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
+                let stamp = Stamp { claim_uid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
                 self.claim.stamp = Some(stamp);
             }
             Step::CompletePoolRequest => return false,
@@ -288,7 +294,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::TransferToOtherClaim { volume, .. } => {
             let (volume, _) = world.volume(volume);
-            assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+            assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
             assert!(volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID), "nobody has it");
             assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
@@ -316,7 +322,7 @@ fn check(world: &World, decision: &Decision) {
 fn check_failure(world: &World, failure: &LastFailure) {
     let is_known = world.claim.last_failure.as_ref().is_some_and(|last| last.at == failure.at);
     assert!((NOW - 60..=NOW).contains(&failure.at) || is_known);
-    assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
+    assert_eq!(failure.operation == Operation::Delete, world.is_to_be_undone());
 }
 
 fn check_volume_name(world: &World, volume: &str) {
@@ -330,9 +336,9 @@ fn check_volume_name(world: &World, volume: &str) {
 
 fn check_reschedule(world: &World, failure: Option<&LastFailure>) {
     let claim = &world.claim;
-    let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoCapacity);
-    assert!(failure.is_none() || no_room && failure.is_some_and(|f| f.kind == Failure::Retry));
-    assert!(claim.selected_node.is_some() && !world.is_leaving());
+    let no_room = claim.last_failure.as_ref().is_some_and(|last| last.reaction == Reaction::NoCapacity);
+    assert!(failure.is_none() || no_room && failure.is_some_and(|f| f.reaction == Reaction::Retry));
+    assert!(claim.selected_node.is_some() && !world.is_to_be_undone());
     assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
 }
 
@@ -341,7 +347,7 @@ fn check_removed_job(world: &World, job: &ObjectName) {
     let all = world.jobs.iter().chain(&world.delete_job);
     let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
     assert!(!job.deleting);
-    assert!(job.is_over || claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+    assert!(job.is_over || claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
 }
 
 fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation: u32) {
@@ -381,15 +387,15 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
     let (volume, mismatches) = world.volume(volume);
-    assert!(claim.has_finalizer() || !world.is_leaving() && !claim.is_bound());
+    assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
     assert!(
-        mismatches.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
+        mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.deleting,
         "a wrong volume is made the claim's"
     );
     assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
     let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
-    assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+    assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
 }
 
 fn check_binding(world: &World, volume: &str) {
@@ -413,7 +419,7 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
     assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
-    assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
+    assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
     assert!(attempt > 0 && world.delete_run == RunState::Absent);
     assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
     for (volume, _) in &world.volumes {
@@ -426,7 +432,7 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
 
 fn check_clean(world: &World, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(claim.has_finalizer() && world.is_leaving() && !world.is_alive());
+    assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive());
     assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
     let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
     let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
@@ -439,7 +445,7 @@ fn check_end(world: &World) {
     let safe = world.volumes.iter().any(|(volume, _)| {
         volume.name == names::pv_name(UID)
             && world.is_safe(volume)
-            && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
+            && (world.is_bound_to(&volume.name) || world.is_to_be_undone() && !world.is_alive())
     });
     let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
     let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)

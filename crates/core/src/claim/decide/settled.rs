@@ -5,18 +5,18 @@ use flex_contract::names::reason;
 use super::adoption::{
     adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, wait_for_admin,
 };
-use super::leaving::{leaving, without_finalizer};
 use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::undo::{undo, without_finalizer};
 use super::waits::succeeded;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that is bound, or terminating without the finalizer.
 pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     if o.claim.has_finalizer() {
-        return held(o, now);
+        return bound_with_finalizer(o, now);
     }
     // Somebody has removed the finalizer before the volume had its mark.
     if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
@@ -29,7 +29,7 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides about a bound claim that has the finalizer.
-fn held(o: &Observed<'_>, now: i64) -> Decision {
+fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(done) = complete_pool_request(o) {
         return done;
@@ -37,21 +37,21 @@ fn held(o: &Observed<'_>, now: i64) -> Decision {
     let Some(bound_to) = o.volumes.all.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref()) else {
         // The volume is not in the cache yet, and its event will arrive. Or the volume is lost, and nothing is to be
         // done before the claim is terminating.
-        return if claim.deleting { leaving(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
+        return if claim.deleting { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
     };
     let volume = bound_to.volume;
     if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.deleting {
         return bound_unchecked(bound_to);
     }
     if is_claimed_by_other(o, volume) {
-        return if claim.deleting { leaving(o, now) } else { wait_for_admin(volume) };
+        return if claim.deleting { undo(o, now) } else { wait_for_admin(volume) };
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
         None => succeeded(Rule::ReleaseBoundClaim, volume, Step::RemoveFinalizer),
-        Some(hindered) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => leaving(o, now),
+        Some(hindered) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.deleting && claim.abandoned { leaving(o, now) } else { without_finalizer(o, now) }
+            if claim.deleting && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }
         }
         Some(adopt) if adopt.step != Step::Nothing && !is_claimed_by_this(o, volume) && !o.confirmed.fresh => {
             Rule::ReadClaimBeforeAdoption.step(Step::Refresh)

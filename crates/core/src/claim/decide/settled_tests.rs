@@ -15,9 +15,9 @@ fn a_bound_volume_without_a_complete_adoption_is_adopted() {
         Volume { finalizers: vec![], ..adopted_volume() },
         Volume { provisioned_by: None, ..adopted_volume() },
         Volume { instance: None, ..adopted_volume() },
-        Volume { volume_id: None, ..adopted_volume() },
-        Volume { volume_id: Some("another".into()), ..adopted_volume() },
-        Volume { claim_uuid: None, ..adopted_volume() },
+        Volume { volume_id_annotation: None, ..adopted_volume() },
+        Volume { volume_id_annotation: Some("another".into()), ..adopted_volume() },
+        Volume { claim_uid: None, ..adopted_volume() },
     ] {
         adopts(Rule::AdoptBoundVolume, &bound(with_volume(stamped(1), incomplete, &[]), &names::pv_name(UID)));
     }

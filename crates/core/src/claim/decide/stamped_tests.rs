@@ -28,7 +28,7 @@ fn an_event_explains_the_warning_about_a_missing_storage_class() {
 #[test]
 fn a_copied_stamp_is_replaced() {
     let mut world = stamped(7);
-    world.claim.stamp.as_mut().unwrap().uuid = "copied".into();
+    world.claim.stamp.as_mut().unwrap().claim_uid = "copied".into();
     world.claim.nodes = vec!["of the other".into()];
     let decision = world.decide_by(Rule::ReplaceStaleStamp, NOW);
     assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
@@ -76,8 +76,8 @@ fn the_provenance_is_that_of_the_attempt() {
 fn an_adopted_volume_is_bound() {
     let mut world = with_volume(stamped(1), Volume { name: "wrong".into(), ..volume() }, &["name"]);
     world = with_volume(world, known_volume(), &[]);
-    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
-    world.run = failed_run(Failure::Retry, NOW);
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Reaction::Retry));
+    world.run = failed_run(Reaction::Retry, NOW);
     let decision = world.decide_by(Rule::BindVolume, NOW);
     assert_eq!(decision.step, Step::Bind { volume: names::pv_name(UID) }, "whatever the script exits with");
     assert_eq!(decision.event.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
@@ -203,7 +203,7 @@ fn a_volume_that_does_not_fit_is_quarantined() {
     assert!(matches!(world.step(Rule::QuarantineVolume), Step::Quarantine { .. }));
     world.volumes[0].0.quarantine = Some(why.clone());
     let recorded = records(Rule::RecordQuarantine, &world);
-    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Never, "VolumeRefused"));
+    assert_eq!((recorded.reaction, recorded.reason.as_str()), (Reaction::Never, "VolumeRefused"));
     assert!(recorded.message.contains(&why));
 }
 
@@ -324,7 +324,7 @@ fn a_run_starts_on_a_claim_that_was_just_read() {
     );
     let lost = World { stamped_recipe: None, ..stamped(1) };
     let recorded = records(Rule::RecipeLost, &lost);
-    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Retry, "ConfigLost"));
+    assert_eq!((recorded.reaction, recorded.reason.as_str()), (Reaction::Retry, "ConfigLost"));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn a_run_that_succeeds_without_a_volume_counts_as_failed() {
     assert_eq!(world.step(Rule::ConfirmNoVolumeMade), Step::ConfirmNoVolume);
     world.no_volume = true;
     let recorded = records(Rule::NoVolumeMade, &world);
-    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Retry, "NoVolume"));
+    assert_eq!((recorded.reaction, recorded.reason.as_str()), (Reaction::Retry, "NoVolume"));
     assert!(recorded.message.contains(&format!("exited 0 without creating the PersistentVolume pvc-{UID}")));
     for (keys, tokenless) in [(&[][..], true), (&[("service-account-name", "foo")], false)] {
         world.stamped_recipe = Some(recipe_with(keys));
@@ -357,7 +357,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
     let thief = taken_volume().claim_ref.map(|reference| reference.uid);
-    let half = Volume { claim_uuid: thief, volume_id: Some(UID.into()), ..taken_volume() };
+    let half = Volume { claim_uid: thief, volume_id_annotation: Some(UID.into()), ..taken_volume() };
     let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
     assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
 
@@ -374,7 +374,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.rests(Rule::WaitForOlderRun);
     robbed.has_running_pods = false;
     robbed.claim.stamp.as_mut().unwrap().volume_generation = 16;
-    assert_ne!(robbed.claim.id(), UID);
+    assert_ne!(robbed.claim.volume_id(), UID);
 
     // A terminating claim leaves the volume to the other claim.
     let mut leaving = with_volume(deleting(), taken_volume(), &["claimRef"]);
@@ -385,10 +385,11 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
 
 #[test]
 fn the_pv_controller_binds_a_volume_that_was_made_for_another_claim() {
-    let given = Volume { name: "pvc-of-another".into(), volume_id: Some("another".into()), ..adopted_volume() };
-    let given = Volume { claim_uuid: Some(UID.into()), ..given };
+    let given =
+        Volume { name: "pvc-of-another".into(), volume_id_annotation: Some("another".into()), ..adopted_volume() };
+    let given = Volume { claim_uid: Some(UID.into()), ..given };
     let mut world = with_volume(stamped(1), given, &["name"]);
-    world.run = failed_run(Failure::Retry, NOW);
+    world.run = failed_run(Reaction::Retry, NOW);
     world.rests(Rule::WaitForBinding);
     world.volumes[0].0.deleting = true;
     assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: "pvc-of-another".into() });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::exit::Failure;
+use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
@@ -27,8 +27,6 @@ use crate::run::view::{Job, RunLabels};
 mod of_copies;
 #[path = "failed_tests.rs"]
 mod of_failed;
-#[path = "leaving_tests.rs"]
-mod of_leaving;
 #[path = "placement_tests.rs"]
 mod of_placement;
 #[path = "pooled_tests.rs"]
@@ -37,6 +35,8 @@ mod of_ready;
 mod of_settled;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
+#[path = "undo_tests.rs"]
+mod of_undo;
 #[path = "properties.rs"]
 mod properties;
 #[path = "worlds.rs"]
@@ -162,7 +162,7 @@ impl World {
                 binding: self.binding,
                 many_wait: self.many_wait,
             },
-            admission: Admission {
+            preconditions: Preconditions {
                 has_revision: self.has_revision,
                 has_slot: self.has_slot,
                 quota_error: self.quota_error,
@@ -175,8 +175,8 @@ impl World {
                 with_pods: &self.nodes_with_pods,
                 selected_forbidden: self.selected_node_forbidden,
             },
-            source: Source { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
-            pool: Pool { is_request: self.is_pool_request, volume: self.pooled_volume },
+            source: SourceRelation { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
+            pool: PoolRelation { is_request: self.is_pool_request, volume: self.pooled_volume },
         })
     }
 
@@ -276,10 +276,10 @@ fn stamped(attempt: u32) -> World {
     world.claim.nodes = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp = Some(Stamp {
-        uuid: UID.into(),
+        claim_uid: UID.into(),
         ts: "t".into(),
         attempt,
-        config: recipe.version(),
+        recipe_version: recipe.version(),
         volume_generation: 0,
         batch: None,
     });
@@ -289,9 +289,9 @@ fn stamped(attempt: u32) -> World {
 }
 
 /// Returns the same with an attempt that has just failed and made no volume.
-fn failed_with(kind: Failure) -> World {
+fn failed_with(reaction: Reaction) -> World {
     let mut world = World { no_volume: true, ..stamped(1) };
-    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, reaction));
     world
 }
 
@@ -320,22 +320,22 @@ fn with_volume(mut world: World, volume: Volume, mismatches: &[&str]) -> World {
     world
 }
 
-fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFailure {
+fn failure(operation: Operation, attempt: u32, at: i64, reaction: Reaction) -> LastFailure {
     LastFailure {
         operation,
         attempt,
         at,
-        kind,
+        reaction,
         reason: "R".into(),
         message: "m".into(),
         without_account: false,
-        config: String::new(),
+        recipe_version: String::new(),
         unstarted_attempts: 0,
     }
 }
 
-fn failed_run(kind: Failure, at: i64) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, pods_ended: true }
+fn failed_run(reaction: Reaction, at: i64) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), reaction, at, pods_ended: true }
 }
 
 fn job(attempt: u32) -> Job {
@@ -354,7 +354,7 @@ fn over(attempt: u32) -> Job {
 fn volume() -> Volume {
     let text = format!(
         "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{persistentVolumeReclaimPolicy: Delete}}\n",
-        names::CLAIM_UUID
+        names::CLAIM_UID
     );
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
@@ -366,7 +366,7 @@ fn adopted_volume() -> Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
-        volume_id: Some(UID.into()),
+        volume_id_annotation: Some(UID.into()),
         adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),

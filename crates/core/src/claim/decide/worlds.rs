@@ -22,8 +22,8 @@ fn recipes() -> impl Strategy<Value = Recipe> {
     select(keys.map(recipe_with).to_vec())
 }
 
-fn kinds() -> impl Strategy<Value = Failure> {
-    select(vec![Failure::Retry, Failure::Never, Failure::NoCapacity])
+fn reactions() -> impl Strategy<Value = Reaction> {
+    select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity])
 }
 
 fn times() -> impl Strategy<Value = i64> {
@@ -39,8 +39,8 @@ fn nodes() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn failures() -> impl Strategy<Value = LastFailure> {
-    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), kinds())
-        .prop_map(|(operation, attempt, at, kind)| failure(operation, attempt, at, kind))
+    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), reactions())
+        .prop_map(|(operation, attempt, at, reaction)| failure(operation, attempt, at, reaction))
 }
 
 /// Generates a run with or without its Job.
@@ -50,9 +50,9 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
     }
     let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
         .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
-    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, pods_ended)| RunState::Failed {
+    let failed = (reactions(), times(), any::<bool>()).prop_map(|(reaction, at, pods_ended)| RunState::Failed {
         cause: Cause::new("R", "words"),
-        kind,
+        reaction,
         at,
         pods_ended,
     });
@@ -80,7 +80,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let phase = select(vec!["Pending", "Available", "Bound"]);
     (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
-        let (uuid, reference, id, quarantine) = marks;
+        let (uid, reference, id, quarantine) = marks;
         let (held, deleting, deletes, provisioned) = flags;
         let mut volume = if adopted { adopted_volume() } else { volume() };
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -90,8 +90,8 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
         if !adopted {
-            volume.claim_uuid = some(uuid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
-            volume.volume_id = some(id);
+            volume.claim_uid = some(uid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
+            volume.volume_id_annotation = some(id);
             volume.finalizers = if held { vec![names::VOLUME_FINALIZER.into()] } else { vec![] };
             volume.provisioned_by = provisioned.then(|| "somebody".into());
             volume.claim_ref =
@@ -102,7 +102,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         if name != names::pv_name(UID) {
             mismatches.push("name".to_owned());
         }
-        if volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID) {
+        if volume.claim_uid.as_ref().is_some_and(|uid| uid != UID) {
             mismatches.push("annotation".into());
         }
         if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
@@ -160,12 +160,12 @@ prop_compose! {
         claim.deleting = deleting;
         claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
         if used {
-            claim.finalizers.push("kubernetes.io/pvc-protection".into());
+            claim.finalizers.push(names::CLAIM_PROTECTION.into());
         }
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
-        claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
-            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), volume_generation: 0, batch: None,
+        claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
+            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;

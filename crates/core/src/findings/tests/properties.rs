@@ -15,7 +15,7 @@ fn any() -> impl Strategy<Value = Cluster> {
         )),
     ];
     let volume = (0u8..2, any::<[bool; 6]>());
-    let job = (0u8..2, prop_oneof![Just("provision"), Just("delete")], any::<[bool; 3]>(), 0i64..10_000);
+    let job = (0u8..2, prop_oneof![Just("provision"), Just("delete")], any::<[bool; 4]>(), 0i64..10_000);
     let pod = (0u8..2, any::<[bool; 3]>(), 0i64..10_000);
     fn any<T: Arbitrary>() -> impl Strategy<Value = T> {
         proptest::prelude::any::<T>()
@@ -31,7 +31,7 @@ fn any() -> impl Strategy<Value = Cluster> {
                     gone(volume);
                 }
                 if v[1] {
-                    volume.adoption_mark = None;
+                    (volume.adoption_mark, volume.source_kind) = (None, Some("nfs"));
                 }
                 if v[2] {
                     volume.reclaim_policy = "Retain".into();
@@ -47,6 +47,7 @@ fn any() -> impl Strategy<Value = Cluster> {
             cluster = cluster.job(operation, |job| {
                 (job.is_over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
                 job.volume = j[2].then(|| names::pv_name(UID));
+                job.deadline = j[3].then_some(600);
             });
         }
         for _ in 0..pods {
@@ -80,7 +81,11 @@ proptest! {
                     };
                     prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
                 }
-                Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
+                Removal::StalledJob => {
+                    let (job, pods) = (&cluster.0.jobs[0], &cluster.0.pods);
+                    prop_assert!(job.deadline.is_some_and(|deadline| NOW - job.created > deadline) && !job.is_over);
+                    prop_assert!(pods.iter().all(|pod| pod.job != job.name.name), "the Job has a pod");
+                }
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Vouch => prop_assert!(cluster.0.volumes[0].is_restored()),
@@ -99,4 +104,29 @@ proptest! {
         turned.pods.reverse();
         prop_assert_eq!(find(&turned, NOW), cluster.found());
     }
+}
+
+/// The generated clusters lead to each removal that they can have. Otherwise the property above would prove nothing.
+#[test]
+fn the_clusters_have_each_removal() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut removals = std::collections::BTreeMap::<&str, usize>::new();
+    for _ in 0..5000 {
+        let cluster = any().new_tree(&mut runner).unwrap().current();
+        for removal in cluster.found().into_iter().filter_map(|finding| finding.removal) {
+            let name = match removal {
+                Removal::Job { volume: None, .. } => "job of a claim",
+                Removal::Job { volume: Some(_), .. } => "job of a volume",
+                Removal::StalledJob => "stalled job",
+                Removal::OldJob => "old job",
+                Removal::Pod { .. } => "pod",
+                Removal::Vouch => "vouch",
+                Removal::Revision { .. } => "revision",
+            };
+            *removals.entry(name).or_default() += 1;
+        }
+    }
+    let wanted = ["job of a claim", "job of a volume", "old job", "pod", "stalled job", "vouch"];
+    assert_eq!(removals.keys().copied().collect::<Vec<_>>(), wanted, "{removals:?}");
 }

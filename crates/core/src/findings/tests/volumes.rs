@@ -32,14 +32,14 @@ fn volumes_that_nothing_will_delete_are_findings() {
     Cluster::new().volume(of_another).finds(FindingKind::VolumeRestored, "nobody can vouch for it", false);
     let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
     let ready = |v: &mut Volume| {
-        (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
+        (v.claim_ref, v.claim_uid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
     };
     let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
     keeps("1Gi=1").clean();
     keeps("2Gi=1").finds(FindingKind::VolumeUnasked, "keeps other volumes ready now", false);
     Cluster::new().volume(ready).finds(FindingKind::VolumeUnasked, "has no pool any more", false);
     let anonymous = |v: &mut Volume| {
-        (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
+        (v.adoption_mark, v.provenance, v.claim_ref, v.claim_uid) = (None, None, None, None);
     };
     Cluster::new().volume(anonymous).finds(FindingKind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {
@@ -88,7 +88,7 @@ fn deletions_without_progress_are_findings() {
 #[test]
 fn a_volume_that_another_orchestrator_neglects_is_a_finding() {
     let leftovers =
-        |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
+        |since: i64| move |v: &mut Volume| (v.instance, v.unneeded_since) = (Some("other".into()), Some(NOW - since));
     let found = |volume: &dyn Fn(&mut Volume)| {
         Cluster::new().volume(volume).finds(FindingKind::VolumeForeign, "the instance other", false);
     };
@@ -117,23 +117,24 @@ fn a_volume_that_another_orchestrator_neglects_is_a_finding() {
 
 #[test]
 fn the_age_of_a_deletion_follows_from_the_volume() {
-    let leaving = |metadata: Value, status: Value| {
+    let unneeded_since = |metadata: Value, status: Value| {
         let mut metadata = metadata;
         metadata["creationTimestamp"] = json!(at(NOW - 5000));
         let volume = json!({ "metadata": metadata, "spec": {}, "status": status });
-        Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap()).leaving
+        Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
+            .unneeded_since
     };
     let phase = |phase: &str| json!({ "phase": phase, "lastPhaseTransitionTime": at(NOW - 70) });
     let deleted = json!({ "deletionTimestamp": at(NOW - 50) });
-    assert_eq!(leaving(json!({}), phase("Bound")), None);
-    assert_eq!(leaving(json!({}), phase("Released")), Some(NOW - 70));
+    assert_eq!(unneeded_since(json!({}), phase("Bound")), None);
+    assert_eq!(unneeded_since(json!({}), phase("Released")), Some(NOW - 70));
     assert_eq!(
-        leaving(json!({}), json!({ "phase": "Failed" })),
+        unneeded_since(json!({}), json!({ "phase": "Failed" })),
         Some(NOW - 5000),
         "the volume failed before the time was recorded"
     );
-    assert_eq!(leaving(deleted.clone(), phase("Bound")), Some(NOW - 50));
-    assert_eq!(leaving(deleted, phase("Released")), Some(NOW - 70));
+    assert_eq!(unneeded_since(deleted.clone(), phase("Bound")), Some(NOW - 50));
+    assert_eq!(unneeded_since(deleted, phase("Released")), Some(NOW - 70));
 }
 
 #[test]

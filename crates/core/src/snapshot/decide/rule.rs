@@ -2,7 +2,7 @@
 
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use crate::model::snapshot::Provenance;
+use crate::model::snapshot::SnapshotProvenance;
 use crate::object::ObjectName;
 use crate::rules;
 use crate::run::failure::LastFailure;
@@ -22,7 +22,7 @@ pub enum Step {
         /// The number of the attempt, from 1.
         attempt: u32,
         /// The provenance to write.
-        provenance: Box<Provenance>,
+        provenance: Box<SnapshotProvenance>,
     },
     /// Adds a finalizer to the claim of which the snapshot is made.
     ProtectSource,

@@ -48,7 +48,7 @@ fn a_volume_that_another_claim_has_is_not_deleted() {
     let mut unknown = with_volume(deleting(), taken_volume(), &["taken"]);
     (unknown.stamped_recipe, unknown.foreign) = (None, true);
     unknown.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
-    let another = Volume { claim_uuid: Some("another".into()), ..volume() };
+    let another = Volume { claim_uid: Some("another".into()), ..volume() };
     with_volume(deleting(), another, &["annotation"])
         .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another");
 }
@@ -77,7 +77,7 @@ fn a_bound_volume_does_not_end_before_its_claim() {
 #[test]
 fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
     adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), volume(), &["too small"]));
-    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uuid: None, ..volume() }, &[]));
+    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uid: None, ..volume() }, &[]));
     adopts(Rule::AdoptLeftVolume, &bound(with_volume(stamped(1), volume(), &[]), "static"));
 }
 
@@ -104,7 +104,7 @@ fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
     assert_eq!((noted.operation, noted.attempt, noted.unstarted_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
     assert!(matches!(world.step(Rule::StopProvisionJob), Step::RemoveJob { .. }), "then the Job goes");
-    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Reaction::Retry));
     assert_eq!(
         records(Rule::RecordNeverStarted, &world).unstarted_attempts,
         1,
@@ -121,7 +121,7 @@ fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
 fn attempts_that_never_started_need_no_delete_run() {
     let mut world = World { no_volume: true, ..deleting() };
     let idle = |unstarted_attempts| {
-        Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) })
+        Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) })
     };
     world.claim.last_failure = idle(1);
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
@@ -144,34 +144,35 @@ fn attempts_that_never_started_need_no_delete_run() {
 
 #[test]
 fn an_attempt_without_a_possible_job_needs_no_delete_run() {
-    let started = |attempt, kind| {
+    let started = |attempt, reaction| {
         let world = stamped(attempt);
         let cause = Cause::new("JobRefused", "malformed");
-        let decision = world.observed(|o| super::super::failed_start(o, &world.class, cause, kind, NOW));
+        let decision = world.observed(|o| super::super::failed_start(o, &world.class, cause, reaction, NOW));
         assert_eq!(decision.rule, Rule::JobRefused);
         let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
         failure
     };
     let mut world = World { no_volume: true, ..deleting() };
-    world.claim.last_failure = Some(started(1, Failure::Never));
+    world.claim.last_failure = Some(started(1, Reaction::Never));
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     // A Job that a quota refuses now may have existed before.
-    assert_eq!(started(1, Failure::Retry).unstarted_attempts, 0);
+    assert_eq!(started(1, Reaction::Retry).unstarted_attempts, 0);
     // Nobody knows of the first attempt.
-    assert_eq!(started(2, Failure::Never).unstarted_attempts, 0);
+    assert_eq!(started(2, Reaction::Never).unstarted_attempts, 0);
 }
 
 #[test]
 fn a_changed_config_gets_a_delete_run_at_once() {
     let mut world = World { no_volume: true, ..deleting() };
-    let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Failure::Retry) };
+    let before =
+        LastFailure { recipe_version: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
     world.claim.last_failure = Some(before);
     assert!(matches!(world.step(Rule::DeleteDue), Step::StartDelete { attempt: 2, .. }));
     world.claim.last_failure = None;
     world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
-    world.delete_job = Some(Job { config: "n/c@before".into(), ..over(1) });
+    world.delete_job = Some(Job { recipe_version: "n/c@before".into(), ..over(1) });
     assert!(matches!(world.step(Rule::DeleteOutdated), Step::RemoveJob { .. }));
-    world.delete_job = Some(Job { deleting: true, config: "n/c@before".into(), ..over(1) });
+    world.delete_job = Some(Job { deleting: true, recipe_version: "n/c@before".into(), ..over(1) });
     world.rests(Rule::DeleteJobTerminating);
 }
 
@@ -195,10 +196,10 @@ fn each_node_gets_a_delete_run() {
 
 #[test]
 fn a_failed_delete_run_is_repeated_after_a_pause() {
-    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..deleting() };
+    let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Never, 0), ..deleting() };
     let recorded = records(Rule::DeleteFailed, &world);
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
-    world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
+    world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Reaction::Retry));
     assert_eq!(records(Rule::DeleteFailed, &world).attempt, 2);
     world.delete_run = RunState::Absent;
     assert_eq!(
@@ -207,7 +208,7 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
     );
     assert_eq!(world.decide_by(Rule::DeleteDue, NOW + 2).step, begin(2, "home"));
     world.delete_run =
-        RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, pods_ended: false };
+        RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
     world.rests(Rule::DeletePodsTerminating);
 }
 

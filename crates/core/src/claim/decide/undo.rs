@@ -18,7 +18,7 @@ use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that has the finalizer, and is terminating or has another volume.
-pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
+pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
@@ -44,7 +44,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return transfer_to_other(o, volume);
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
-    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
+    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
         return with_volume(o, volume, now);
     }
     if !o.confirmed.no_volume {
@@ -68,13 +68,13 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             format!(
                 "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then the provisioner deletes what an attempt left behind",
                 volume.name,
-                names::CLAIM_UUID
+                names::CLAIM_UID
             ),
         );
     }
     if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.deleting {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
-        return match o.recipe() {
+        return match o.recipe_of_attempt() {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
                 Rule::ReleaseRetainedVolume.step(Step::RemoveFinalizer)
             }
@@ -104,7 +104,7 @@ fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
 /// so its storage is deleted first, once no pod uses it.
 pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
-    match o.recipe() {
+    match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.deleting || others => Rule::BoundVolumeTerminating.nothing(),
         Some(recipe) => wait_for_processes(o).unwrap_or_else(|| deleting(o, recipe, now)),
