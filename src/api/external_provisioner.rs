@@ -13,7 +13,8 @@ use kube::{Api, Client};
 
 use crate::clock::Clock;
 use crate::config::external_provisioner::{
-    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts, lease_name,
+    self, ByDeployment, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts,
+    lease_name,
 };
 use crate::config::former_deployment;
 use crate::object::ObjectName;
@@ -42,8 +43,14 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
                     let watch = watched.entry(driver.clone()).or_default();
                     let found = watch.check(&leases, &namespaces, clock.passed()).and(by_deployment);
                     if known.get(&driver) != Some(&found) {
-                        let LeaseCheck { provisioner, elsewhere } = &found;
-                        tracing::info!(driver, ?provisioner, ?elsewhere, "the external provisioner of a driver");
+                        let LeaseCheck { provisioner, elsewhere, missing } = &found;
+                        tracing::info!(
+                            driver,
+                            ?provisioner,
+                            ?elsewhere,
+                            ?missing,
+                            "the external provisioner of a driver"
+                        );
                     }
                     known.insert(driver, found);
                 }
@@ -87,12 +94,8 @@ async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_prov
     Ok(api.list(&named).await?.items.iter().map(external_provisioner::Lease::from).collect())
 }
 
-/// Returns why a provisioner may be at work, by its Deployments.
-async fn by_deployment(
-    client: &Client,
-    driver: &str,
-    names: &BTreeSet<ObjectName>,
-) -> kube::Result<Option<ExternalProvisioner>> {
+/// Returns whether a provisioner may be at work, by its Deployments.
+async fn by_deployment(client: &Client, driver: &str, names: &BTreeSet<ObjectName>) -> kube::Result<ByDeployment> {
     let mut found = Vec::new();
     for name in names {
         let api: Api<Deployment> = Api::namespaced(client.clone(), &name.namespace);

@@ -104,20 +104,36 @@ pub fn drivers_of(provisioner: &str, config: Option<&Config>) -> Drivers {
     [(provisioner.to_owned(), whereabouts)].into()
 }
 
-/// Returns why a provisioner may be at work, by its Deployments. Returns `None` if none of them has or wants a replica,
-/// and for CSI drivers without a Deployment.
-pub fn by_deployments(
-    provisioner: &str,
-    named: &BTreeSet<ObjectName>,
-    found: &[Deployment],
-) -> Option<ExternalProvisioner> {
+/// The word of a provisioner's Deployments on whether it is at work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByDeployment {
+    /// The provisioner may be at work.
+    Blocking(ExternalProvisioner),
+    /// A Deployment exists, and none has or wants a replica. The same holds for CSI drivers without a Deployment.
+    Stopped,
+    /// None of these Deployments exists.
+    Missing(BTreeSet<ObjectName>),
+}
+
+/// Returns whether a provisioner may be at work, by its Deployments.
+pub fn by_deployments(provisioner: &str, named: &BTreeSet<ObjectName>, found: &[Deployment]) -> ByDeployment {
     if named.is_empty() {
         let key = keys::REPLACES_DEPLOYMENT.name;
         let why = format!("write its Deployment into the provisioner config, `{key}: NAMESPACE/NAME`");
-        return former_deployment::is_no_driver(provisioner).then_some(ExternalProvisioner::Unknown(Some(why)));
+        return match former_deployment::is_no_driver(provisioner) {
+            true => ByDeployment::Blocking(ExternalProvisioner::Unknown(Some(why))),
+            false => ByDeployment::Stopped,
+        };
     }
-    let live = found.iter().find(|deployment| deployment.wanted > 0 || deployment.present > 0)?;
-    Some(ExternalProvisioner::Deployed { deployment: live.name.clone(), wanted: live.wanted, present: live.present })
+    match found.iter().find(|deployment| deployment.wanted > 0 || deployment.present > 0) {
+        Some(live) => ByDeployment::Blocking(ExternalProvisioner::Deployed {
+            deployment: live.name.clone(),
+            wanted: live.wanted,
+            present: live.present,
+        }),
+        None if found.is_empty() => ByDeployment::Missing(named.clone()),
+        None => ByDeployment::Stopped,
+    }
 }
 
 /// Drivers, and provisioners that are none, each with the places where it may run.
@@ -166,6 +182,7 @@ pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Co
 pub struct ExternalProvisioners {
     known: BTreeMap<String, ExternalProvisioner>,
     elsewhere: BTreeMap<String, ObjectName>,
+    missing: BTreeMap<String, BTreeSet<ObjectName>>,
     none: bool,
 }
 
@@ -176,13 +193,20 @@ pub struct LeaseCheck {
     pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
+    /// The Deployments of a provisioner that is no CSI driver, if none of them exists. So nothing shows that it is
+    /// stopped.
+    pub missing: BTreeSet<ObjectName>,
 }
 
 impl LeaseCheck {
     /// Adds what the Deployments say, if no Lease shows the provisioner at work.
-    pub fn and(mut self, by_deployment: Option<ExternalProvisioner>) -> Self {
-        if let (ExternalProvisioner::Gone, Some(state)) = (&self.provisioner, by_deployment) {
-            self.provisioner = state;
+    pub fn and(mut self, by_deployment: ByDeployment) -> Self {
+        if self.provisioner == ExternalProvisioner::Gone {
+            match by_deployment {
+                ByDeployment::Blocking(state) => self.provisioner = state,
+                ByDeployment::Missing(names) => self.missing = names,
+                ByDeployment::Stopped => {}
+            }
         }
         self
     }
@@ -190,12 +214,12 @@ impl LeaseCheck {
 
 impl From<ExternalProvisioner> for LeaseCheck {
     fn from(provisioner: ExternalProvisioner) -> Self {
-        LeaseCheck { provisioner, elsewhere: None }
+        LeaseCheck { provisioner, elsewhere: None, missing: BTreeSet::new() }
     }
 }
 
 /// Says that a Lease does not count, for the config's verdict.
-pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
+fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     let key = keys::REPLACES_PROVISIONER_NAMESPACE.name;
     format!(
         "somebody holds the Lease {lease}, which does not count for {driver}, because anybody may create a Lease in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
@@ -203,20 +227,40 @@ pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     )
 }
 
+/// Says that no Deployment of a provisioner exists, for the config's verdict.
+pub fn is_missing(provisioner: &str, names: &BTreeSet<ObjectName>) -> String {
+    let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let key = keys::REPLACES_DEPLOYMENT.name;
+    format!(
+        "no Deployment of {provisioner} was found ({names}), so that nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
+    )
+}
+
 impl ExternalProvisioners {
     /// Collects the results for each driver.
     pub fn new(found: impl IntoIterator<Item = (String, LeaseCheck)>) -> Self {
         let mut external_provisioners = ExternalProvisioners::default();
-        for (driver, LeaseCheck { provisioner, elsewhere }) in found {
+        for (driver, LeaseCheck { provisioner, elsewhere, missing }) in found {
+            if !missing.is_empty() {
+                external_provisioners.missing.insert(driver.clone(), missing);
+            }
             external_provisioners.elsewhere.extend(elsewhere.map(|lease| (driver.clone(), lease)));
             external_provisioners.known.insert(driver, provisioner);
         }
         external_provisioners
     }
 
-    /// Returns a held Lease with a driver's name in a namespace that does not count.
-    pub fn elsewhere(&self, driver: &str) -> Option<&ObjectName> {
-        self.elsewhere.get(driver)
+    /// Returns what may be wrong with the knowledge about a driver, for the config's verdict, each with its key.
+    pub fn doubts(&self, driver: &str) -> impl Iterator<Item = (&'static str, String)> {
+        let lease = self.elsewhere.get(driver).map(|lease| does_not_count(driver, lease));
+        let missing = self.missing.get(driver).map(|names| is_missing(driver, names));
+        let lease = lease.map(|why| (keys::REPLACES_PROVISIONER_NAMESPACE.name, why));
+        lease.into_iter().chain(missing.map(|why| (keys::REPLACES_DEPLOYMENT.name, why)))
+    }
+
+    /// Returns the Deployments of a provisioner, if none of them exists.
+    pub fn missing(&self, driver: &str) -> Option<&BTreeSet<ObjectName>> {
+        self.missing.get(driver)
     }
 
     /// Returns the state without a cluster, where no external provisioner runs.

@@ -15,6 +15,10 @@ fn all() -> BTreeSet<String> {
     ["kube-system", "old", "new", "a"].map(str::to_owned).into()
 }
 
+fn elsewhere(lease: &Lease) -> LeaseCheck {
+    LeaseCheck { elsewhere: Some(lease.name.clone()), ..ExternalProvisioner::Gone.into() }
+}
+
 fn at(seconds: u64) -> Duration {
     Duration::from_secs(100 + seconds)
 }
@@ -103,12 +107,12 @@ fn a_lease_counts_only_in_a_namespace_that_an_admin_names() {
 
     let (own, theirs) = (lease("team", "tom", "1"), lease("kube-system", "a", "1"));
     let namespaces = set(&["kube-system"]);
-    let elsewhere = LeaseCheck { provisioner: ExternalProvisioner::Gone, elsewhere: Some(own.name.clone()) };
+    let elsewhere = elsewhere(&own);
     let mut watched = LeaseWatch::default();
     assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops no class");
     assert_eq!(check_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
     for both in [[own.clone(), theirs.clone()], [theirs.clone(), own.clone()]] {
-        let found = LeaseCheck { provisioner: theirs.state(), elsewhere: Some(own.name.clone()) };
+        let found = LeaseCheck { provisioner: theirs.state(), ..elsewhere.clone() };
         assert_eq!(watched.check(&both, &namespaces, at(1)), found, "and hides no other Lease");
         assert_eq!(check_once(&both, &namespaces, 1000), found);
     }
@@ -129,19 +133,31 @@ fn a_deployment_blocks_while_it_has_or_wants_a_replica() {
     for (wanted, present, blocks) in [(1, 1, true), (0, 1, true), (1, 0, true), (0, 0, false)] {
         let found = Deployment { name: name.clone(), wanted, present };
         let state = by_deployments("x.io/y", &named, &[found]);
-        assert_eq!(state.is_some(), blocks, "{wanted} wanted, {present} present");
-        let Some(state) = state else { continue };
+        let ByDeployment::Blocking(state) = state else {
+            assert_eq!((state, blocks), (ByDeployment::Stopped, false), "{wanted} wanted, {present} present");
+            continue;
+        };
+        assert!(blocks, "{wanted} wanted, {present} present");
         let why = state.blocking_reason("x.io/y", &[]).unwrap();
         assert!(why.contains("kubectl -n a scale deployment b --replicas=0"), "{why}");
     }
-    assert_eq!(by_deployments("x.io/y", &named, &[]), None, "the Deployment was deleted");
+}
+
+#[test]
+fn a_deployment_that_does_not_exist_is_reported_and_stops_no_class() {
+    let named = BTreeSet::from([ObjectName::new("a", "b")]);
+    let missing = by_deployments("x.io/y", &named, &[]);
+    assert_eq!(missing, ByDeployment::Missing(named.clone()));
+    let check = LeaseCheck::from(ExternalProvisioner::Gone).and(missing);
+    let all = ExternalProvisioners::new([("x.io/y".to_owned(), check)]);
+    assert_eq!((all.of("x.io/y"), all.missing("x.io/y")), (&ExternalProvisioner::Gone, Some(&named)));
+    assert!(is_missing("x.io/y", &named).contains("(a/b)"));
 }
 
 #[test]
 fn a_provisioner_without_a_known_deployment_is_unknown_unless_it_is_a_driver() {
-    assert_eq!(by_deployments("ebs.csi.aws.com", &BTreeSet::new(), &[]), None);
-    let Some(ExternalProvisioner::Unknown(Some(why))) = by_deployments("x.io/y", &BTreeSet::new(), &[]) else {
-        panic!()
-    };
+    assert_eq!(by_deployments("ebs.csi.aws.com", &BTreeSet::new(), &[]), ByDeployment::Stopped);
+    let state = by_deployments("x.io/y", &BTreeSet::new(), &[]);
+    let ByDeployment::Blocking(ExternalProvisioner::Unknown(Some(why))) = state else { panic!("{state:?}") };
     assert!(why.contains("replaces-deployment"), "{why}");
 }
