@@ -177,9 +177,8 @@ check_base() {
     # Without the node's directory in the pod, a delete run would find nothing and leave the data behind.
     case $alone:${OPERATION:-} in
         :*) in_pod "$base" "$base" ;;
-        *:list | *:capacity) mounted "$base" "$base" ;;
+        *:list | *:capacity | *:move-in) mounted "$base" "$base" ;;
         *:move-out) ;;
-        *:move-in) mounted "$volume" "$base" ;;
         *:delete-snapshot) in_pod "$snapshot" "$base" ;;
         *:snapshot)
             in_pod "$snapshot" "$base"
@@ -540,7 +539,7 @@ list() {
                     of=${of%%_*}
                     ;;
             esac
-            if is_id "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
+            if is_uuid "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
                 echo "$state $of - $one/$name"
             fi
         done

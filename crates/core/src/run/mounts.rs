@@ -54,7 +54,10 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
         let source = request.clone_of.as_ref();
         let source = source.and_then(|of| of_volume(&of.id, &of.moved_in_path, true, Exists(path_of(&of.source))));
         match request.operation {
-            Operation::List => return Sight::All,
+            // A run that moves storage in sees links and missing directories as they are: the kubelet follows the first,
+            // and makes the second. Without a path, the storage is none that moves in.
+            Operation::MoveIn if request.moved_in_path.is_empty() => {}
+            Operation::List | Operation::MoveIn => return Sight::All,
             Operation::Capacity => directories.extend(own(Some(storage::CAPACITY_DIR.into()), true, MayBeMissing)),
             Operation::Provision => {
                 let stored = snapshot(true, Exists(None));
@@ -62,9 +65,6 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
             }
             Operation::Delete => directories.extend(volume(false, MayBeMissing)),
             Operation::Expand | Operation::Modify => directories.extend(volume(false, existing())),
-            // The run only looks at the storage. Without a path, it is no storage that has moved in.
-            Operation::MoveIn if request.moved_in_path.is_empty() => {}
-            Operation::MoveIn => directories.extend(volume(true, existing())),
             Operation::MoveOut => {}
             Operation::Snapshot => {
                 directories.extend([volume(true, existing()), snapshot(false, MayBeMissing)].into_iter().flatten());
@@ -278,7 +278,7 @@ mod tests {
         for operation in [Delete, Expand] {
             assert_eq!(of(operation, moved("/a/pvc-1_team_data")), [own.as_str()], "{operation}");
         }
-        assert_eq!(of(MoveIn, moved("/a/pvc-1_team_data")), [format!("{own}!")]);
+        assert_eq!(of(MoveIn, moved("/a/pvc-1_team_data")), ["/a = a/!"], "links and what is missing are seen");
         assert_eq!(of(MoveOut, moved("/a/pvc-1_team_data")), [""; 0]);
         assert_eq!(of(MoveIn, moved("")), [""; 0]);
         let stored = |request: &mut RunRequest| {
@@ -300,7 +300,8 @@ mod tests {
                 request.operation = MoveIn;
                 moved("/a/pvc-1_team_data")(request);
             }),
-            ["/a/pvc-1_team_data"]
+            [""; 0],
+            "the image says what is missing"
         );
     }
 

@@ -284,7 +284,7 @@ fn a_directory_that_moved_in_is_emptied_and_then_removed() {
     fs::write(alone.store().join(&name).join("file"), "x").unwrap();
     let (source, path) = (alone.source(&name), path_text(alone.node.base().join(&name)));
     let own = [("VOLUME_SOURCE", source.as_str()), ("MOVED_IN_PATH", path.as_str())];
-    let ended = alone.run("move-in", "", &own, [&[], &[&name]]);
+    let ended = alone.run("move-in", "", &own, [&[], &["."]]);
     assert_eq!((ended.code, alone.keep().as_str()), (0, ""), "{ended:?}");
     for _ in 0..2 {
         // In the second round the kubelet has made the missing directory for the run.
@@ -297,4 +297,20 @@ fn a_directory_that_moved_in_is_emptied_and_then_removed() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let ended = alone.run("delete", "", &own, [&[], &[]]);
     assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{ended:?}");
+}
+
+/// A run that moves storage in has the whole base path: the kubelet would follow a link, and make a missing directory.
+#[test]
+fn neither_a_link_nor_a_missing_directory_moves_in() {
+    let alone = Alone::new();
+    fs::create_dir(alone.store().join(SOURCE_ID)).unwrap();
+    fs::write(alone.store().join(SOURCE_ID).join("file"), "x").unwrap();
+    symlink(SOURCE_ID, alone.store().join("link")).unwrap();
+    for (name, says) in [("link", "is a symbolic link"), ("missing", "nothing that could move in")] {
+        let (source, path) = (alone.source(name), path_text(alone.node.base().join(name)));
+        let own = [("VOLUME_SOURCE", source.as_str()), ("MOVED_IN_PATH", path.as_str())];
+        let ended = alone.run("move-in", "", &own, [&[], &["."]]);
+        assert!(ended.code == 65 && ended.termination_message.contains(says), "{name}: {ended:?}");
+    }
+    assert_eq!(alone.names(), [SOURCE_ID, "link"]);
 }

@@ -115,12 +115,17 @@ fn no_path_leads_out_of_the_base_or_to_a_volume_of_the_image() {
 fn it_grows_is_listed_and_is_the_source_of_snapshots_and_clones() {
     let node = Node::new();
     let volume = node.left(&named());
-    node.left("unrelated");
+    // Names of hexadecimal digits are no ids either.
+    let others = ["unrelated", "cafe", "2024-01-01"];
+    for name in others {
+        node.left(name);
+    }
     let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576")];
     assert_eq!(node.moved("expand", &volume, &grows).code, 0);
     let listed = node.command("list", "", &[]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.contains(ID) && listed.contains(&named()) && !listed.contains("unrelated"), "{listed}");
+    assert!(listed.contains(ID) && listed.contains(&named()), "{listed}");
+    assert!(others.iter().all(|name| !listed.contains(name)), "{listed}");
 
     let ended = node.moved("snapshot", &volume, &[("SNAPSHOT_ID", SNAPSHOT)]);
     assert_eq!(ended.code, 0, "{ended:?}");
