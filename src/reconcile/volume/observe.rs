@@ -174,7 +174,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
         let read = serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
-        return read.and_then(|provenance| is_in_place(volume, provenance));
+        return read.and_then(|provenance| volume.verify_place().map(|()| provenance));
     }
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
@@ -182,16 +182,6 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned(), moved_in: None })
-}
-
-/// Checks that a volume that has moved in leads to the place that its record names. No run works on another place.
-fn is_in_place(volume: &Volume, provenance: Provenance) -> Result<Provenance, String> {
-    match (&volume.path, &provenance.moved_in) {
-        (Some(path), Some(moved_in)) if *path != moved_in.path => {
-            Err(format!("its record names the storage at {}, but the volume leads to {path}", moved_in.path))
-        }
-        _ => Ok(provenance),
-    }
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -163,6 +163,19 @@ impl Volume {
         self.moved_in().map(|moved_in| moved_in.path).unwrap_or_default()
     }
 
+    /// Checks that a volume that has moved in leads to the place that its record names. No run works on another place.
+    ///
+    /// # Errors
+    /// If the volume leads elsewhere. The text is for the admin.
+    pub fn verify_place(&self) -> Result<(), String> {
+        match (&self.path, self.moved_in()) {
+            (Some(path), Some(moved_in)) if *path != moved_in.path => {
+                Err(format!("its record names the storage at {}, but the volume leads to {path}", moved_in.path))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.
     pub fn attributes(&self) -> &Attributes {
         static NONE: Attributes = Attributes { class: String::new(), parameters: std::collections::BTreeMap::new() };
