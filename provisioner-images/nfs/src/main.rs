@@ -9,6 +9,7 @@ mod delete;
 mod expand;
 mod list;
 mod moving;
+mod nesting;
 mod parameters;
 mod pattern;
 mod provision;

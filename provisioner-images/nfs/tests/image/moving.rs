@@ -73,11 +73,40 @@ fn only_a_directory_that_others_made_moves_in() {
     at(&other, &format!("{}/inner", run.directory()), "move-in").failed(65, "belongs to volume");
     for path in ["file", "link", "link/deep", ".flex-provisioner", ".flex-provisioner/x", "real/..", "a b"] {
         let ended = at(&other, path, "move-in");
-        assert!([65, 75, 78].contains(&ended.code), "{path}: {ended:?}");
+        assert!([65, 78].contains(&ended.code), "{path}: {ended:?}");
     }
     // The record and the volume name different directories.
     let source = format!(r#"{{"nfs":{{"server":"127.0.0.1","path":"{}/real"}}}}"#, Ganesha::EXPORT);
     let differs = other.clone().with("VOLUME_SOURCE", &source).with("MOVED_IN_PATH", &format!("{}/x", Ganesha::EXPORT));
     differs.of("move-in").failed(65, "is not the path of the volume");
     other.clone().with("VOLUME_SOURCE", &source).of("move-in").failed(65, "nothing is done");
+}
+
+/// The deletion of the outer one would delete the inner one, too.
+#[test]
+fn no_directory_moves_into_another_volume_or_around_one() {
+    let server = Ganesha::start(Options::default());
+    left(&server, "team/inner");
+    at(&Run::new(&server, ONE), "team/inner", "move-in").well();
+    at(&Run::new(&server, TWO), "team", "move-in").failed(65, "has files in common with team/inner");
+    at(&Run::new(&server, TWO), "team/inner/deep", "move-in").failed(65, "is in team/inner");
+    // Nothing is left of the refused ones.
+    at(&Run::new(&server, ONE), "team/inner", "move-out").well();
+    at(&Run::new(&server, TWO), "team", "move-in").well();
+    let nested = Run::new(&server, ONE).with("SUBDIRECTORY", "team/${pvc.name}");
+    nested.provision().failed(65, "would be in team, which belongs to volume");
+    at(&Run::new(&server, TWO), "team", "move-out").well();
+    nested.provision().well();
+}
+
+#[test]
+fn a_run_works_only_on_the_directory_that_both_records_name() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    left(&server, "old");
+    at(&run, "old", "move-in").well();
+    let differs = run.clone().with("MOVED_IN_PATH", &format!("{}/other", Ganesha::EXPORT));
+    differs.clone().of("delete").failed(65, "names old: nothing is done");
+    differs.with("OLD_SIZE_BYTES", "1").of("expand").failed(65, "names old: nothing is done");
+    assert!(server.directory().join("old/deep/file").exists());
 }
