@@ -20,37 +20,57 @@ const STUCK: Duration = Duration::from_secs(30);
 /// The time beyond the config's own timeout.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The reason why a run failed.
+pub(super) struct RunFailure {
+    /// The reason, for the admin.
+    pub message: String,
+    /// The image may have done something.
+    pub has_begun: bool,
+}
+
+impl RunFailure {
+    /// Returns the failure of a run whose image was never started.
+    pub(super) fn early(message: String) -> Self {
+        RunFailure { message, has_begun: false }
+    }
+
+    fn late(message: String) -> Self {
+        RunFailure { message, has_begun: true }
+    }
+}
+
 /// Creates a Job, follows it to its end, and deletes it. `read` gets the name of a pod that succeeded, before that.
 ///
 /// # Errors
-/// If the run fails, or does not start. The text says why.
+/// If the run fails, or does not start.
 pub(super) async fn finished<T>(
     client: &Client,
     recipe: &Recipe,
     job: Job,
     read: impl AsyncFnOnce(Api<Pod>, String) -> Result<T, String>,
-) -> Result<T, String> {
+) -> Result<T, RunFailure> {
     let namespace = &recipe.config.namespace;
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let name = job.metadata.name.clone().unwrap_or_default();
-    jobs.create(&PostParams::default(), &job).await.map_err(|error| format!("the Job cannot be created: {error}"))?;
+    let created = jobs.create(&PostParams::default(), &job).await;
+    created.map_err(|error| RunFailure::early(format!("the Job cannot be created: {error}")))?;
     let patience = recipe.timeout.saturating_add(START_TIMEOUT);
     let ended = tokio::time::timeout(patience, async {
         let pod = followed(&jobs, &pods, &events, &name).await?;
-        read(pods.clone(), pod).await
+        read(pods.clone(), pod).await.map_err(RunFailure::late)
     });
     let ended = ended.await;
     // If this fails, Kubernetes deletes the Job after its time to live.
     if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
         eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
     }
-    ended.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())))
+    ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", patience.as_secs()))))
 }
 
 /// Follows a run to its end. Returns the name of its pod.
-async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &str) -> Result<String, String> {
+async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &str) -> Result<String, RunFailure> {
     let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
     let clock = Clock::default();
     let mut stuck_since = None;
@@ -68,14 +88,17 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &
         match state(Some(&view::Job::from(&job)), &observed_pods, &warnings) {
             RunState::Succeeded => {
                 let ended = |pod: &&view::Pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0);
-                let pod = observed.into_iter().find(|pod| ended(&pod)).ok_or("its pod is gone")?;
+                let pod = observed
+                    .into_iter()
+                    .find(|pod| ended(&pod))
+                    .ok_or_else(|| RunFailure::late("its pod is gone".into()))?;
                 return Ok(pod.name.name);
             }
-            RunState::Failed { cause, .. } => return Err(cause.message),
+            RunState::Failed { cause, .. } => return Err(RunFailure::late(cause.message)),
             RunState::Stuck { cause, .. } => {
                 let since = *stuck_since.get_or_insert(clock.passed());
                 if clock.since(since) > STUCK {
-                    return Err(cause.message);
+                    return Err(RunFailure::early(cause.message));
                 }
             }
             RunState::Absent | RunState::Running => stuck_since = None,

@@ -164,6 +164,7 @@ async fn an_undo_leaves_the_volume_as_it_was() {
     // It is another provisioner's volume again: nothing is deleted.
     ring.delete_claim("data").await;
     ring.claim_gone("data").await;
+    rests(&ring, &volume).await;
     let released = ring.volumes().get(&volume).await.unwrap();
     assert!(ring.jobs(ADMIN, "delete", volume.trim_start_matches(names::PV_PREFIX)).await.is_empty());
     assert!(released.metadata.deletion_timestamp.is_none());
@@ -197,7 +198,14 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
         ("replaces-deployment", "storage/nfs-subdir"),
         ("volume-sources", "nfs"),
     ];
+    let config = format!("{ADMIN}/nfs-client");
+    let arguments = ["adopt", "--from", "nfs-subdir", "--config", &config];
     ring.config("nfs-client", "nfs-client", &keys).await;
+    verdict(&ring, "nfs-client", "ok").await;
+    // The provisioner would have archived the directory.
+    let (code, text) = ring.moving(&arguments).await;
+    assert!(code == 2 && text.contains("write `on-delete: archive` into the config"), "{text}");
+    ring.config("nfs-client", "nfs-client", &[&keys[..], &[("on-delete", "archive")]].concat()).await;
     verdict(&ring, "nfs-client", "ok").await;
     let kubelet = async {
         let job = ring.job(ADMIN, "move-in", "", 1).await;
@@ -208,8 +216,6 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
         );
         ring.pod_ends(&job, 0, "").await;
     };
-    let config = format!("{ADMIN}/nfs-client");
-    let arguments = ["adopt", "--from", "nfs-subdir", "--config", &config];
     let ((code, text), ()) = tokio::join!(ring.moving(&arguments), kubelet);
     assert!(code == 0 && text.contains(&format!("nas:{path}")), "{text}");
     ring.delete_claim("data").await;
@@ -259,10 +265,96 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
         capacity.is_some_and(|capacity| capacity["storage"].0 == "4Gi")
     })
     .await;
+    let back = ["import", "--config", &config(), "--path", &path, "--node", NODE, "--undo"];
+    let (code, text) = ring.moving(&back).await;
+    assert!(code == 2 && text.contains("delete the claim first"), "{text}");
     ring.delete_claim("photos").await;
     ring.claim_gone("photos").await;
+    rests(&ring, &volume).await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "imported data stay");
     assert!(ring.volumes().get(&volume).await.unwrap().metadata.deletion_timestamp.is_none());
+    // The image forgets them.
+    let kubelet = async {
+        let job = ring.job(ADMIN, "move-out", "", 1).await;
+        assert_eq!(request(&job).moved_in_path, path);
+        ring.pod_ends(&job, 0, "").await;
+    };
+    let ((code, text), ()) = tokio::join!(ring.moving(&back), kubelet);
+    assert!(code == 0 && text.contains("the data stay"), "{text}");
+    ring.volume_gone(&volume).await;
+}
+
+/// Waits until the orchestrator has seen that a volume is released, and has done later work.
+async fn rests(ring: &Ring, volume: &str) {
+    until("the volume is released", || async {
+        let found = ring.volumes().get(volume).await.map_err(|error| error.to_string())?;
+        match found.status.and_then(|status| status.phase).as_deref() {
+            Some("Released") => Ok(()),
+            phase => unexpected(format!("{phase:?}")),
+        }
+    })
+    .await;
+    ring.claim("later", "local-path").await;
+    ring.stamped("later").await;
+}
+
+#[tokio::test]
+async fn a_move_without_its_mark_is_finished_by_the_same_command() {
+    let ring = start().await;
+    ring.claim("data", "local-path").await;
+    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
+    stop_former(&ring).await;
+    let (code, text) = adopted(&ring, &volume, 0, "", &[]).await;
+    assert_eq!(code, 0, "{text}");
+    let moved = ring.volumes().get(&volume).await.unwrap();
+    let unmarked = json!({ "status": { "reason": null } });
+    ring.volumes().patch_status(&volume, &PatchParams::default(), &Patch::Merge(unmarked)).await.unwrap();
+    let (code, text) = adopted(&ring, &volume, 0, "", &[]).await;
+    assert!(code == 0 && text.contains("moved in"), "{text}");
+    let again = ring.volumes().get(&volume).await.unwrap();
+    assert_eq!(again.status.unwrap().reason, moved.status.unwrap().reason);
+    assert_eq!(again.metadata.annotations, moved.metadata.annotations);
+}
+
+/// Whoever may create volumes can write any record.
+#[tokio::test]
+async fn an_undo_starts_no_run_by_a_record_that_nobody_confirmed() {
+    let ring = start().await;
+    ring.claim("data", "local-path").await;
+    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
+    stop_former(&ring).await;
+    let (code, text) = adopted(&ring, &volume, 0, "", &[]).await;
+    assert_eq!(code, 0, "{text}");
+    let moved = ring.volumes().get(&volume).await.unwrap();
+    let record = moved.metadata.annotations.unwrap()[names::PROVENANCE].clone();
+    let mut record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    record["config"] = json!({ "namespace": ring.user, "name": "local-path" });
+    let forged = json!({ "metadata": { "annotations": { names::PROVENANCE: record.to_string() } } });
+    ring.volumes().patch(&volume, &PatchParams::default(), &Patch::Merge(forged)).await.unwrap();
+    let (code, text) = adopt(&ring, &["--undo"]).await;
+    assert!(code == 0 && text.contains("no volume"), "{text}");
+    let (code, text) = adopt(&ring, &["--undo", "--volume", &volume]).await;
+    assert!(code == 2 && text.contains("see --config"), "{text}");
+    assert!(ring.jobs(&ring.user, "move-out", "").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_command_begins_only_if_the_former_provisioner_is_known_and_stopped() {
+    let ring = start().await;
+    ring.claim("data", "local-path").await;
+    ring.former_volume("data", BASE, NODE).await;
+    stop_former(&ring).await;
+    for more in ["--dry-run", "--undo"] {
+        let (code, text) = adopt(&ring, &["--provisioner", "rancher.io/local-paht", more]).await;
+        assert!(code == 1 && text.contains("the volumes are of: rancher.io/local-path"), "{text}");
+    }
+    let deployments = ring.api::<k8s_openapi::api::apps::v1::Deployment>(FORMER);
+    deployments.delete(DEPLOYMENT, &DeleteParams::default()).await.unwrap();
+    verdict(&ring, "local-path", "no Deployment of rancher.io/local-path was found").await;
+    let (code, text) = adopt(&ring, &["--dry-run"]).await;
+    assert!(code == 1 && text.contains("--former-is-gone"), "{text}");
+    let (code, text) = adopt(&ring, &["--dry-run", "--former-is-gone"]).await;
+    assert!(code == 0 && text.contains("would move in"), "{text}");
 }
 
 #[tokio::test]
@@ -290,5 +382,5 @@ async fn a_volume_that_cannot_move_in_stays_with_the_reason() {
     let (code, text) = adopt(&ring, &[]).await;
     assert!(code == 1 && text.contains("add `move-in` to its `capabilities`"), "{text}");
     let (code, text) = ring.moving(&["adopt", "--from", "nfs-subdir", "--config", &config()]).await;
-    assert!(code == 1 && text.contains("replaces-deployment"), "{text}");
+    assert!(code == 1 && text.contains("no volume is of the provisioner cluster.local/"), "{text}");
 }

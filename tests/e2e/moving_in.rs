@@ -39,7 +39,8 @@ async fn left(ring: &Ring, claim: &str, class: &str, node: &str) -> (String, Pat
 
 async fn adopt(ring: &Ring, class: &str, flags: &[&str]) -> (i32, String) {
     let config = format!("{OWN}/{class}");
-    ring.moving(&[&["adopt", "--from", "local-path", "--config", &config], flags].concat()).await
+    let own = ["adopt", "--from", "local-path", "--config", &config, "--former-is-gone"];
+    ring.moving(&[&own[..], flags].concat()).await
 }
 
 #[tokio::test]
@@ -73,7 +74,7 @@ async fn directories_of_local_path_keep_their_data_grow_and_are_deleted() {
     let (code, text) = adopt(&ring, class, &["--volume", &kept, "--volume", &lost, "--volume", &undone]).await;
     assert_eq!(code, 0, "{text}");
     let (code, text) = adopt(&ring, class, &["--volume", &missing]).await;
-    assert!(code == 2 && text.contains("refused"), "its directory is missing: {text}");
+    assert!(code == 2 && text.contains("nothing that could move in"), "its directory is missing: {text}");
     assert!(!missing_path.exists(), "the look makes no directory");
     let (code, text) = adopt(&ring, class, &["--volume", &undone, "--undo"]).await;
     assert_eq!(code, 0, "{text}");
@@ -138,7 +139,7 @@ async fn a_directory_is_imported_and_deleted_only_on_request() {
     })
     .await;
     let (code, text) = import("missing", &[]).await;
-    assert!(code == 2 && text.contains("refused"), "{text}");
+    assert!(code == 2 && text.contains("nothing that could move in"), "{text}");
     for (name, flags) in [("photos", &[][..]), ("music", &["--reclaim", "delete"])] {
         let (code, text) = import(name, flags).await;
         assert_eq!(code, 0, "{text}");

@@ -1,7 +1,5 @@
 //! The places of all volumes, and what a command knows of the config that shall serve them.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
@@ -11,10 +9,8 @@ use serde_json::json;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Classes};
 use crate::object::ObjectName;
-use crate::volume::moving_in::{CAPABILITY, Place};
-
-/// The places of all volumes that are directories on a node or on an NFS server, by the name of the volume.
-pub(in crate::cli) type Places = BTreeMap<String, Place>;
+use crate::volume::moving_in::CAPABILITY;
+use crate::volume::place::{Place, Places};
 
 /// The number of volumes in one page of a list.
 const PAGE: u32 = 500;
@@ -36,11 +32,6 @@ pub(in crate::cli) async fn places(client: &Client) -> anyhow::Result<Places> {
             None => return Ok(places),
         }
     }
-}
-
-/// Returns another volume that may have files in common with a place.
-pub(in crate::cli) fn overlapping<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<&'a str> {
-    places.iter().find(|(other, at)| *other != volume && at.overlaps(place)).map(|(other, _)| other.as_str())
 }
 
 /// Returns the source of a volume as JSON, as runs get it, and its resourceVersion.

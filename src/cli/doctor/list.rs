@@ -37,7 +37,7 @@ pub(super) async fn all(
             let script = view.recipe.script.as_ref().and_then(|hash| scripts.get(hash)).map(|text| &**text);
             let texts = Texts { script, shell_image: identity.shell_image.as_deref() };
             let entries = match complete(&mut job, &view.recipe, texts) {
-                Ok(()) => finished(client, &view.recipe, job, log).await,
+                Ok(()) => finished(client, &view.recipe, job, log).await.map_err(|failure| failure.message),
                 Err(why) => Err(why),
             };
             Listing { key: view.key.clone(), class: view.recipe.class.clone(), node: node.clone(), entries }

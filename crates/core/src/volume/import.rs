@@ -71,6 +71,12 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         (true, None, _) => {
             return Err(format!("the config {} makes volumes on nodes: name the node with --node", recipe.config));
         }
+        (false, Some((node, _)), _) => {
+            return Err(format!(
+                "the data are on the node {node}, but runs of the config {} may be on any node: use a config with `placement: selected-node`",
+                recipe.config
+            ));
+        }
         (_, node, _) => node,
     };
     let source = match of.server {

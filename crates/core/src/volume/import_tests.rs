@@ -65,6 +65,12 @@ fn a_directory_of_a_server_becomes_a_volume_of_all_nodes() {
 }
 
 #[test]
+fn data_on_one_node_are_not_served_from_any() {
+    let recipe = recipe(&[("volume-sources", "local:/srv"), ("placement", "any")]);
+    assert!(imported("/srv/photos", "", Some("node-1"), &recipe).unwrap_err().contains("placement: selected-node"));
+}
+
+#[test]
 fn data_that_the_config_could_not_serve_are_refused() {
     let recipe = recipe(&[("volume-sources", "local:/srv")]);
     for (path, node, says) in [

@@ -7,11 +7,10 @@
 //! [`map`] says which config will serve a volume, and what its record will be, or why the volume cannot move in. It
 //! neither reads nor writes anything.
 
-use std::fmt::{self, Display};
+use std::sync::Arc;
 
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 
 use crate::claim::verify::verify_moved_in_source;
 use crate::config::classes::Identity;
@@ -19,8 +18,12 @@ use crate::config::{Placement, Recipe};
 use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::moved_in::MovedIn;
+use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume, is_run_id};
+use crate::node::Node;
 use crate::object::ObjectName;
+pub use crate::volume::moving_in_refusal::Refusal;
+use crate::volume::place::{Overlap, Place};
 
 /// The capability with which a config declares that its image serves storage that others made.
 pub const CAPABILITY: &str = crate::config::capability::MOVE_IN;
@@ -55,39 +58,6 @@ impl Former {
     }
 }
 
-/// The place of a volume's storage, in its source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The server; empty for storage on a node.
-    pub server: String,
-    /// The only node that has the storage; empty if several may have it.
-    pub node: String,
-    /// The path.
-    pub path: String,
-}
-
-impl Place {
-    /// Returns the place of a volume on a node or on an NFS server.
-    pub fn of(spec: &PersistentVolumeSpec) -> Option<Place> {
-        let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-        let node = required.and_then(affinity::only_host).unwrap_or_default().to_owned();
-        let on_node = |path: &String| Place { server: String::new(), node: node.clone(), path: path.clone() };
-        let host_path = spec.host_path.as_ref().map(|source| on_node(&source.path));
-        let local = spec.local.as_ref().map(|source| on_node(&source.path));
-        let nfs = spec.nfs.as_ref();
-        let nfs = nfs.map(|nfs| Place { server: nfs.server.clone(), node: String::new(), path: nfs.path.clone() });
-        host_path.or(local).or(nfs)
-    }
-
-    /// Checks whether two volumes may have files in common: one place is the other, or is in it.
-    pub fn overlaps(&self, other: &Place) -> bool {
-        let parts = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-        let (one, two) = (parts(&self.path), parts(&other.path));
-        let elsewhere = !self.node.is_empty() && !other.node.is_empty() && self.node != other.node;
-        self.server == other.server && !elsewhere && (one.starts_with(&two) || two.starts_with(&one))
-    }
-}
-
 /// A volume of another provisioner, with all that decides about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
@@ -97,8 +67,12 @@ pub struct Candidate<'a> {
     pub place: Option<&'a Place>,
     /// The claim that its claimRef names.
     pub claim: Option<&'a Claim>,
-    /// Another volume that may have files in common with it.
-    pub overlapping: Option<&'a str>,
+    /// The other volume that most certainly has files in common with it.
+    pub neighbour: Option<(&'a str, Overlap)>,
+    /// The admin says that different names of servers lead to different servers.
+    pub servers_differ: bool,
+    /// All nodes.
+    pub nodes: &'a [Arc<Node>],
     /// The recipe of its class, if the chosen config serves the class.
     pub recipe: Option<&'a Recipe>,
     /// The chosen config.
@@ -123,107 +97,18 @@ pub struct Mapping {
     pub finalizers: Vec<String>,
 }
 
-/// The reason why a volume cannot move in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Another provisioner made the volume, by this annotation.
-    OtherProvisioner(Option<String>),
-    /// An orchestrator of this project has written on the volume already.
-    HasRecord,
-    /// The volume has moved in, but lacks the mark.
-    HalfWay,
-    /// The volume is terminating.
-    Terminating,
-    /// No claim is bound to the volume, or the claim is gone.
-    NoClaim,
-    /// The claim in claimRef is a newer one of the same name, or is bound to another volume.
-    OtherClaim(ObjectName),
-    /// The claim is terminating.
-    ClaimTerminating(ObjectName),
-    /// The name of the volume is not `pvc-UID`, so that no run could delete it.
-    Name,
-    /// The config does not serve the class of the volume.
-    Class {
-        /// The class of the volume.
-        class: String,
-        /// The config.
-        config: ObjectName,
-    },
-    /// Another volume leads to the same directory, or to one in it or around it.
-    Overlaps(String),
-    /// The size of the volume cannot be read.
-    Size(String),
-    /// The provisioner makes no volumes of this kind of source.
-    SourceKind(Option<&'static str>),
-    /// The config does not allow the volume's source.
-    Source(String),
-    /// The config makes volumes on nodes, and the volume's node affinity does not name exactly one node.
-    Node,
-}
-
-impl Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::OtherProvisioner(Some(name)) => {
-                write!(f, "provisioner {name} made it: name that provisioner with --provisioner")
-            }
-            Refusal::OtherProvisioner(None) => write!(f, "it does not say which provisioner made it: use import"),
-            Refusal::HasRecord => write!(f, "an orchestrator has written on it already: nothing is left to do"),
-            Refusal::HalfWay => {
-                write!(
-                    f,
-                    "it has moved in but lacks the mark: finish that with vouch --trust-record, or undo it with --undo"
-                )
-            }
-            Refusal::Terminating => write!(f, "it is being deleted: wait for the end"),
-            Refusal::NoClaim => write!(
-                f,
-                "no claim is bound to it, so its storage would be deleted at once: bind it to a claim, or let the former provisioner delete it"
-            ),
-            Refusal::OtherClaim(claim) => {
-                write!(f, "claim {claim} is not the one that it was bound to: correct its claimRef first")
-            }
-            Refusal::ClaimTerminating(claim) => write!(f, "claim {claim} is being deleted: wait for the end"),
-            Refusal::Name => write!(
-                f,
-                "its name is not {}UID, and a volume cannot be renamed: retain it, delete it, and use import",
-                names::PV_PREFIX
-            ),
-            Refusal::Class { class, config } => write!(
-                f,
-                "its class {class} is not served by the config {config}: a claim cannot change its class, so let the config serve the class"
-            ),
-            Refusal::Overlaps(other) => {
-                write!(f, "volume {other} may have the same files: keep one of the two volumes, or move the data")
-            }
-            Refusal::Size(why) => write!(f, "{why}"),
-            Refusal::SourceKind(Some(kind)) => write!(f, "that provisioner makes no volumes of the kind {kind}"),
-            Refusal::SourceKind(None) => write!(f, "it does not have exactly one volume source"),
-            Refusal::Source(why) => write!(f, "the config does not allow it: {why}"),
-            Refusal::Node => write!(
-                f,
-                "the config makes volumes on nodes, but its node affinity does not name exactly one node by {}",
-                names::HOSTNAME
-            ),
-        }
-    }
-}
-
 /// Maps a volume to the record under which the orchestrator will serve it. `name` is what the former provisioner writes
 /// as its own name.
+///
+/// A volume that has a record without the mark is mapped again, so that a repeated command finishes the work. Nobody has
+/// confirmed that record, so that nothing in it counts except that the former finalizer was there.
 ///
 /// # Errors
 /// If the volume cannot move in.
 pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identity) -> Result<Mapping, Refusal> {
     let volume = of.volume;
-    if volume.is_restored() && moved_in(volume).is_some() {
-        return Err(Refusal::HalfWay);
-    }
-    let is_known = volume.instance.is_some() || volume.provenance.is_some();
-    if is_known || (volume.belongs_to(identity) && name != identity.provisioner) {
-        return Err(Refusal::HasRecord);
-    }
-    if volume.provisioned_by.as_deref() != Some(name) {
+    let begun = begun(volume, name, identity)?;
+    if begun.is_none() && volume.provisioned_by.as_deref() != Some(name) {
         return Err(Refusal::OtherProvisioner(volume.provisioned_by.clone()));
     }
     if volume.deleting {
@@ -238,37 +123,109 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     }
     let place = of.place.ok_or(Refusal::SourceKind(volume.source_kind))?;
     verify_moved_in_source(volume, recipe, &place.path).map_err(Refusal::Source)?;
-    let node = home(volume, recipe)?;
-    if let Some(other) = of.overlapping {
-        return Err(Refusal::Overlaps(other.to_owned()));
+    let node = home(volume, recipe, of.nodes)?;
+    if former == Former::NfsSubdir {
+        same_deletion(recipe).map_err(Refusal::OnDelete)?;
+    }
+    match of.neighbour {
+        Some((other, Overlap::Same)) => return Err(Refusal::Overlaps(other.to_owned())),
+        Some((other, Overlap::OtherServer)) if !of.servers_differ => {
+            return Err(Refusal::OtherServer(other.to_owned()));
+        }
+        _ => {}
     }
     let size = volume.size.clone().map_err(Refusal::Size)?;
-    let is_former = |finalizer: &&String| finalizer.as_str() == FORMER_FINALIZER;
-    let (lost, others): (Vec<_>, Vec<_>) = volume.finalizers.iter().partition(is_former);
-    let others = others.into_iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).cloned();
+    let is_former = |finalizer: &str| finalizer == FORMER_FINALIZER;
+    let lost = volume.finalizers.iter().chain(begun.iter().flat_map(|record| &record.finalizers));
+    let lost = lost.filter(|finalizer| is_former(finalizer)).take(1).cloned().collect();
+    let kept = |finalizer: &&String| !is_former(finalizer) && finalizer.as_str() != names::VOLUME_FINALIZER;
     let added = (volume.reclaim_policy == ReclaimPolicy::Delete).then(|| names::VOLUME_FINALIZER.to_owned());
-    let path = place.path.clone();
-    let finalizers = lost.into_iter().cloned().collect();
-    let moved_in = Some(MovedIn { path, from: name.to_owned(), size, finalizers });
+    let moved_in = Some(MovedIn { path: place.path.clone(), from: name.to_owned(), size, finalizers: lost });
     Ok(Mapping {
         volume: volume.name.clone(),
         id: id.to_owned(),
         claim: claim.name.clone(),
         claim_uid: claim.uid.clone(),
         provenance: Provenance { record: recipe.record.clone(), node, moved_in },
-        finalizers: others.chain(added).collect(),
+        finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })
 }
 
-/// Returns the node of a volume, if the config makes volumes on nodes.
-fn home(volume: &Volume, recipe: &Recipe) -> Result<String, Refusal> {
-    match recipe.placement {
-        Placement::Any => Ok(String::new()),
-        Placement::SelectedNode => {
-            Ok(volume.affinity.as_deref().and_then(affinity::only_host).ok_or(Refusal::Node)?.to_owned())
-        }
+/// Returns the record of a volume that has begun to move in, and lacks the mark.
+fn begun(volume: &Volume, name: &str, identity: &Identity) -> Result<Option<MovedIn>, Refusal> {
+    if let Some(instance) = volume.instance.as_ref().filter(|instance| **instance != identity.instance) {
+        return Err(Refusal::OtherOrchestrator(instance.clone()));
+    }
+    match moved_in(volume) {
+        Some(_) if volume.is_adopted() => Err(Refusal::Moved),
+        Some(record) if record.from == name => Ok(Some(record)),
+        Some(record) => Err(Refusal::OtherRecord(record.from)),
+        None if is_own(volume, name, identity) => Err(Refusal::Own),
+        None => Ok(None),
     }
 }
+
+/// Checks whether an image of this orchestrator made a volume.
+fn is_own(volume: &Volume, name: &str, identity: &Identity) -> bool {
+    let is_known = volume.instance.is_some() || volume.provenance.is_some();
+    is_known || (volume.belongs_to(identity) && name != identity.provisioner)
+}
+
+/// Checks whether a volume is one that can move in, has begun to, or has moved in. Volumes that the orchestrator's
+/// images made for the same class are not.
+pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
+    match moved_in(volume) {
+        Some(record) => record.from == name,
+        None => volume.provisioned_by.as_deref() == Some(name) && !is_own(volume, name, identity),
+    }
+}
+
+/// Returns the name of the node of a volume, if the config makes volumes on nodes.
+pub(super) fn home(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
+    let host = volume.affinity.as_deref().and_then(affinity::only_host);
+    let is_on_node = matches!(volume.source_kind, Some("hostPath" | "local"));
+    let host = match (recipe.placement, host) {
+        (Placement::Any, Some(host)) if is_on_node => return Err(Refusal::OnOneNode(host.to_owned())),
+        (Placement::Any, _) => return Ok(String::new()),
+        (Placement::SelectedNode, host) => host.ok_or(Refusal::Node)?,
+    };
+    // The host name in the label may differ from the name of the node, which runs and findings go by.
+    let is_it = |node: &&Arc<Node>| node.labels.get(names::HOSTNAME).unwrap_or(&node.name) == host;
+    let mut named = nodes.iter().filter(is_it);
+    match (named.next(), named.next()) {
+        (Some(node), None) => Ok(node.name.clone()),
+        _ => Err(Refusal::NoNode(host.to_owned())),
+    }
+}
+
+/// Checks that the config does the same with the storage of a deleted volume as its class says. The parameters are those
+/// of the NFS subdir external provisioner, which archives by default.
+fn same_deletion(recipe: &Recipe) -> Result<(), String> {
+    let record = &recipe.record;
+    let of_class = |key: &str| record.parameters.get(key).or_else(|| record.data.get(key)).map(String::as_str);
+    let (wanted, because) = match (of_class("onDelete"), of_class("archiveOnDelete")) {
+        (Some("delete"), _) => ("delete", "onDelete: delete"),
+        (Some("retain"), _) => ("keep", "onDelete: retain"),
+        (_, Some("0" | "f" | "F" | "false" | "False" | "FALSE")) => ("delete", "archiveOnDelete: \"false\""),
+        (_, Some(_)) => ("archive", "archiveOnDelete: \"true\""),
+        (_, None) => ("archive", "no archiveOnDelete, which means true"),
+    };
+    let now = match record.data.get(ON_DELETE).map_or("", |value| value.trim()) {
+        "" => "delete",
+        "retain" => "keep",
+        other => other,
+    };
+    match now == wanted {
+        true => Ok(()),
+        false => Err(format!(
+            "its class {} has {because}, but the config would {now} the directory of a deleted volume: write `{ON_DELETE}: {wanted}` into the config {}, or change the class",
+            recipe.class, record.config
+        )),
+    }
+}
+
+/// The parameter of the image `nfs` that says what becomes of the directory of a deleted volume.
+const ON_DELETE: &str = "on-delete";
 
 /// Returns what the record of a volume says of its storage, whether it has the mark or not.
 pub fn moved_in(volume: &Volume) -> Option<MovedIn> {
@@ -283,9 +240,15 @@ fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Clai
     if !is_its || claim.volume_name.as_ref() != Some(&volume.name) || !claim.is_bound() {
         return Err(Refusal::OtherClaim(reference.name.clone()));
     }
-    match claim.deleting {
-        true => Err(Refusal::ClaimTerminating(claim.name.clone())),
-        false => Ok(claim),
+    if claim.deleting {
+        return Err(Refusal::ClaimTerminating(claim.name.clone()));
+    }
+    if claim.has_finalizer() {
+        return Err(Refusal::ClaimBusy(claim.name.clone()));
+    }
+    match &volume.phase {
+        VolumePhase::Bound => Ok(claim),
+        phase => Err(Refusal::Phase(phase.as_str().to_owned())),
     }
 }
 

@@ -33,7 +33,8 @@ fn on_nodes() -> Recipe {
 }
 
 fn on_server() -> Recipe {
-    recipe("nfs-client", &[("image", "vendor/image:1"), ("volume-sources", "nfs"), ("placement", "any")])
+    let data = [("image", "vendor/image:1"), ("volume-sources", "nfs"), ("placement", "any"), ("on-delete", "archive")];
+    recipe("nfs-client", &data)
 }
 
 /// Returns a volume as the local-path provisioner makes it.
@@ -83,7 +84,23 @@ fn claim() -> Value {
     })
 }
 
+fn node(name: &str, host: &str) -> Arc<Node> {
+    let labels = [(names::HOSTNAME.to_owned(), host.to_owned())].into();
+    Arc::new(Node { name: name.into(), labels, reachable: true, taints: Vec::new() })
+}
+
 fn mapped(volume: Value, claim: Option<Value>, of: (Former, &str), recipe: &Recipe) -> Result<Mapping, Refusal> {
+    with_candidate(volume, claim, of, recipe, &[node("node-1", "node-1")], |candidate| candidate)
+}
+
+fn with_candidate(
+    volume: Value,
+    claim: Option<Value>,
+    of: (Former, &str),
+    recipe: &Recipe,
+    nodes: &[Arc<Node>],
+    change: impl for<'a> FnOnce(Candidate<'a>) -> Candidate<'a>,
+) -> Result<Mapping, Refusal> {
     let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
     let claim: Option<PersistentVolumeClaim> = claim.map(|claim| serde_json::from_value(claim).unwrap());
     let place = Place::of(volume.spec.as_ref().unwrap());
@@ -94,11 +111,13 @@ fn mapped(volume: Value, claim: Option<Value>, of: (Former, &str), recipe: &Reci
         volume: &volume,
         place: place.as_ref(),
         claim: claim.as_ref(),
-        overlapping: None,
+        neighbour: None,
+        servers_differ: false,
+        nodes,
         recipe: served,
         config: &config,
     };
-    map(&candidate, of, &identity())
+    map(&change(candidate), of, &identity())
 }
 
 fn moved(path: &str, from: &str) -> Option<MovedIn> {
@@ -158,10 +177,11 @@ fn each_volume_that_cannot_move_in_is_refused_with_the_reason() {
         move |object: &mut Value| object["metadata"]["annotations"][key] = json!(value)
     };
     assert_eq!(refused(&annotation(names::PROVISIONED_BY, "x")), Refusal::OtherProvisioner(Some("x".into())));
-    assert_eq!(refused(&annotation(names::PROVISIONED_BY, names::DEFAULT_PROVISIONER)), Refusal::HasRecord);
-    assert_eq!(refused(&annotation(names::PROVENANCE, "{}")), Refusal::HasRecord);
+    assert_eq!(refused(&annotation(names::PROVISIONED_BY, names::DEFAULT_PROVISIONER)), Refusal::Own);
+    assert_eq!(refused(&annotation(names::PROVENANCE, "{}")), Refusal::Own);
     let label = |object: &mut Value| object["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "other" });
-    assert_eq!(refused(&label), Refusal::HasRecord);
+    assert_eq!(refused(&label), Refusal::OtherOrchestrator("other".into()));
+    assert_eq!(refused(&|object| object["status"]["phase"] = json!("Available")), Refusal::Phase("Available".into()));
     assert_eq!(
         refused(&|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
         Refusal::Terminating
@@ -192,6 +212,9 @@ fn each_volume_that_cannot_move_in_is_refused_with_the_reason() {
     let id = format!("/opt/local-path-provisioner/{ID}");
     assert!(matches!(refused(&|object| object["spec"]["hostPath"]["path"] = json!(id)), Refusal::Source(_)));
     assert_eq!(refused(&|object| object["spec"]["nodeAffinity"] = Value::Null), Refusal::Node);
+    let anywhere = [("image", "i"), ("volume-sources", "hostPath:/opt/local-path-provisioner"), ("placement", "any")];
+    let on_any = mapped(local_path(), Some(claim()), LOCAL, &recipe("local-path", &anywhere));
+    assert_eq!(on_any, Err(Refusal::OnOneNode("node-1".into())));
     let nfs = mapped(nfs_subdir(), Some(claim()), (Former::LocalPath, NFS.1), &on_server());
     assert_eq!(nfs, Err(Refusal::SourceKind(Some("nfs"))));
 }
@@ -208,6 +231,10 @@ fn a_volume_moves_in_only_with_the_claim_that_is_bound_to_it() {
     assert_eq!(with(&|claim| claim["metadata"]["uid"] = json!("newer")), other);
     assert_eq!(with(&|claim| claim["spec"]["volumeName"] = json!("pvc-other")), other);
     assert_eq!(with(&|claim| claim["status"]["phase"] = json!("Pending")), other);
+    assert_eq!(
+        with(&|claim| claim["metadata"]["finalizers"] = json!([names::CLAIM_FINALIZER])),
+        Err(Refusal::ClaimBusy(ObjectName::new("team", "data")))
+    );
     assert_eq!(
         with(&|claim| claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
         Err(Refusal::ClaimTerminating(ObjectName::new("team", "data")))
@@ -227,29 +254,106 @@ fn a_refusal_says_what_is_wrong() {
     }
 }
 
+/// Returns the result for a volume of local-path, as these neighbours and this answer of the admin have it.
+fn beside(neighbour: Option<(&'static str, Overlap)>, servers_differ: bool) -> Result<Mapping, Refusal> {
+    with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), &[node("node-1", "node-1")], |candidate| {
+        Candidate { neighbour, servers_differ, ..candidate }
+    })
+}
+
 #[test]
-fn volumes_that_may_have_the_same_files_are_found() {
-    let place =
-        |server: &str, node: &str, path: &str| Place { server: server.into(), node: node.into(), path: path.into() };
-    let one = place("", "node-1", "/srv/a");
-    for (other, overlaps) in [
-        (place("", "node-1", "/srv/a"), true),
-        (place("", "node-1", "/srv/a/b/"), true),
-        (place("", "node-1", "/srv//"), true),
-        (place("", "", "/srv/a"), true),
-        (place("", "node-2", "/srv/a"), false),
-        (place("", "node-1", "/srv/ab"), false),
-        (place("nas", "", "/srv/a"), false),
+fn a_volume_that_may_share_its_files_stays() {
+    assert_eq!(beside(Some(("x", Overlap::Same)), true), Err(Refusal::Overlaps("x".into())));
+    assert_eq!(beside(Some(("x", Overlap::OtherServer)), false), Err(Refusal::OtherServer("x".into())));
+    assert!(beside(Some(("x", Overlap::OtherServer)), true).is_ok());
+    assert!(beside(Some(("x", Overlap::OtherNode)), false).is_ok(), "as with local storage on each node");
+}
+
+#[test]
+fn the_record_has_the_name_of_the_node_and_not_its_host_name() {
+    let nodes = |nodes: &[Arc<Node>]| {
+        let mapped = with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), nodes, |candidate| candidate);
+        mapped.map(|mapping| mapping.provenance.node)
+    };
+    assert_eq!(nodes(&[node("worker-7", "node-1"), node("node-1", "other")]), Ok("worker-7".into()));
+    let none = Err(Refusal::NoNode("node-1".into()));
+    assert_eq!(nodes(&[node("node-1", "other")]), none);
+    assert_eq!(nodes(&[node("a", "node-1"), node("b", "node-1")]), none);
+}
+
+#[test]
+fn the_config_must_do_with_deleted_volumes_as_the_class_says() {
+    let with = |config: &str, class: &[(&str, &str)]| {
+        let data = [("image", "i"), ("volume-sources", "nfs"), ("placement", "any"), ("on-delete", config)];
+        let mut recipe = recipe("nfs-client", &data);
+        recipe.record.parameters = class.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        mapped(nfs_subdir(), Some(claim()), NFS, &recipe).map(drop)
+    };
+    for (config, class, wanted) in [
+        ("archive", &[][..], None),
+        ("delete", &[], Some("on-delete: archive")),
+        ("", &[], Some("on-delete: archive")),
+        ("archive", &[("archiveOnDelete", "true")], None),
+        ("delete", &[("archiveOnDelete", "false")], None),
+        ("", &[("archiveOnDelete", "false")], None),
+        ("archive", &[("archiveOnDelete", "false")], Some("on-delete: delete")),
+        ("keep", &[("onDelete", "retain")], None),
+        ("retain", &[("onDelete", "retain")], None),
+        ("archive", &[("onDelete", "retain")], Some("on-delete: keep")),
+        ("archive", &[("onDelete", "delete"), ("archiveOnDelete", "true")], Some("on-delete: delete")),
     ] {
-        assert_eq!((one.overlaps(&other), other.overlaps(&one)), (overlaps, overlaps), "{other:?}");
+        match (with(config, class), wanted) {
+            (Ok(()), None) => {}
+            (Err(Refusal::OnDelete(why)), Some(wanted)) => assert!(why.contains(wanted), "{why}"),
+            (other, _) => panic!("{config} {class:?}: {other:?}"),
+        }
     }
 }
 
 #[test]
-fn a_record_without_the_mark_is_finished_or_undone() {
+fn volumes_of_this_orchestrator_are_not_meant() {
+    let is_of = |change: &dyn Fn(&mut Value)| {
+        let mut object = local_path();
+        change(&mut object);
+        let object: PersistentVolume = serde_json::from_value(object).unwrap();
+        super::is_of(&Volume::from(&object), LOCAL.1, &identity())
+    };
+    assert!(is_of(&|_| {}));
+    assert!(!is_of(&|object| object["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" })));
+    assert!(!is_of(&|object| object["metadata"]["annotations"][names::PROVISIONED_BY] = json!("x")));
     let mapping = mapped(local_path(), Some(claim()), LOCAL, &on_nodes()).unwrap();
-    let mut half = local_path();
-    half["metadata"]["annotations"][names::PROVENANCE] = json!(json!(mapping.provenance).to_string());
-    half["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" });
-    assert_eq!(mapped(half, Some(claim()), LOCAL, &on_nodes()), Err(Refusal::HalfWay));
+    assert!(is_of(
+        &|object| object["metadata"]["annotations"][names::PROVENANCE] = json!(json!(mapping.provenance).to_string())
+    ));
+}
+
+#[test]
+fn a_move_that_was_interrupted_is_finished() {
+    let mapping = mapped(local_path(), Some(claim()), LOCAL, &on_nodes()).unwrap();
+    let half = |change: &dyn Fn(&mut Value)| {
+        let mut record = json!(mapping.provenance);
+        change(&mut record);
+        let mut half = local_path();
+        half["metadata"]["annotations"][names::PROVENANCE] = json!(record.to_string());
+        half["metadata"]["annotations"][names::PROVISIONED_BY] = json!(names::DEFAULT_PROVISIONER);
+        half["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" });
+        half["metadata"]["finalizers"] = json!(["kubernetes.io/pv-protection", names::VOLUME_FINALIZER]);
+        half
+    };
+    let again = |object: Value| mapped(object, Some(claim()), LOCAL, &on_nodes());
+    assert_eq!(again(half(&|_| {})), Ok(mapping.clone()));
+    // Nobody has confirmed the record, so that the config and the volume decide.
+    let forged = half(&|record| {
+        record["data"]["image"] = json!("stranger/image");
+        record["node"] = json!("control-plane");
+        record["moved-in"]["path"] = json!("/opt/local-path-provisioner/other");
+        record["moved-in"]["finalizers"] = json!([FORMER_FINALIZER, "stranger.example/stuck"]);
+    });
+    assert_eq!(again(forged), Ok(mapping.clone()));
+    let other = half(&|record| record["moved-in"]["from"] = json!("other"));
+    assert_eq!(again(other), Err(Refusal::OtherRecord("other".into())));
+    let mut done = half(&|_| {});
+    let record = done["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
+    done["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record));
+    assert_eq!(again(done), Err(Refusal::Moved));
 }

@@ -85,7 +85,8 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     // The class says nothing about a place that the image did not choose. Another volume may have it.
     let place = provenance.moved_in.as_ref();
     let place =
-        place.map(|moved_in| format!("it has moved in, and its record says that its storage is {}", moved_in.path));
+        place.map(|moved_in| format!(
+        "it has moved in, and its record says that its storage is {}; after an interrupted adopt or import, run that command again", moved_in.path));
     Ok(Vouchable { untrusted_difference: place.or_else(|| untrusted_difference(record, configs)), provenance })
 }
 
