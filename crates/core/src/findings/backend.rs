@@ -115,8 +115,14 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
     known
 }
 
-/// Compares lists with the cluster, as it was before the first run and after the last.
-pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
+/// Compares lists with the cluster, as it was before the first run and after the last. `places` are those of all volumes,
+/// as lists write them.
+pub fn compare(
+    before: &ClusterObservation,
+    after: &ClusterObservation,
+    listings: &[Listing],
+    places: &BTreeSet<String>,
+) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
     let mut findings: BTreeMap<(FindingKind, ObjectRef), Finding> = BTreeMap::new();
     let mut add = |finding: Finding| {
@@ -134,6 +140,8 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
             Ok(entries) => entries
                 .iter()
                 .filter(|entry| !was.contains(entry.id.as_str()) && !is.contains(entry.id.as_str()))
+                // The image may know the storage by another id than the cluster.
+                .filter(|entry| !places.contains(&entry.place))
                 .filter_map(|entry| unknown(entry, listing))
                 .for_each(&mut add),
         }
@@ -163,6 +171,16 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     ))
 }
 
+/// Checks whether the list of an image has storage that has moved in. An image on nodes finds its volumes by their names,
+/// and knows only those of local-path beside its own. Other images keep records.
+fn is_listed(volume: &Volume, moved_in: &MovedIn) -> bool {
+    let Some((id, (_, name))) = volume.volume_id().zip(moved_in.place()) else { return false };
+    match volume.source_kind {
+        Some("hostPath" | "local") => name.starts_with(&format!("{}_", names::pv_name(id))),
+        _ => name.contains(id),
+    }
+}
+
 /// Finds volumes in use whose own backend has a complete list without them.
 fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
@@ -186,11 +204,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         .filter(in_use)
         .filter_map(|volume| {
             let Provenance { record, node, moved_in } = provenance(volume)?;
-            // An image recognises only names that have the id in them.
-            let named = |moved_in: &MovedIn| {
-                moved_in.place().is_some_and(|(_, name)| name.contains(volume.volume_id().unwrap_or(&volume.name)))
-            };
-            if !moved_in.as_ref().is_none_or(named) {
+            if moved_in.is_some_and(|moved_in| !is_listed(volume, &moved_in)) {
                 return None;
             }
             let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
