@@ -46,12 +46,15 @@ import_images() {
 
 # The image keeps its name when its content changes, so the pod template bears the content's hash.
 apply() {
-    local overlay=build/deploy
+    local overlay=build/deploy kustomization=kustomize
     mkdir -p "$overlay"
+    if ! kubectl get --raw /apis/admissionregistration.k8s.io/v1 | grep -q mutatingadmissionpolicies; then
+        kustomization=kustomize-before-1.36
+    fi
     cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../../deploy/kustomize]
+resources: [../../deploy/$kustomization]
 patches:
 - target: {kind: Deployment, name: flex-provisioner}
   patch: |

@@ -147,7 +147,10 @@ kustomize() {
     # The same with all that is optional.
     cp "$work/kustomize/kustomization.yaml" "$work/kustomize-all"
     printf 'components: [%s/network-policy]\n' "$base" >>"$work/kustomize-all/kustomization.yaml"
-    normal "$work/kustomize-all" >"$work/kustomize-all.yaml" && grep -q NetworkPolicy "$work/kustomize-all.yaml"
+    normal "$work/kustomize-all" >"$work/kustomize-all.yaml" && grep -q NetworkPolicy "$work/kustomize-all.yaml" || return
+    # Older versions of Kubernetes get the same but for what they do not serve.
+    "$kubernetes" kubectl kustomize deploy/kustomize-before-1.36 >"$work/before.yaml" &&
+        grep -q ValidatingAdmissionPolicy "$work/before.yaml" && ! grep -q Mutating "$work/before.yaml"
 }
 
 # An overlay with nothing but another namespace, over the orchestrator and over a shipped config, leaves no object, subject or

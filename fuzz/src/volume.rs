@@ -270,7 +270,8 @@ fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
 /// Decides about the volume after its claim is gone.
 fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
-    let provenance = Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into() };
+    let provenance =
+        Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into(), moved_in: None };
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();

@@ -11,6 +11,10 @@ set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
 id=${CLAIM_UUID:-}
+# The path of a directory that this image did not make, as the volume's record names it. Only this variable gives a
+# directory another name than the id.
+moved=${MOVED_IN_PATH:-}
+dir=$id
 sid=${SNAPSHOT_ID:-}
 # With `storage-mounts` in the config, the directory of this run's volume is a mount point, and the pod has no other.
 alone=${STORAGE_MOUNTS:-}
@@ -21,6 +25,25 @@ fail() {
 
 is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
+}
+
+# Checks whether $1 has the form of a UUID, with any digits.
+is_uuid() {
+    case $1 in ????????-????-????-????-????????????) is_id "$1" ;; *) return 1 ;; esac
+}
+
+# Checks the path of a directory that has moved in, and that the source of its volume has the same. Its name is no name
+# that this image gives: those are ids, or begin with a dot.
+check_moved() {
+    case ${1##*/} in
+        '' | [.-]* | *[!A-Za-z0-9._-]*) fail never "$1 has a name that cannot move in: nothing is done" ;;
+    esac
+    ! is_uuid "${1##*/}" || fail never "$1 has the name of a volume of this image: nothing is done"
+    case $2 in
+        *"\"path\":\"$1\""*) ;;
+        *) fail never "the record of the volume names $1, but the volume is elsewhere ($2): nothing is done" ;;
+    esac
+    [ -z "$devices" ] || fail never "$1 is a directory: it cannot be a volume of a class of block devices"
 }
 
 # The directories of this node. Each process costs a member of a batch about a millisecond, so one directory needs none.
@@ -42,7 +65,7 @@ esac
 # Selects one of the directories.
 use() {
     base=$1
-    volume=$base/$id
+    volume=$base/$dir
     half=$base/.copying-$id
     snapshot=$base/.snapshot-$sid
 }
@@ -108,6 +131,25 @@ check() {
     esac
     [ -z "$devices" ] || [ -c /dev/loop-control ] || fail config "/dev/loop-control is not in this pod:" \
         "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
+    # The volume to copy may have moved in, too.
+    original=${CLONE_OF:-}
+    case ${OPERATION:-}${CLONE_OF_MOVED_IN_PATH:-} in
+        provision?*)
+            check_moved "$CLONE_OF_MOVED_IN_PATH" "${CLONE_OF_SOURCE:-}"
+            only_in "${CLONE_OF_MOVED_IN_PATH%/*}"
+            original=${CLONE_OF_MOVED_IN_PATH##*/}
+            ;;
+    esac
+    case ${OPERATION:-}:$moved in
+        move-in: | move-out:) fail never "MOVED_IN_PATH is empty: nothing is done" ;;
+        list:* | capacity:* | delete-snapshot:* | attach:* | *:) ;;
+        provision:*) fail never "MOVED_IN_PATH is \`$moved\` in a run that makes a volume: nothing is done" ;;
+        *)
+            check_moved "$moved" "${VOLUME_SOURCE:-}"
+            only_in "${moved%/*}"
+            dir=${moved##*/}
+            ;;
+    esac
     case ${OPERATION:-}$bases in
         provision) fail no-room "node-paths names no directory for node ${POD_NODE:-?}: the node gets no volumes" ;;
     esac
@@ -115,6 +157,15 @@ check() {
         use "$one"
         check_base
     done
+}
+
+# Selects the directory $1, in which the storage is that moved in. It must be one of this image's.
+only_in() {
+    for one in $bases; do
+        [ "$one" != "$1" ] || bases=$one
+    done
+    [ "$bases" = "$1" ] ||
+        fail config "$1 is not among the directories of this node: name it in base-path or node-paths"
 }
 
 check_base() {
@@ -126,7 +177,8 @@ check_base() {
     # Without the node's directory in the pod, a delete run would find nothing and leave the data behind.
     case $alone:${OPERATION:-} in
         :*) in_pod "$base" "$base" ;;
-        *:list | *:capacity) mounted "$base" "$base" ;;
+        *:list | *:capacity | *:move-in) mounted "$base" "$base" ;;
+        *:move-out) ;;
         *:delete-snapshot) in_pod "$snapshot" "$base" ;;
         *:snapshot)
             in_pod "$snapshot" "$base"
@@ -321,10 +373,10 @@ sized() {
 
 # Copies the volume CLONE_OF.
 copy() {
-    from=$base/$CLONE_OF
+    from=$base/$original
     case ${CLONE_OF_SOURCE:-} in
-        *"\"path\":\"$(place "$CLONE_OF")\""*) ;;
-        *) fail never "the volume to copy is not at $(place "$CLONE_OF"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$original")\""*) ;;
+        *) fail never "the volume to copy is not at $(place "$original"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
     flushed "$CLONE_OF"
     copied "$from" "$volume" "$half"
@@ -349,7 +401,7 @@ provision() {
     if find "$id"; then
         :
     elif [ -n "${CLONE_OF:-}" ]; then
-        find "$CLONE_OF" || :
+        find "$original" || :
     elif [ -n "$sid" ]; then
         find ".snapshot-$sid" || :
     else
@@ -421,10 +473,10 @@ remove() {
 snapshot() {
     # In runs that see only their own volume, it may be an unfinished copy, which `copied` notices.
     if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
-    find "$id" || :
+    find "$dir" || :
     case ${VOLUME_SOURCE:-} in
-        *"\"path\":\"$(place "$id")\""*) ;;
-        *) fail never "the volume is not at $(place "$id"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$dir")\""*) ;;
+        *) fail never "the volume is not at $(place "$dir"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
     esac
     flushed "$id"
     copied "$volume" "$snapshot" "$base/.copying-$sid"
@@ -433,7 +485,7 @@ snapshot() {
 # Expands the volume. A directory has no size of its own: as in provision runs, the size is a promise, made if there is
 # space.
 expand() {
-    find "$id" || :
+    find "$dir" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
         fail never "$volume is not on node ${POD_NODE:-?}: a lost volume cannot grow"
     fi
@@ -446,6 +498,14 @@ expand() {
         sized "$volume"
         attach "$id"
         why=$(losetup -c "$first" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    fi
+}
+
+# Checks that a directory which this image did not make exists. Changes nothing.
+move_in() {
+    use "$bases"
+    if [ ! -d "$volume" ] || ! has "$volume"; then
+        fail never "$volume is not on node ${POD_NODE:-?}: there is nothing that could move in"
     fi
 }
 
@@ -472,7 +532,14 @@ list() {
             state=volume of=${name#.deleting-}
             of=${of#.copying-}
             [ "$name" = "$of" ] || state=rubbish
-            if is_id "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
+            # Other provisioners name their directories pvc-UUID_NAMESPACE_CLAIM.
+            case $name in
+                pvc-????????-????-????-????-????????????_*)
+                    of=${name#pvc-}
+                    of=${of%%_*}
+                    ;;
+            esac
+            if is_uuid "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
                 echo "$state $of - $one/$name"
             fi
         done
@@ -499,7 +566,10 @@ capacity() {
 check
 case ${OPERATION:-} in
     provision) provision ;;
-    delete) remove "$id" "$id" ;;
+    delete) remove "$dir" "$id" ;;
+    move-in) move_in ;;
+    # Nothing on the node says that the directory has moved in.
+    move-out) ;;
     expand) expand ;;
     list) list | flex-pv list ;;
     capacity) capacity ;;

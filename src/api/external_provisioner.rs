@@ -1,19 +1,23 @@
-//! Looks for the external provisioners of the drivers that configs replace, by their Leases.
+//! Looks for the external provisioners of the drivers that configs replace, by their Leases and Deployments.
 //!
 //! It does not watch them. The Leases of all nodes are renewed all the time, and a watch by name would begin again with
 //! each config that names another driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use crate::clock::Clock;
 use crate::config::external_provisioner::{
-    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, lease_name,
+    self, ByDeployment, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts,
+    lease_name,
 };
+use crate::config::former_deployment;
+use crate::object::ObjectName;
 use crate::state::ClusterState;
 
 /// The time between two lists of the Leases.
@@ -29,13 +33,24 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
         let drivers = shared.index().replaced_drivers();
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
-        for (driver, namespaces) in drivers {
-            match clock.within(LEASE_LIST_TIMEOUT, leases(&client, &driver)).await {
-                Some(Ok(leases)) => {
-                    let found = watched.entry(driver.clone()).or_default().check(&leases, &namespaces, clock.passed());
+        for (driver, Whereabouts { namespaces, deployments }) in drivers {
+            let both = async {
+                let leases = leases(&client, &driver).await?;
+                Ok((leases, by_deployment(&client, &driver, &deployments).await?))
+            };
+            match clock.within(LEASE_LIST_TIMEOUT, both).await {
+                Some(Ok((leases, by_deployment))) => {
+                    let watch = watched.entry(driver.clone()).or_default();
+                    let found = watch.check(&leases, &namespaces, clock.passed()).and(by_deployment);
                     if known.get(&driver) != Some(&found) {
-                        let LeaseCheck { provisioner, elsewhere } = &found;
-                        tracing::info!(driver, ?provisioner, ?elsewhere, "the external provisioner of a driver");
+                        let LeaseCheck { provisioner, elsewhere, missing } = &found;
+                        tracing::info!(
+                            driver,
+                            ?provisioner,
+                            ?elsewhere,
+                            ?missing,
+                            "the external provisioner of a driver"
+                        );
                     }
                     known.insert(driver, found);
                 }
@@ -57,10 +72,16 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
 /// Lists the Leases once, for drivers by name.
 pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> ExternalProvisioners {
     let mut known = BTreeMap::new();
-    for (driver, namespaces) in drivers {
-        let found = match leases(client, &driver).await {
-            Ok(leases) => external_provisioner::check_once(&leases, &namespaces, clock.now()),
-            Err(error) => ExternalProvisioner::Unknown(Some(error.to_string())).into(),
+    for (driver, Whereabouts { namespaces, deployments }) in drivers {
+        let both = async {
+            let leases = leases(client, &driver).await?;
+            kube::Result::Ok((leases, by_deployment(client, &driver, &deployments).await?))
+        };
+        let found = match both.await {
+            Ok((leases, by_deployment)) => {
+                external_provisioner::check_once(&leases, &namespaces, clock.now()).and(by_deployment)
+            }
+            Err::<_, kube::Error>(error) => ExternalProvisioner::Unknown(Some(error.to_string())).into(),
         };
         known.insert(driver, found);
     }
@@ -73,6 +94,16 @@ async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_prov
     Ok(api.list(&named).await?.items.iter().map(external_provisioner::Lease::from).collect())
 }
 
+/// Returns whether a provisioner may be at work, by its Deployments.
+async fn by_deployment(client: &Client, driver: &str, names: &BTreeSet<ObjectName>) -> kube::Result<ByDeployment> {
+    let mut found = Vec::new();
+    for name in names {
+        let api: Api<Deployment> = Api::namespaced(client.clone(), &name.namespace);
+        found.extend(api.get_opt(&name.name).await?.as_ref().map(former_deployment::Deployment::from));
+    }
+    Ok(external_provisioner::by_deployments(driver, names, &found))
+}
+
 fn forbidden(message: &str) -> String {
-    format!("the provisioner may not list Leases; apply the rights of this version: {message}")
+    format!("the provisioner may not read Leases or Deployments; apply the rights of this version: {message}")
 }

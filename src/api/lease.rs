@@ -4,6 +4,7 @@
 //! replica judges the end of another's term by the time for which it saw the Lease unchanged. It never compares the
 //! clocks of machines.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -20,6 +21,34 @@ pub const TERM: Duration = Duration::from_secs(15);
 const RENEW_BY: Duration = Duration::from_secs(10);
 /// The time between two reads of the Lease.
 const LEASE_POLL: Duration = Duration::from_secs(2);
+
+/// The annotation with the version of the leader's program and the leader's name. A program that does not write it leaves
+/// that of its predecessor, whose name differs.
+const VERSION: &str = "flex-provisioner.io/version";
+
+/// Checks that the leader has the version of this command. An older orchestrator ignores what newer commands write.
+///
+/// # Errors
+/// If it has another version, or none leads. The text is for the admin.
+pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
+    let own = env!("CARGO_PKG_VERSION");
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
+    let Some(holder) = holder else {
+        return Err("no orchestrator leads, so that its version is not known: see --namespace and --instance".into());
+    };
+    let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
+    let written = annotations.and_then(|annotations| annotations.get(VERSION)?.split_once(' '));
+    match written.filter(|(_, by)| *by == holder) {
+        Some((version, _)) if version == own => Ok(()),
+        Some((version, _)) => Err(format!(
+            "the orchestrator has version {version}, and this command {own}: use the command of the orchestrator's version"
+        )),
+        None => Err(format!(
+            "the orchestrator {holder} is older than this command, and would ignore what the command writes: upgrade the orchestrator first"
+        )),
+    }
+}
 
 /// The Lease as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,11 +178,9 @@ impl LeaderElector {
         let wanted = |before: Option<Lease>, takes: bool| {
             let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
             let now = MicroTime(jiff::Timestamp::now());
+            let new = || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
             Lease {
-                metadata: before.map_or_else(
-                    || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-                    |lease| lease.metadata,
-                ),
+                metadata: with_version(before.map_or_else(new, |lease| lease.metadata), &self.me),
                 spec: Some(LeaseSpec {
                     holder_identity: Some(self.me.clone()),
                     lease_duration_seconds: Some(TERM.as_secs() as i32),
@@ -191,9 +218,38 @@ impl LeaderElector {
     }
 }
 
+fn with_version(mut metadata: ObjectMeta, me: &str) -> ObjectMeta {
+    let version = format!("{} {me}", env!("CARGO_PKG_VERSION"));
+    metadata.annotations.get_or_insert_with(BTreeMap::new).insert(VERSION.to_owned(), version);
+    metadata
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_writes_only_for_a_leader_of_its_own_version() {
+        let lease = |holder: &str, written: Option<&str>| {
+            let annotations = written.map(|text| BTreeMap::from([(VERSION.to_owned(), text.to_owned())]));
+            Lease {
+                metadata: ObjectMeta { annotations, ..ObjectMeta::default() },
+                spec: Some(LeaseSpec { holder_identity: Some(holder.into()), ..LeaseSpec::default() }),
+            }
+        };
+        let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[VERSION].clone();
+        assert_eq!(verify_version(Some(&lease("a", Some(&own)))), Ok(()));
+        for (lease, says) in [
+            (Some(lease("a", Some("0.0.1 a"))), "has version 0.0.1"),
+            // An older program took the Lease over, and left the annotation of the newer.
+            (Some(lease("b", Some(&own))), "the orchestrator b is older"),
+            (Some(lease("b", None)), "the orchestrator b is older"),
+            (Some(lease("", Some(&own))), "no orchestrator leads"),
+            (None, "no orchestrator leads"),
+        ] {
+            assert!(verify_version(lease.as_ref()).is_err_and(|why| why.contains(says)), "{says}");
+        }
+    }
 
     #[test]
     fn a_holder_wakes_when_it_has_to_stop() {

@@ -306,7 +306,8 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
     (name == revision_name(&hash)).then_some(Stored::Recipe(hash, revision))
 }
 
-fn warning_event(event: Event) -> Option<WarningEvent> {
+/// Returns a warning that says why a run does not start.
+pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
     let reason = event.reason.unwrap_or_default();
     let kind = event.involved_object.kind.as_deref();
     let relevant = match kind {

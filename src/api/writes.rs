@@ -3,6 +3,7 @@
 
 mod capacity;
 mod claim;
+mod moving;
 mod pool;
 mod run;
 mod script;

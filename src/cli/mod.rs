@@ -3,11 +3,14 @@
 // `out` alone writes to standard output, whose reader may leave.
 #![warn(clippy::print_stdout)]
 
+mod adopt;
 mod beside;
 mod check;
 mod doctor;
 mod files;
 mod flags;
+mod import;
+mod job;
 mod out;
 mod render;
 mod run;
@@ -53,6 +56,18 @@ enum Command {
     /// nor changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0
     /// if all were confirmed, 2 if any was refused, and 1 if the cluster could not be read.
     Vouch(vouch::VouchArgs),
+    /// Serve volumes that another provisioner made, and leave their storage where it is.
+    ///
+    /// Prints a line for each volume: what will serve it, or why it stays and what to do. A run of the image then checks
+    /// that the storage exists, and the command writes the record by which the volume grows and is deleted. --undo takes
+    /// that back. Exits 0 if all volumes moved, 2 if any stays, and 1 if the command could not begin.
+    Adopt(adopt::AdoptArgs),
+    /// Make a directory that exists a volume with a claim, served by a config.
+    ///
+    /// A run of the image checks that the directory exists. Then the command creates claim and volume. The data stay
+    /// when the claim is deleted, unless --reclaim says otherwise. Exits 0 if the data were imported, 2 if they cannot
+    /// be, and 1 if the command could not begin.
+    Import(import::ImportArgs),
     /// Show classes, claims in progress, pools, capacity and admission policies.
     Status(status::StatusArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
@@ -77,6 +92,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Vouch(args) => vouch::vouch(args),
+        Command::Adopt(args) => adopt::adopt(args),
+        Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
     };

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
+use super::adopt::places::places;
 use super::doctor::collect;
 use super::flags::{Names, Namespaces};
 use super::out::say;
@@ -13,6 +14,8 @@ use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::keys;
 use crate::config::script::kept_prefix;
+use crate::model::volume::Provenance;
+use crate::volume::place::verify_alone;
 use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
@@ -44,7 +47,6 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
     let refused = runtime.block_on(async {
         let (client, _) = client::connect().await?;
         let index = collect::index(&client, &identity, &Clock::default()).await?;
-        let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
         let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
         let restored = index.volumes().filter(|volume| volume.is_restored() && volume.belongs_to(&identity));
@@ -52,6 +54,8 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             true => restored.map(|volume| volume.name.clone()).collect(),
             false => args.volumes.clone(),
         };
+        let places = places(&client).await?;
+        let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let mut refused = 0;
         for name in names {
             let Some(volume) = index.volume(&name) else { bail!("PersistentVolume {name} does not exist") };
@@ -68,17 +72,12 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                     continue;
                 }
             };
-            let record = &provenance.record;
-            say!("{name}: class {}, config {}", record.class, record.config);
-            if !provenance.node.is_empty() {
-                say!("    made on node: {}", provenance.node);
-            }
-            for (key, value) in &record.data {
-                let kind = if keys::is_key(key) { "" } else { "parameter " };
-                say!("    {kind}{key}: {}", crate::text::printable(value, 400));
-            }
-            if let Some(hash) = &record.script {
-                say!("    script: in the ControllerRevision {}", kept_prefix(hash));
+            show(&name, &provenance);
+            let place = places.get(&name).filter(|_| provenance.moved_in.is_some());
+            if let Some(why) = place.and_then(|place| verify_alone(&places, &name, place).err()) {
+                say!("{name}: refused: {why}");
+                refused += 1;
+                continue;
             }
             match untrusted_difference.filter(|_| !args.trust_record) {
                 Some(why) => {
@@ -95,4 +94,22 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         anyhow::Ok(refused)
     })?;
     Ok(ExitCode::from(if refused == 0 { 0 } else { 2 }))
+}
+
+/// Prints a record, for the admin to check.
+fn show(name: &str, Provenance { record, node, moved_in }: &Provenance) {
+    say!("{name}: class {}, config {}", record.class, record.config);
+    if !node.is_empty() {
+        say!("    made on node: {node}");
+    }
+    if let Some(moved_in) = moved_in {
+        say!("    storage: {}", crate::text::printable(&moved_in.path, 400));
+    }
+    for (key, value) in &record.data {
+        let kind = if keys::is_key(key) { "" } else { "parameter " };
+        say!("    {kind}{key}: {}", crate::text::printable(value, 400));
+    }
+    if let Some(hash) = &record.script {
+        say!("    script: in the ControllerRevision {}", kept_prefix(hash));
+    }
 }

@@ -211,6 +211,7 @@ impl SourceClaimObservation {
             source: context.writes.volume_source(volume).await?,
             size_bytes: volume.size.as_ref().copied().unwrap_or_default(),
             node: self.claim_source().node.to_owned(),
+            moved_in_path: volume.moved_in_path(),
         })
     }
 }

@@ -65,6 +65,11 @@ impl Configs {
         texts.map(String::as_str).find(|text| script::hash(text) == hash)
     }
 
+    /// Returns all configs.
+    pub fn all(&self) -> impl Iterator<Item = &Config> {
+        self.configs.values()
+    }
+
     /// Returns the drivers whose external provisioners must be known.
     pub fn replaced_drivers(&self, identity: &Identity) -> Drivers {
         replaced_drivers(identity, self.configs.values())

@@ -7,9 +7,9 @@
 #   setup.sh --control-plane     only what a cluster without nodes needs
 #
 # FLEX_CACHE names the cache directory; the default is $XDG_CACHE_HOME/flex-provisioner, else ~/.cache/flex-provisioner.
+# KUBERNETES names another minor version, such as 1.33: kubernetes/versions has a Go module for each.
 set -euo pipefail
 
-readonly version=v1.36.3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly pause_image=localhost/flex-provisioner/pause:1
@@ -102,7 +102,7 @@ need_go() {
 go_build() {
     local package=$1 target=$2 flags=${3:-} partial=$2.partial.$$
     (cd "$here/kubernetes" &&
-        CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w $flags" -o "$partial" "$package") >&2 || {
+        CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -modfile="$module" -trimpath -ldflags "-s -w $flags" -o "$partial" "$package") >&2 || {
         rm -f "$partial"
         fail "go build of $package in $here/kubernetes failed (its output is above)" \
             "it downloads modules from $(go env GOPROXY): check that this machine reaches it, and run setup.sh again"
@@ -111,9 +111,9 @@ go_build() {
 }
 
 build_kubernetes() {
-    local flags=() field
+    local flags=() field minor=${version#v1.}
     # Without major and minor, clients cannot parse the server's version.
-    for field in "gitVersion=$version" gitMajor=1 gitMinor=36 gitTreeState=clean; do
+    for field in "gitVersion=$version" gitMajor=1 "gitMinor=${minor%%.*}" gitTreeState=clean; do
         flags+=(-X "k8s.io/component-base/version.$field")
     done
     need_go
@@ -140,9 +140,21 @@ case ${1:-} in
     *) fail "unknown argument $1; usage: setup.sh [--control-plane]" ;;
 esac
 
+# The Go module of the version, which is a path from kubernetes/.
+module=go.mod
+if [[ -n ${KUBERNETES:-} && -f $here/kubernetes/versions/$KUBERNETES.mod ]]; then module=versions/$KUBERNETES.mod; fi
+version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' "$here/kubernetes/$module")
+readonly module version
+if [[ -n ${KUBERNETES:-} && $version != "v$KUBERNETES."* ]]; then
+    known=$(cd "$here/kubernetes/versions" && printf '%s ' *.mod)
+    fail "KUBERNETES is '$KUBERNETES', and there is no Go module for it" \
+        "there is one for ${version%.*}, which is the default, and for ${known//.mod/}" \
+        "kubernetes/versions/add.sh adds another"
+fi
+
 readonly base=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: set FLEX_CACHE to a directory for the build}/.cache}/flex-provisioner}
 mkdir -p "$base"
-digest=$(cat "$here"/kubernetes/{go.mod,go.sum,main.go,pause/main.go} | sha256sum | cut -c1-16)
+digest=$(cd "$here/kubernetes" && cat "$module" "${module%.mod}.sum" main.go pause/main.go | sha256sum | cut -c1-16)
 readonly cache=$base/kubernetes-$digest
 mkdir -p "$cache"
 

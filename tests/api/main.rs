@@ -23,6 +23,7 @@ mod fat;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod moving_in;
 mod nodes;
 mod orphans;
 mod pools;

@@ -15,6 +15,7 @@ mod helm;
 mod install;
 mod kinds;
 mod mounts;
+mod moving_in;
 mod pools;
 mod registry;
 mod rooms;

@@ -235,6 +235,7 @@ impl Shared {
             Operation::Snapshot => self.snapshot(request, namespace).await,
             Operation::DeleteSnapshot => self.delete_snapshot(request, namespace).await,
             Operation::List => Exit { code: 78, message: "this image cannot list".into() },
+            Operation::MoveIn | Operation::MoveOut => Exit { code: 64, message: "nothing moves in here".into() },
         }
     }
 

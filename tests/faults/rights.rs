@@ -244,6 +244,7 @@ async fn everything(ring: &mut Ring) {
     returning_and_deleted_revisions(ring).await;
     orphaned_pod(ring).await;
     external_provisioner(ring).await;
+    former_deployment(ring).await;
 
     // One process emits an event, and the next process emits it again.
     ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
@@ -379,6 +380,19 @@ async fn external_provisioner(ring: &Ring) {
         let config = ring.api::<ConfigMap>(ADMIN).get("d").await.map_err(|error| error.to_string())?;
         let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();
         if verdict.contains("sidecar holds the Lease") { Ok(()) } else { unexpected(verdict) }
+    })
+    .await;
+}
+
+/// Looks for the Deployment of a provisioner that is no CSI driver. There is none, so that the config serves the class.
+async fn former_deployment(ring: &Ring) {
+    ring.class("e", "example.com/former", json!({})).await;
+    let named = format!("{USER}/former");
+    ring.config("e", "e", &[("replaces-provisioner", "example.com/former"), ("replaces-deployment", &named)]).await;
+    until("the config serves the class", || async {
+        let config = ring.api::<ConfigMap>(ADMIN).get("e").await.map_err(|error| error.to_string())?;
+        let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();
+        if verdict.contains("ok") { Ok(()) } else { unexpected(verdict) }
     })
     .await;
 }

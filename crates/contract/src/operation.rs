@@ -45,6 +45,10 @@ pub enum Operation {
     Snapshot,
     /// Delete a snapshot, or what an unfinished snapshot run left of it.
     DeleteSnapshot,
+    /// Check that storage which the image did not make exists, and take it over. It keeps its place.
+    MoveIn,
+    /// Forget storage that was taken over. It keeps its place and its content.
+    MoveOut,
 }
 
 impl Operation {
@@ -64,6 +68,7 @@ impl Operation {
         match self {
             Operation::Provision | Operation::Delete => None,
             Operation::Snapshot | Operation::DeleteSnapshot => Some("snapshot"),
+            Operation::MoveIn | Operation::MoveOut => Some("move-in"),
             Operation::List | Operation::Expand | Operation::Modify | Operation::Capacity => Some(self.as_str()),
         }
     }
@@ -77,7 +82,9 @@ impl Operation {
             | Operation::List
             | Operation::Capacity
             | Operation::Snapshot
-            | Operation::DeleteSnapshot => false,
+            | Operation::DeleteSnapshot
+            | Operation::MoveIn
+            | Operation::MoveOut => false,
         }
     }
 
@@ -89,7 +96,9 @@ impl Operation {
             | Operation::List
             | Operation::Capacity
             | Operation::Snapshot
-            | Operation::DeleteSnapshot => false,
+            | Operation::DeleteSnapshot
+            | Operation::MoveIn
+            | Operation::MoveOut => false,
         }
     }
 

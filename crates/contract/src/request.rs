@@ -35,6 +35,8 @@ pub struct CloneSource {
     pub size_bytes: u64,
     /// The node where the volume was made, if that matters.
     pub node: String,
+    /// The path of the storage, if the volume has moved in; else empty.
+    pub moved_in_path: String,
 }
 
 /// The snapshot of a run: a snapshot run makes it, a delete-snapshot run deletes it, a provision run restores it.
@@ -118,6 +120,8 @@ pub struct RunRequest {
     pub instance: String,
     /// The volume source in the volume's PersistentVolume, as JSON; empty in provision runs.
     pub volume_source: String,
+    /// The path of the storage in that source, if the volume has moved in; else empty.
+    pub moved_in_path: String,
     /// The labels and annotations of the claim that the config lets through, by their full keys.
     pub claim_metadata: BTreeMap<String, String>,
     /// The parameters of config and class, by name.
@@ -174,6 +178,7 @@ impl RunRequest {
             (variable::CLONE_OF_SOURCE, source.source),
             (variable::CLONE_OF_SIZE_BYTES, size(self.clone_of.as_ref().map(|source| source.size_bytes))),
             (variable::CLONE_OF_NODE, source.node),
+            (variable::CLONE_OF_MOVED_IN_PATH, source.moved_in_path),
             (variable::SNAPSHOT_ID, snapshot.id),
             (variable::SNAPSHOT_OF, snapshot.of),
             (variable::SNAPSHOT_SIZE_BYTES, size(snapshot.size_bytes)),
@@ -199,6 +204,7 @@ impl RunRequest {
             (variable::PROVISIONER, self.provisioner.clone()),
             (variable::INSTANCE, self.instance.clone()),
             (variable::VOLUME_SOURCE, self.volume_source.clone()),
+            (variable::MOVED_IN_PATH, self.moved_in_path.clone()),
             (variable::CLAIM_METADATA, pairs(&self.claim_metadata)),
             (variable::PARAMETER_NAMES, self.parameters.keys().cloned().collect::<Vec<_>>().join(",")),
         ];
@@ -252,6 +258,7 @@ impl RunRequest {
             provisioner: env.text_or(variable::PROVISIONER, crate::names::DEFAULT_PROVISIONER),
             instance: env.text_or(variable::INSTANCE, crate::names::DEFAULT_INSTANCE),
             volume_source: env.text(variable::VOLUME_SOURCE),
+            moved_in_path: env.text(variable::MOVED_IN_PATH),
             claim_metadata: env.pairs(variable::CLAIM_METADATA)?,
             pod_namespace: env.text_or(variable::POD_NAMESPACE, crate::names::FIELD_MANAGER),
             parameters: env
@@ -296,6 +303,7 @@ impl CloneSource {
             source: env.text(variable::CLONE_OF_SOURCE),
             size_bytes: env.number(variable::CLONE_OF_SIZE_BYTES)?.unwrap_or(0),
             node: env.text(variable::CLONE_OF_NODE),
+            moved_in_path: env.text(variable::CLONE_OF_MOVED_IN_PATH),
         }))
     }
 }

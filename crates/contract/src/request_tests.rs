@@ -23,6 +23,7 @@ pub(crate) fn request() -> RunRequest {
             source: r#"{"nfs":{"path":"/a","server":"s"}}"#.into(),
             size_bytes: 2 << 30,
             node: "node-2".into(),
+            moved_in_path: "/srv/pvc-2_team_data".into(),
         }),
         snapshot: Some(Snapshot {
             id: "c0ffee00-0000-4000-8000-000000000003".into(),
@@ -50,6 +51,7 @@ pub(crate) fn request() -> RunRequest {
         class_topologies: r#"[{"zone":["a"]}]"#.into(),
         provisioner: crate::names::DEFAULT_PROVISIONER.into(),
         instance: "default".into(),
+        moved_in_path: "/b".into(),
         volume_source: r#"{"nfs":{"path":"/b","server":"s"}}"#.into(),
         claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
         parameters: [("example.com/Pool".to_owned(), "gold".to_owned()), ("iops".to_owned(), "900".to_owned())].into(),

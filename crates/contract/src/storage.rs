@@ -36,9 +36,39 @@ pub fn is_of_one(name: &str) -> bool {
     is_uuid(name.strip_prefix(SNAPSHOT).unwrap_or(name))
 }
 
+/// Divides the path of storage that has moved in into its folder and its name there. Returns `None` for a path that is
+/// not absolute and clean, and for a name that the image or the orchestrator gives to other directories. Such a name
+/// begins with a dot, or is a UUID.
+pub fn moved_in(path: &str) -> Option<(&str, &str)> {
+    const LONGEST: usize = 255;
+    let (folder, name) = path.rsplit_once('/')?;
+    let clean = |parts: &str| parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    let is_clean = folder.is_empty() || folder.strip_prefix('/').is_some_and(clean);
+    let folder = if folder.is_empty() { "/" } else { folder };
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let is_name = !name.is_empty() && name.len() <= LONGEST && name.bytes().all(legal);
+    (is_clean && is_name && !name.starts_with(['.', '-']) && !is_uuid(name)).then_some((folder, name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_plain_name_of_others_moves_in() {
+        let id = "c0ffee00-0000-4000-8000-000000000001";
+        let local_path = format!("pvc-{id}_team_data");
+        assert_eq!(moved_in(&format!("/opt/a/{local_path}")), Some(("/opt/a", local_path.as_str())));
+        assert_eq!(moved_in("/a/b"), Some(("/a", "b")));
+        let own = [id, &format!(".snapshot-{id}"), &format!(".deleting-{id}"), ".flex-provisioner", ".", "..", ""];
+        for name in own.into_iter().chain(["-rf", "a b", "a\nb", "a\"b", "ä", "a*", "$(x)", &"x".repeat(256)]) {
+            assert_eq!(moved_in(&format!("/opt/a/{name}")), None, "{name}");
+        }
+        assert_eq!(moved_in("/b"), Some(("/", "b")));
+        for path in ["", "/", "a", "a/b", "//a", "/a//b", "/a/../b", "/a/./b", "/../b"] {
+            assert_eq!(moved_in(path), None, "{path}");
+        }
+    }
 
     #[test]
     fn only_a_volume_id_becomes_a_name() {

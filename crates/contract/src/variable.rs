@@ -127,6 +127,9 @@ variables! {
         /// In delete and expand runs the volume source in the PersistentVolume, as JSON: `{"nfs":{"server":"…","path":"…"}}`.
         /// Empty in provision runs, and in [delete runs without a PersistentVolume](#a-delete-run-without-a-persistentvolume).
         VOLUME_SOURCE: Property;
+        /// The path in `VOLUME_SOURCE` of [storage that has moved in](#storage-that-has-moved-in), as the record names it.
+        /// The storage has this place, whatever the `CLAIM_UUID`. Empty for storage that the image made.
+        MOVED_IN_PATH: Property;
     }
     DataSource {
         /// In a provision run [for a clone](#clone) the `CLAIM_UUID` of the volume to copy.
@@ -139,6 +142,8 @@ variables! {
         CLONE_OF_SIZE_BYTES: Property;
         /// The node where it was made, if that matters.
         CLONE_OF_NODE: Property;
+        /// Its `MOVED_IN_PATH`.
+        CLONE_OF_MOVED_IN_PATH: Property;
         /// The id of [the snapshot](#snapshot) to make or to delete. In a provision run the snapshot to make the volume from.
         SNAPSHOT_ID: Property;
         /// The `CLAIM_UUID` of the volume that the snapshot is of. Empty where it is not known.

@@ -9,6 +9,7 @@ pub mod manifest;
 pub mod metadata;
 pub mod modification;
 pub mod modify_status;
+pub mod moved_in;
 mod node_list;
 pub mod object_ref;
 pub mod phase;

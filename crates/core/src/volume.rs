@@ -4,9 +4,15 @@
 pub mod change;
 pub mod decide;
 pub mod expand;
+pub mod import;
 pub mod modify;
+pub mod moving_in;
+pub mod moving_in_refusal;
+pub mod moving_out;
 pub mod observed;
+pub mod place;
 pub mod request;
+pub mod reserved_paths;
 pub mod restored;
 pub mod rule;
 #[cfg(test)]

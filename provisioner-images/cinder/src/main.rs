@@ -80,6 +80,11 @@ async fn operate(run: &Run) -> run::Outcome<()> {
             "this image cannot modify volumes; take `modify` out of the `capabilities` of the provisioner config",
         )
         .into()),
+        Operation::MoveIn | Operation::MoveOut => Err(Failure::never(
+            "no volume can move in: this image finds volumes by their names; take `move-in` out of the `capabilities` of \
+             the provisioner config",
+        )
+        .into()),
         Operation::List => run.list().await,
         Operation::Capacity => run.capacity().await,
     }

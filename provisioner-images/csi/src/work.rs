@@ -57,6 +57,11 @@ async fn operate(run: &Run) -> Outcome<()> {
         Operation::Modify => run.modify().await,
         Operation::Snapshot => run.snapshot().await,
         Operation::DeleteSnapshot => run.delete_snapshot().await,
+        Operation::MoveIn | Operation::MoveOut => Err(Failure::never(
+            "no volume can move in: the driver finds volumes by their handles; take `move-in` out of the `capabilities` \
+             of the provisioner config",
+        )
+        .into()),
         Operation::List => run.list().await,
         Operation::Capacity => run.capacity().await,
     }

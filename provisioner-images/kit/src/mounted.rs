@@ -52,7 +52,8 @@ impl Mounts {
     /// long the run takes to begin with it.
     pub fn hold(&self) -> Vec<OwnedFd> {
         let entries = self.0.iter().filter_map(|mount| std::fs::read_dir(mount).ok()).flatten().flatten();
-        let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(storage::is_of_one));
+        let is_volume = |name: &str| storage::is_of_one(name) || !name.starts_with('.');
+        let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_volume));
         let opened = named.filter_map(|entry| fs::openat(CWD, entry.path(), FOLDER, Mode::empty()).ok());
         opened.filter(|folder| fs::flock(folder, FlockOperation::LockShared).is_ok()).collect()
     }
@@ -244,8 +245,13 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     let mut trouble = None;
     for entry in Dir::read_from(&folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let Some(name) = entry.file_name().to_str().ok().filter(|name| storage::is_of_one(name)) else { continue };
-        match remove_nobody_s(&folder, entry.file_name(), age) {
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        // A directory with another name may have moved in. It is nobody's only once its volume was deleted.
+        let modes: &[u32] = if storage::is_of_one(name) { &[FRESH, GONE] } else { &[GONE] };
+        if name.starts_with('.') && !storage::is_of_one(name) {
+            continue;
+        }
+        match remove_nobody_s(&folder, entry.file_name(), modes, age) {
             Ok(true) => removed.push(name.to_owned()),
             Ok(false) => {}
             Err(error) => trouble = Some(below::failure(format!("removing {}/{name}", base.display()), &error.into())),
@@ -254,14 +260,15 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     trouble.map_or(Ok(removed), Err)
 }
 
-/// Removes a directory that has been unused for this time. Returns whether it was removed.
-fn remove_nobody_s(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, Errno> {
+/// Removes a directory that has been unused for this time, by one of these modes. Returns whether it was removed.
+fn remove_nobody_s(base: &OwnedFd, name: &CStr, modes: &[u32], age: Duration) -> Result<bool, Errno> {
     let stat = fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let old = |stat: &Stat| {
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
         SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age)
     };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || !has_such_a_mode(&stat) || !old(&stat) {
+    let is_unused = |stat: &Stat| modes.contains(&(stat.st_mode & 0o7777));
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || !is_unused(&stat) || !old(&stat) {
         return Ok(false);
     }
     let gone = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN);
@@ -273,7 +280,7 @@ fn remove_nobody_s(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, E
         Err(error) if gone(error) => return Ok(false),
         Err(error) => return Err(error),
     };
-    if !has_such_a_mode(&fs::fstat(&folder)?) {
+    if !is_unused(&fs::fstat(&folder)?) {
         return Ok(false);
     }
     match fs::unlinkat(base, name, AtFlags::REMOVEDIR) {

@@ -9,6 +9,8 @@ mod api;
 mod copies;
 #[path = "hostpath/devices.rs"]
 mod devices;
+#[path = "hostpath/moved_in.rs"]
+mod moved_in;
 #[path = "hostpath/space.rs"]
 mod space;
 

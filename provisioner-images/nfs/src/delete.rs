@@ -17,7 +17,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
     let Some(path) = server.read_record(&of_volume).await? else {
         return without_record(server, parameters, request).await;
     };
-    record::check_source(&request.volume_source, parameters, &path)?;
+    record::check_place(request, parameters, &path)?;
     let of_path = record::of_path(&path);
     // If another volume owns the path now, an earlier run of this volume has left it.
     let ours = server.read_record(&of_path).await?.is_some_and(|owner| owner == *id);

@@ -17,7 +17,7 @@ pub async fn expand(server: &Server, parameters: &Parameters, request: &RunReque
             record::FOLDER
         )));
     };
-    record::check_source(&request.volume_source, parameters, &path)?;
+    record::check_place(request, parameters, &path)?;
     let ours = server.read_record(&record::of_path(&path)).await?.is_some_and(|owner| owner == *id);
     if !ours || !server.has_directory(&path).await? {
         return Err(Failure::never(format!("the volume's directory {path} is gone: it cannot be expanded")));

@@ -15,17 +15,31 @@ const MAX_CONCURRENT: usize = 16;
 ///
 /// A record without its directory is no volume: either its run has not made the directory yet, or the data are lost.
 pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failure> {
-    let names = server.names_in(record::FOLDER).await?;
-    let ids =
-        names.iter().filter_map(|name| name.strip_prefix(record::VOLUME)).filter(|id| record::check_id(id).is_ok());
-    let mut entries: Vec<Entry> = futures::stream::iter(ids)
-        .map(|id| entry(server, parameters, id))
+    let mut entries: Vec<Entry> = futures::stream::iter(ids(server).await?)
+        .map(async |id| entry(server, parameters, &id).await)
         .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|entry| std::future::ready(Ok(entry)))
         .try_collect()
         .await?;
     entries.sort();
     flex_image_kit::listing::print(&entries)
+}
+
+/// Returns the ids of all volumes that have a record.
+async fn ids(server: &Server) -> Result<Vec<String>, Failure> {
+    let names = server.names_in(record::FOLDER).await?;
+    let ids = names.iter().filter_map(|name| name.strip_prefix(record::VOLUME));
+    Ok(ids.filter(|id| record::check_id(id).is_ok()).map(str::to_owned).collect())
+}
+
+/// Returns the volumes that have a record, with their paths.
+pub async fn recorded(server: &Server) -> Result<Vec<(String, String)>, Failure> {
+    futures::stream::iter(ids(server).await?)
+        .map(async |id| Ok(server.read_record(&record::of_volume(&id)).await?.map(|path| (id, path))))
+        .buffer_unordered(MAX_CONCURRENT)
+        .try_filter_map(|found| std::future::ready(Ok(found)))
+        .try_collect()
+        .await
 }
 
 async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Option<Entry>, Failure> {

@@ -8,6 +8,8 @@ mod capacity;
 mod delete;
 mod expand;
 mod list;
+mod moving;
+mod nesting;
 mod parameters;
 mod pattern;
 mod provision;
@@ -38,6 +40,8 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
         Operation::Provision => provision::provision(&server, &parameters, &request, dry_run).await,
         Operation::Expand => expand::expand(&server, &parameters, &request).await,
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
+        Operation::MoveIn => moving::move_in(&server, &parameters, &request).await,
+        Operation::MoveOut => moving::move_out(&server, &parameters, &request).await,
         Operation::List => list::list(&server, &parameters).await,
         Operation::Capacity => capacity::capacity(&server).await,
         Operation::Modify => Err(Failure::never(

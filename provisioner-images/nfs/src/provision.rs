@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 
 use crate::parameters::Parameters;
 use crate::server::Server;
-use crate::{pattern, record};
+use crate::{nesting, pattern, record};
 
 /// Makes the volume, or continues where an earlier run stopped.
 pub async fn provision(
@@ -79,11 +79,38 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
         None if server.has_directory(path).await? => {
             return Err(taken(path, "somebody else (it was not made by this image)"));
         }
-        None if server.make_record(&of_path, id).await? => return Ok(()),
+        None if new_record(server, path, id).await? => return Ok(()),
         // Another run was faster.
         None => server.read_record(&of_path).await?.unwrap_or_default(),
     };
     if owner == id { Ok(()) } else { Err(taken(path, &format!("volume {owner}"))) }
+}
+
+/// Records that the path is the volume's. Returns false if another run was faster.
+///
+/// No volume is in the directory of another one, whose users could change it, and whose deletion would delete it.
+async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failure> {
+    if let Some((around, owner)) = nesting::around(server, path).await? {
+        return Err(nested(path, &around, &owner));
+    }
+    if !server.make_record(&record::of_path(path), id).await? {
+        return Ok(false);
+    }
+    // Another run may have claimed a directory around this one meanwhile.
+    match nesting::around(server, path).await? {
+        None => Ok(true),
+        Some((around, owner)) => {
+            server.remove_record(&record::of_path(path)).await?;
+            Err(nested(path, &around, &owner))
+        }
+    }
+}
+
+fn nested(path: &str, around: &str, owner: &str) -> Failure {
+    Failure::never(format!(
+        "the directory {path} would be in {around}, which belongs to volume {owner}; give the parameter `subdirectory` \
+         another form"
+    ))
 }
 
 fn taken(path: &str, by: &str) -> Failure {

@@ -10,6 +10,7 @@
 //!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
+use flex_contract::request::RunRequest;
 use flex_contract::volume::volume_source_kind;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
@@ -92,8 +93,37 @@ pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<Strin
     }
 }
 
+/// The longest name of a directory that servers accept.
+const LONGEST_NAME: usize = 255;
+
+/// Checks that the names which a directory gets when it is deleted are not too long.
+pub fn check_length(path: &str, id: &str) -> Result<(), Failure> {
+    let longest = [archive(path, id), rubbish(path, id)].iter().map(|path| split(path).1.len()).max().unwrap_or(0);
+    match longest <= LONGEST_NAME {
+        true => Ok(()),
+        false => Err(Failure::never(format!(
+            "the name of the directory {path} is too long by {} characters to be archived: nothing is done",
+            longest - LONGEST_NAME
+        ))),
+    }
+}
+
+/// Checks that a run's volume leads to the directory of its record: by its source, and by the place of storage that has
+/// moved in.
+pub fn check_place(request: &RunRequest, parameters: &Parameters, path: &str) -> Result<(), Failure> {
+    check_source(&request.volume_source, parameters, path)?;
+    let moved_in = &request.moved_in_path;
+    match moved_in.is_empty() || *moved_in == format!("{}/{path}", parameters.export) {
+        true => Ok(()),
+        false => Err(Failure::never(format!(
+            "the volume has moved in at {moved_in}, but its record on the server names {path}: nothing is done; find \
+             out which is right, and take the directory away by hand"
+        ))),
+    }
+}
+
 /// Checks whether the source of a volume has the path that its record names.
-pub fn check_source(source: &str, parameters: &Parameters, path: &str) -> Result<(), Failure> {
+fn check_source(source: &str, parameters: &Parameters, path: &str) -> Result<(), Failure> {
     match source_path(source, parameters)? {
         Some(other) if other != path => Err(Failure::never(format!(
             "the volume leads to {other}, but its record to {path}: nothing is done; find out which is right, and \
@@ -113,6 +143,16 @@ mod tests {
         assert_eq!(rubbish("t/a", "1"), "t/.deleting-1");
         assert_eq!(archive("t/a", "1"), "t/archived-a-1");
         assert_eq!(archive("a-pvc-11", "11"), "archived-a-pvc-11");
+    }
+
+    #[test]
+    fn a_name_leaves_room_for_what_its_archive_adds() {
+        let id = "c0ffee00-0000-4000-8000-000000000001";
+        let room = 255 - "archived-".len() - "-".len() - id.len();
+        check_length(&format!("a/{}", "x".repeat(room)), id).unwrap();
+        let failure = check_length(&"x".repeat(room + 1), id).unwrap_err();
+        assert!(failure.code == 65 && failure.message.contains("too long by 1 "), "{failure}");
+        check_length(&format!("{}{id}", "x".repeat(room)), id).unwrap();
     }
 
     #[test]

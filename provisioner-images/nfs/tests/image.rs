@@ -13,6 +13,8 @@ mod expand;
 mod killed;
 #[path = "image/list.rs"]
 mod list;
+#[path = "image/moving.rs"]
+mod moving;
 #[path = "image/provision.rs"]
 mod provision;
 #[path = "image/refusal.rs"]

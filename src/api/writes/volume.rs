@@ -57,7 +57,7 @@ impl Writes {
         Api::all(self.client.clone())
     }
 
-    async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
+    pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
         let patched = self.patched_volume(volume, metadata, rest).await;
         self.written_volume(volume, patched)
     }
@@ -73,7 +73,7 @@ impl Writes {
         self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await
     }
 
-    async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
+    pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
         self.written_volume(volume, patched)

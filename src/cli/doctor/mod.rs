@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::adopt::places::places;
 use super::flags::{Names, Namespaces, Output};
 use super::out::say;
 use crate::api::writes::{Binding, Writes};
@@ -26,6 +27,7 @@ use crate::findings::{ClusterObservation, Finding, Removal, Severity, find, sort
 use crate::object::{ObjectName, is_dns_name};
 use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
+use crate::volume::place::written;
 
 /// The exit code if there is no problem. Findings that are only information do not count.
 const FOUND_NOTHING: u8 = 0;
@@ -82,7 +84,8 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
                 list::all(&client, &identity, &kube_api, &views(&before), &collect::scripts(&client, &identity).await?)
                     .await?;
             let after = observe(&client, &identity, &clock).await?;
-            findings.extend(compare(&before, &after, &listings));
+            let places = written(&places(&client).await?);
+            findings.extend(compare(&before, &after, &listings, &places));
         }
         sort(&mut findings);
         let reported = if fix { fixed(&client, &identity, findings).await? } else { without_fixes(findings) };

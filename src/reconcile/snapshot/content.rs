@@ -6,7 +6,7 @@ mod observe;
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::request::{ClaimRef, Operation};
+use flex_contract::request::{ClaimRef, Operation, RunRequest};
 
 use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
@@ -303,15 +303,18 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let of =
         ClaimRef { namespace: claim.name.namespace.clone(), name: claim.name.name.clone(), uid: claim.uid.clone() };
     let run = (content.attempt, context.timestamp());
-    let request = request(
-        Operation::Snapshot,
-        content,
-        (made_by, recipe),
-        &context.identity,
-        &context.kube_api,
-        run,
-        (of, source),
-    );
+    let request = RunRequest {
+        moved_in_path: volume.moved_in_path(),
+        ..request(
+            Operation::Snapshot,
+            content,
+            (made_by, recipe),
+            &context.identity,
+            &context.kube_api,
+            run,
+            (of, source),
+        )
+    };
     let target = run_target(content, recipe, &made_by.node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());

@@ -204,5 +204,8 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
     if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
         return waits("has a volume whose claimRef names another claim");
     }
+    if let Err(why) = volume.verify_place() {
+        return waits(&format!("has the volume {}: {why}", volume.name));
+    }
     Ok(Some(volume).filter(|volume| volume.belongs_to(identity) && volume.is_adopted()))
 }

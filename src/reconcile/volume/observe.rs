@@ -173,14 +173,15 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
 /// Returns the provenance of a volume. If the volume was never adopted, it follows from the Jobs.
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
-        return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+        let read = serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+        return read.and_then(|provenance| volume.verify_place().map(|()| provenance));
     }
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
         .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
-    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
+    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned(), moved_in: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -386,6 +386,11 @@ impl Index {
         self.facts.configs.get(name)
     }
 
+    /// Returns all configs.
+    pub fn configs(&self) -> impl Iterator<Item = &Config> {
+        self.facts.configs.all()
+    }
+
     /// Returns the config of each class that has one.
     pub fn configs_of_classes(&self) -> HashMap<String, ObjectName> {
         let config =

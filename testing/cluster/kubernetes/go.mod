@@ -1,6 +1,6 @@
 // The programs of Kubernetes, as Go modules: one binary for the cluster of tests and demo.
-// To move to another version: change the version of k8s.io/kubernetes and of every replacement, here and in
-// ../setup.sh, then run `go mod tidy`.
+// To move to another version: change the version of k8s.io/kubernetes and of every replacement, and run `go mod tidy`.
+// Other versions are in versions/.
 module flex-provisioner/testing/cluster/kubernetes
 
 go 1.26.0

@@ -54,12 +54,21 @@ pub async fn import(cluster: &Cluster, images: &[&str]) {
 
 async fn deploy(cluster: &Cluster) {
     import(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi", "shell"]).await;
-    kubectl(cluster, &["apply", "-k", "deploy/kustomize"]);
+    kubectl(cluster, &["apply", "-k", kustomization(cluster)]);
     // A cluster of an earlier run has the image of that run.
     kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);
     kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=120s"]);
     kubectl(cluster, &["apply", "-f", "configmaps/hostpath.yaml", "-f", "configmaps/hostpath-pure.yaml"]);
     kubectl(cluster, &["apply", "-f", "examples/hostpath/storageclass.yaml"]);
+}
+
+/// Returns the kustomization for the cluster's version.
+fn kustomization(cluster: &Cluster) -> &'static str {
+    let served = kubectl(cluster, &["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]);
+    match served.contains("mutatingadmissionpolicies") {
+        true => "deploy/kustomize",
+        false => "deploy/kustomize-before-1.36",
+    }
 }
 
 /// Runs kubectl in the root of this checkout; it must succeed.

@@ -19,6 +19,7 @@ pub mod commands;
 pub mod csi_driver;
 pub mod deployed;
 pub mod dice;
+pub mod former;
 pub mod growth;
 pub mod kubelet;
 pub mod nodes;

@@ -156,6 +156,9 @@ impl ClaimSource<'_> {
                 volume.name
             ));
         }
+        if let Err(why) = volume.verify_place() {
+            return waits(&format!("has the volume {}: {why}", volume.name));
+        }
         if volume.deleting {
             return waits(&format!("has the volume {}, which is being deleted", volume.name));
         }

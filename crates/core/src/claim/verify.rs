@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flex_contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
+use crate::config::former_deployment::is_no_driver;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
 use crate::limits;
@@ -48,6 +49,9 @@ pub fn mismatches(
     if let Err(mismatch) = verify_volume_source(volume, recipe) {
         refuse(mismatch);
     }
+    if let Err(mismatch) = verify_maker(volume, claim, recipe) {
+        refuse(mismatch);
+    }
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
     if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
@@ -66,6 +70,27 @@ pub fn mismatches(
         ));
     }
     mismatches.iter().map(|mismatch| line(mismatch, limits::MISMATCH)).collect()
+}
+
+/// Checks that the result of a run was not made by the provisioner that the config replaces. Both give the volume of a
+/// claim one name. That of a CSI driver is made by the driver in each case.
+fn verify_maker(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+    let replaces = recipe.record.replaces.as_str();
+    if !is_no_driver(replaces) {
+        return Ok(());
+    }
+    let is_unsigned = volume.claim_uid.is_none() && volume.instance.is_none();
+    if is_unsigned && volume.provisioned_by.as_deref() == Some(replaces) {
+        return Err(format!("the provisioner {replaces} made it: stop that one, or let the volume move in"));
+    }
+    let path = volume.path.as_deref().filter(|_| matches!(volume.source_kind, Some("hostPath" | "local")));
+    let id = claim.volume_id();
+    match path.filter(|path| path.rsplit('/').next() != Some(&id)) {
+        Some(path) => Err(format!(
+            "its path `{path}` does not end with CLAIM_UUID `{id}`, so that the provisioner {replaces} may have made it"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Returns what the claim requests, and the volume does not have.
@@ -217,6 +242,36 @@ pub fn derived_affinity(
 pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
     source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
     is_where_its_run_was(volume, recipe)
+}
+
+/// Checks whether the class allows the source of a volume that has moved in, and the images can work on it. `path` is
+/// the place that the volume's record names.
+///
+/// # Errors
+/// If the class does not allow the source. The text is for the admin.
+pub fn verify_moved_in_source(volume: &Volume, recipe: &Recipe, path: &str) -> Result<(), String> {
+    source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
+    if !is_clean_absolute(path) || path.ends_with('/') {
+        return Err(format!("its path `{path}` is not absolute and clean, or ends with a slash"));
+    }
+    let Some((folder, _)) = storage::moved_in(path) else {
+        return Err(format!(
+            "its path `{path}` cannot move in: the last name may have letters, digits, `.`, `_` and `-`, must not begin with `.` or `-`, and must not be a UUID"
+        ));
+    };
+    if !matches!(volume.source_kind, Some("hostPath" | "local")) {
+        return Ok(());
+    }
+    if let Some(other) = volume.path.as_deref().filter(|other| *other != path) {
+        return Err(format!("it leads to `{other}`, but its record to `{path}`"));
+    }
+    let mut roots = recipe.storage_on_nodes().peekable();
+    match roots.peek().is_none() || roots.any(|root| root == folder) {
+        true => Ok(()),
+        false => Err(format!(
+            "its directory `{path}` is not directly in one of the directories of `storage-mounts` in the provisioner config"
+        )),
+    }
 }
 
 /// Checks that a volume is the directory of its run, where the run saw only that directory. A path in that directory

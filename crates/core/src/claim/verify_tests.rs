@@ -85,6 +85,42 @@ fn each_mismatch_is_reported() {
     refused(Volume { source_kind: None, ..volume() }, "it has no volume source, or several");
 }
 
+/// Both provisioners give the volume of a claim one name.
+#[test]
+fn a_volume_of_the_replaced_provisioner_is_no_result_of_a_run() {
+    let found = |replaces: &str, volume: Volume| {
+        let mut recipe = recipe("local:/srv, nfs");
+        recipe.record.replaces = replaces.into();
+        mismatches(&volume, &claim(), &recipe, None)
+    };
+    let on_node =
+        |name: &str| Volume { provisioned_by: Some("x.io/old".into()), ..on("local", &format!("/srv/{name}")) };
+    assert_eq!(found("x.io/old", on_node(UID)), [""; 0]);
+    let theirs = format!("pvc-{UID}_team_data");
+    assert!(found("x.io/old", on_node(&theirs))[0].contains("may have made it"));
+    let unsigned = Volume { claim_uid: None, ..on_node(UID) };
+    assert!(found("x.io/old", unsigned.clone())[0].contains("the provisioner x.io/old made it"));
+    assert_eq!(found("", unsigned), [""; 0]);
+    let served = Volume { provisioned_by: Some("x.io/old".into()), ..volume() };
+    assert_eq!(found("x.io/old", served.clone()), [""; 0], "directories on servers have any names");
+    assert!(found("x.io/old", Volume { claim_uid: None, ..served })[0].contains("x.io/old made it"));
+    assert_eq!(found("csi.example.com", on_node(&theirs)), [""; 0], "a driver makes its volumes itself");
+}
+
+/// The path of a volume on a server is checked as one on a node is.
+#[test]
+fn the_message_about_a_path_that_cannot_move_in_says_what_is_wrong_with_it() {
+    for (path, says) in [
+        ("/exports/a b", "the last name may have"),
+        ("/exports/../a", "not absolute and clean"),
+        ("/exports/a/", "ends with a slash"),
+        ("exports/a", "not absolute and clean"),
+    ] {
+        let why = verify_moved_in_source(&volume(), &recipe("nfs"), path).unwrap_err();
+        assert!(why.contains(says), "{path}: {why}");
+    }
+}
+
 #[test]
 fn all_mismatches_are_reported_at_once() {
     let volume = Volume {

@@ -38,6 +38,8 @@ capabilities! {
     POOL = "pool";
     /// For [`doctor --backend`](operations.md#doctor), which asks what the backend has.
     LIST = "list";
+    /// For [storage that others made](moving-in.md).
+    MOVE_IN = "move-in";
 }
 
 /// The names of all.

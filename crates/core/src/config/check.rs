@@ -13,6 +13,7 @@ use flex_contract::{batch, names, parameter, request};
 
 use self::reader::Reader;
 use super::capability;
+use super::former_deployment;
 use super::keys::{self, KeySpec};
 use super::record::EffectiveConfig;
 use super::spelling::{misspelt, near_key};
@@ -61,6 +62,10 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
 fn check_replaced_provisioner(r: &mut Reader<'_>) {
     let _ = r.read(&keys::REPLACES_PROVISIONER, driver);
     let _ = r.names(&keys::REPLACES_PROVISIONER_NAMESPACE, "namespace");
+    let _ = r.read(&keys::REPLACES_DEPLOYMENT, former_deployment::read);
+    if r.text(&keys::REPLACES_DEPLOYMENT).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
+        r.fail(&keys::REPLACES_DEPLOYMENT, "says where another provisioner is, but the config replaces none; write `replaces-provisioner`, too, or remove this key");
+    }
     if r.text(&keys::REPLACES_PROVISIONER_NAMESPACE).is_some() && r.text(&keys::REPLACES_PROVISIONER).is_none() {
         r.fail(&keys::REPLACES_PROVISIONER_NAMESPACE, "says where an external provisioner is, but the config replaces none; write `replaces-provisioner: DRIVER`, too, or remove this key");
     }
@@ -269,9 +274,13 @@ fn image(text: &str) -> Result<String, String> {
 
 /// Reads the name of a CSI driver, which may be as long as that of a provisioner.
 fn driver(text: &str) -> Result<String, String> {
-    match is_dns_name(text) && text.len() <= 63 {
+    // A provisioner that is no CSI driver has one slash in its name.
+    let is_name = text.len() <= 63 && text.splitn(2, '/').all(is_dns_name);
+    match is_name {
         true => Ok(text.to_owned()),
-        false => Err(format!("`{text}` cannot be the name of a CSI driver; write for example hostpath.csi.k8s.io")),
+        false => Err(format!(
+            "`{text}` cannot be the name of a CSI driver or of a provisioner; write for example hostpath.csi.k8s.io"
+        )),
     }
 }
 

@@ -234,9 +234,8 @@ fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, l
     }
     for config in inputs.configs.values() {
         let Some(driver) = config.replaces() else { continue };
-        if let Some(lease) = inputs.external_provisioners.elsewhere(driver) {
-            let why = external_provisioner::does_not_count(driver, lease);
-            warn(table, config, keys::REPLACES_PROVISIONER_NAMESPACE.name, why);
+        for (key, why) in inputs.external_provisioners.doubts(driver) {
+            warn(table, config, key, why);
         }
     }
 }

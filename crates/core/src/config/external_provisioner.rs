@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Problem;
+use super::former_deployment::{self, Deployment};
 use super::identity::Identity;
 use super::input::Config;
 use super::keys;
@@ -48,6 +49,15 @@ pub enum ExternalProvisioner {
         /// The holder of the Lease.
         holder: String,
     },
+    /// The Deployment of a provisioner that is no CSI driver has replicas, or wants some.
+    Deployed {
+        /// The Deployment.
+        deployment: ObjectName,
+        /// The number of replicas that it asks for.
+        wanted: i32,
+        /// The number of replicas that exist.
+        present: i32,
+    },
 }
 
 impl ExternalProvisioner {
@@ -55,6 +65,7 @@ impl ExternalProvisioner {
     /// nobody has listed the Leases yet.
     pub fn blocking_reason(&self, driver: &str, classes: &[&String]) -> Option<String> {
         let classes = classes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
+        let classes = if classes.is_empty() { "all" } else { &classes };
         match self {
             ExternalProvisioner::Gone | ExternalProvisioner::Unknown(None) => None,
             ExternalProvisioner::Unknown(Some(why)) => Some(format!(
@@ -63,6 +74,11 @@ impl ExternalProvisioner {
             ExternalProvisioner::Live { lease, holder } => Some(format!(
                 "this provisioner leaves the StorageClasses of {driver} ({classes}) to the external provisioner, which is at work: {holder} holds the Lease {lease}; it serves them once nobody renews the Lease"
             )),
+            ExternalProvisioner::Deployed { deployment: ObjectName { namespace, name }, wanted, present } => {
+                Some(format!(
+                    "this provisioner leaves the StorageClasses of {driver} ({classes}) to the Deployment {namespace}/{name}, which has {present} replicas and asks for {wanted}; it serves them once there is none: `kubectl -n {namespace} scale deployment {name} --replicas=0`"
+                ))
+            }
         }
     }
 }
@@ -72,13 +88,74 @@ pub fn replaced_drivers<'a>(identity: &Identity, configs: impl IntoIterator<Item
     let mut drivers = Drivers::new();
     for config in configs.into_iter().filter(|config| config.is_for(identity)) {
         let Some(driver) = config.replaces() else { continue };
-        drivers.entry(driver.to_owned()).or_default().extend(namespaces(&config.name.namespace, &config.data));
+        drivers.entry(driver.to_owned()).or_default().add(driver, &config.name.namespace, &config.data);
     }
     drivers
 }
 
-/// Drivers, each with the namespaces in which its external provisioner may run.
-pub type Drivers = BTreeMap<String, BTreeSet<String>>;
+/// Returns where a provisioner may run, for a command. A config that replaces it says more.
+pub fn drivers_of(provisioner: &str, config: Option<&Config>) -> Drivers {
+    let mut whereabouts = Whereabouts::default();
+    let replacing = config.filter(|config| config.replaces() == Some(provisioner));
+    match replacing {
+        Some(config) => whereabouts.add(provisioner, &config.name.namespace, &config.data),
+        None => whereabouts.add(provisioner, USUAL_NAMESPACE, &BTreeMap::new()),
+    }
+    [(provisioner.to_owned(), whereabouts)].into()
+}
+
+/// The word of a provisioner's Deployments on whether it is at work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByDeployment {
+    /// The provisioner may be at work.
+    Blocking(ExternalProvisioner),
+    /// A Deployment exists, and none has or wants a replica. The same holds for CSI drivers without a Deployment.
+    Stopped,
+    /// None of these Deployments exists.
+    Missing(BTreeSet<ObjectName>),
+}
+
+/// Returns whether a provisioner may be at work, by its Deployments.
+pub fn by_deployments(provisioner: &str, named: &BTreeSet<ObjectName>, found: &[Deployment]) -> ByDeployment {
+    if named.is_empty() {
+        let key = keys::REPLACES_DEPLOYMENT.name;
+        let why = format!("write its Deployment into the provisioner config, `{key}: NAMESPACE/NAME`");
+        return match former_deployment::is_no_driver(provisioner) {
+            true => ByDeployment::Blocking(ExternalProvisioner::Unknown(Some(why))),
+            false => ByDeployment::Stopped,
+        };
+    }
+    match found.iter().find(|deployment| deployment.wanted > 0 || deployment.present > 0) {
+        Some(live) => ByDeployment::Blocking(ExternalProvisioner::Deployed {
+            deployment: live.name.clone(),
+            wanted: live.wanted,
+            present: live.present,
+        }),
+        None if found.is_empty() => ByDeployment::Missing(named.clone()),
+        None => ByDeployment::Stopped,
+    }
+}
+
+/// Drivers, and provisioners that are none, each with the places where it may run.
+pub type Drivers = BTreeMap<String, Whereabouts>;
+
+/// The places where a provisioner may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// The namespaces in which its Leases count.
+    pub namespaces: BTreeSet<String>,
+    /// Its Deployments.
+    pub deployments: BTreeSet<ObjectName>,
+}
+
+impl Whereabouts {
+    fn add(&mut self, provisioner: &str, own: &str, data: &BTreeMap<String, String>) {
+        let deployments = former_deployment::deployments(provisioner, data);
+        self.namespaces.extend(namespaces(own, data));
+        self.namespaces.extend(deployments.iter().map(|deployment| deployment.namespace.clone()));
+        self.deployments.extend(deployments);
+    }
+}
 
 /// Returns the configs without a label that replace a driver, by the driver's name. Such a config serves all classes of
 /// its driver that no label names. If two configs replace one driver, the older serves, and the second list has the
@@ -105,6 +182,7 @@ pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Co
 pub struct ExternalProvisioners {
     known: BTreeMap<String, ExternalProvisioner>,
     elsewhere: BTreeMap<String, ObjectName>,
+    missing: BTreeMap<String, BTreeSet<ObjectName>>,
     none: bool,
 }
 
@@ -115,16 +193,33 @@ pub struct LeaseCheck {
     pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
+    /// The Deployments of a provisioner that is no CSI driver, if none of them exists. So nothing shows that it is
+    /// stopped.
+    pub missing: BTreeSet<ObjectName>,
+}
+
+impl LeaseCheck {
+    /// Adds what the Deployments say, if no Lease shows the provisioner at work.
+    pub fn and(mut self, by_deployment: ByDeployment) -> Self {
+        if self.provisioner == ExternalProvisioner::Gone {
+            match by_deployment {
+                ByDeployment::Blocking(state) => self.provisioner = state,
+                ByDeployment::Missing(names) => self.missing = names,
+                ByDeployment::Stopped => {}
+            }
+        }
+        self
+    }
 }
 
 impl From<ExternalProvisioner> for LeaseCheck {
     fn from(provisioner: ExternalProvisioner) -> Self {
-        LeaseCheck { provisioner, elsewhere: None }
+        LeaseCheck { provisioner, elsewhere: None, missing: BTreeSet::new() }
     }
 }
 
 /// Says that a Lease does not count, for the config's verdict.
-pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
+fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     let key = keys::REPLACES_PROVISIONER_NAMESPACE.name;
     format!(
         "somebody holds the Lease {lease}, which does not count for {driver}, because anybody may create a Lease in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
@@ -132,20 +227,40 @@ pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     )
 }
 
+/// Says that no Deployment of a provisioner exists, for the config's verdict.
+pub fn is_missing(provisioner: &str, names: &BTreeSet<ObjectName>) -> String {
+    let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let key = keys::REPLACES_DEPLOYMENT.name;
+    format!(
+        "no Deployment of {provisioner} was found ({names}), so that nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
+    )
+}
+
 impl ExternalProvisioners {
     /// Collects the results for each driver.
     pub fn new(found: impl IntoIterator<Item = (String, LeaseCheck)>) -> Self {
         let mut external_provisioners = ExternalProvisioners::default();
-        for (driver, LeaseCheck { provisioner, elsewhere }) in found {
+        for (driver, LeaseCheck { provisioner, elsewhere, missing }) in found {
+            if !missing.is_empty() {
+                external_provisioners.missing.insert(driver.clone(), missing);
+            }
             external_provisioners.elsewhere.extend(elsewhere.map(|lease| (driver.clone(), lease)));
             external_provisioners.known.insert(driver, provisioner);
         }
         external_provisioners
     }
 
-    /// Returns a held Lease with a driver's name in a namespace that does not count.
-    pub fn elsewhere(&self, driver: &str) -> Option<&ObjectName> {
-        self.elsewhere.get(driver)
+    /// Returns what may be wrong with the knowledge about a driver, for the config's verdict, each with its key.
+    pub fn doubts(&self, driver: &str) -> impl Iterator<Item = (&'static str, String)> {
+        let lease = self.elsewhere.get(driver).map(|lease| does_not_count(driver, lease));
+        let missing = self.missing.get(driver).map(|names| is_missing(driver, names));
+        let lease = lease.map(|why| (keys::REPLACES_PROVISIONER_NAMESPACE.name, why));
+        lease.into_iter().chain(missing.map(|why| (keys::REPLACES_DEPLOYMENT.name, why)))
+    }
+
+    /// Returns the Deployments of a provisioner, if none of them exists.
+    pub fn missing(&self, driver: &str) -> Option<&BTreeSet<ObjectName>> {
+        self.missing.get(driver)
     }
 
     /// Returns the state without a cluster, where no external provisioner runs.
@@ -164,7 +279,11 @@ impl ExternalProvisioners {
 }
 
 /// Returns the name of the Lease of a driver's external provisioners, derived from the driver's name as they do it.
+/// Provisioners that are no CSI drivers replace only the slash.
 pub fn lease_name(driver: &str) -> String {
+    if former_deployment::is_no_driver(driver) {
+        return driver.replace('/', "-");
+    }
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = driver.chars().map(plain).collect();
     if name.ends_with('-') { name + "X" } else { name }
@@ -261,134 +380,5 @@ pub fn check_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lease(namespace: &str, holder: &str, version: &str) -> Lease {
-        Lease {
-            name: ObjectName::new(namespace, "ebs-csi-aws-com"),
-            holder: holder.into(),
-            version: version.into(),
-            term: LEASE_TERM,
-            renewed: 1000,
-        }
-    }
-
-    /// Returns the namespaces whose Leases count in these tests.
-    fn all() -> BTreeSet<String> {
-        ["kube-system", "old", "new", "a"].map(str::to_owned).into()
-    }
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(100 + seconds)
-    }
-
-    #[test]
-    fn the_lease_has_the_name_of_the_driver() {
-        for (driver, name) in [
-            ("ebs.csi.aws.com", "ebs-csi-aws-com"),
-            ("example.com/old_name", "example-com-old-name"),
-            ("odd.", "odd-X"),
-        ] {
-            assert_eq!(lease_name(driver), name);
-        }
-    }
-
-    #[test]
-    fn a_lease_counts_for_one_term_after_its_last_observed_renewal() {
-        let mut watched = LeaseWatch::default();
-        assert_eq!(watched.check(&[], &all(), at(0)).provisioner, ExternalProvisioner::Gone);
-        let held = lease("kube-system", "a", "1");
-        assert_eq!(watched.check(std::slice::from_ref(&held), &all(), at(0)).provisioner, held.state());
-        assert_eq!(watched.check(std::slice::from_ref(&held), &all(), at(14)).provisioner, held.state());
-        let renewed = lease("kube-system", "a", "2");
-        assert_eq!(watched.check(std::slice::from_ref(&renewed), &all(), at(14)).provisioner, renewed.state());
-        assert_eq!(watched.check(std::slice::from_ref(&renewed), &all(), at(28)).provisioner, renewed.state());
-        assert_eq!(
-            watched.check(std::slice::from_ref(&renewed), &all(), at(29)).provisioner,
-            ExternalProvisioner::Gone
-        );
-        // Another holder takes the Lease over.
-        let other = lease("kube-system", "b", "3");
-        assert_eq!(watched.check(std::slice::from_ref(&other), &all(), at(60)).provisioner, other.state());
-        // A released Lease is not waited for.
-        assert_eq!(
-            watched.check(&[lease("kube-system", "", "4")], &all(), at(61)).provisioner,
-            ExternalProvisioner::Gone
-        );
-        // A Lease that was deleted and created again counts as new.
-        assert_eq!(watched.check(&[], &all(), at(62)).provisioner, ExternalProvisioner::Gone);
-        assert_eq!(watched.check(std::slice::from_ref(&other), &all(), at(90)).provisioner, other.state());
-    }
-
-    #[test]
-    fn a_stale_lease_of_another_namespace_hides_no_live_one() {
-        let mut watched = LeaseWatch::default();
-        let (stale, held) = (lease("old", "a", "1"), lease("new", "b", "1"));
-        assert_eq!(watched.check(std::slice::from_ref(&stale), &all(), at(0)).provisioner, stale.state());
-        for leases in [[stale.clone(), held.clone()], [held.clone(), stale.clone()]] {
-            assert_eq!(watched.check(&leases, &all(), at(20)).provisioner, held.state());
-        }
-    }
-
-    #[test]
-    fn a_single_check_goes_by_the_clock() {
-        let held = lease("a", "x", "1");
-        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 1029).provisioner, held.state());
-        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 900).provisioner, held.state());
-        assert_eq!(check_once(std::slice::from_ref(&held), &all(), 1030).provisioner, ExternalProvisioner::Gone);
-        assert_eq!(check_once(&[lease("a", "", "1")], &all(), 1000).provisioner, ExternalProvisioner::Gone);
-    }
-
-    #[test]
-    fn without_a_cluster_no_provisioner_runs_and_with_one_it_is_unknown_at_first() {
-        assert_eq!(ExternalProvisioners::none().of("d"), &ExternalProvisioner::Gone);
-        assert_eq!(ExternalProvisioners::default().of("d"), &ExternalProvisioner::Unknown(None));
-        let known = ExternalProvisioners::new([("d".to_owned(), ExternalProvisioner::Gone.into())]);
-        assert_eq!((known.of("d"), known.of("e")), (&ExternalProvisioner::Gone, &ExternalProvisioner::Unknown(None)));
-    }
-
-    #[test]
-    fn a_lease_counts_only_in_a_namespace_that_an_admin_names() {
-        let identity = Identity {
-            provisioner: "p".into(),
-            plugin: "p".into(),
-            instance: "i".into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "n".into(),
-            shell_image: None,
-        };
-        let config = |keys: &[(&str, &str)]| Config {
-            name: ObjectName::new("admin", "c"),
-            data: keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            ..Config::default()
-        };
-        let counted = |configs: &[Config]| replaced_drivers(&identity, configs).remove("d").unwrap_or_default();
-        let stands = (keys::REPLACES_PROVISIONER.name, "d");
-        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
-        let named = config(&[stands, (keys::REPLACES_PROVISIONER_NAMESPACE.name, "rook, ceph")]);
-        assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
-        assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
-
-        let (own, theirs) = (lease("team", "tom", "1"), lease("kube-system", "a", "1"));
-        let namespaces = set(&["kube-system"]);
-        let elsewhere = LeaseCheck { provisioner: ExternalProvisioner::Gone, elsewhere: Some(own.name.clone()) };
-        let mut watched = LeaseWatch::default();
-        assert_eq!(watched.check(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops no class");
-        assert_eq!(check_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
-        for both in [[own.clone(), theirs.clone()], [theirs.clone(), own.clone()]] {
-            let found = LeaseCheck { provisioner: theirs.state(), elsewhere: Some(own.name.clone()) };
-            assert_eq!(watched.check(&both, &namespaces, at(1)), found, "and hides no other Lease");
-            assert_eq!(check_once(&both, &namespaces, 1000), found);
-        }
-        assert_eq!(
-            watched.check(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere,
-            None,
-            "the Lease is not renewed"
-        );
-        let long = lease("kube-system", &"x\n".repeat(1000), "1").state();
-        let ExternalProvisioner::Live { holder, .. } = long else { panic!("{long:?}") };
-        assert!(holder.len() <= HOLDER && !holder.contains('\n'), "{holder}");
-    }
-}
+#[path = "external_provisioner_tests.rs"]
+mod tests;

@@ -19,6 +19,7 @@ pub mod class;
 pub mod classes;
 pub mod document;
 pub mod external_provisioner;
+pub mod former_deployment;
 pub mod identity;
 pub mod input;
 pub mod keys;

@@ -10,6 +10,7 @@ use super::{ClusterObservation, Finding, FindingKind, sort};
 use crate::claim::nodes::can_accept_run;
 use crate::config::record::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
+use crate::model::moved_in::MovedIn;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -62,7 +63,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
     }
     let mut passed_over = HashSet::new();
     for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
-        let Some(Provenance { record, node }) = provenance(volume) else { continue };
+        let Some(Provenance { record, node, .. }) = provenance(volume) else { continue };
         let key = key(&record);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
             match record.recipe() {
@@ -114,8 +115,14 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
     known
 }
 
-/// Compares lists with the cluster, as it was before the first run and after the last.
-pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
+/// Compares lists with the cluster, as it was before the first run and after the last. `places` are those of all volumes,
+/// as lists write them.
+pub fn compare(
+    before: &ClusterObservation,
+    after: &ClusterObservation,
+    listings: &[Listing],
+    places: &BTreeSet<String>,
+) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
     let mut findings: BTreeMap<(FindingKind, ObjectRef), Finding> = BTreeMap::new();
     let mut add = |finding: Finding| {
@@ -133,6 +140,8 @@ pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings
             Ok(entries) => entries
                 .iter()
                 .filter(|entry| !was.contains(entry.id.as_str()) && !is.contains(entry.id.as_str()))
+                // The image may know the storage by another id than the cluster.
+                .filter(|entry| !places.contains(&entry.place))
                 .filter_map(|entry| unknown(entry, listing))
                 .for_each(&mut add),
         }
@@ -162,6 +171,16 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     ))
 }
 
+/// Checks whether the list of an image has storage that has moved in. An image on nodes finds its volumes by their names,
+/// and knows only those of local-path beside its own. Other images keep records.
+fn is_listed(volume: &Volume, moved_in: &MovedIn) -> bool {
+    let Some((id, (_, name))) = volume.volume_id().zip(moved_in.place()) else { return false };
+    match volume.source_kind {
+        Some("hostPath" | "local") => name.starts_with(&format!("{}_", names::pv_name(id))),
+        _ => name.contains(id),
+    }
+}
+
 /// Finds volumes in use whose own backend has a complete list without them.
 fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
@@ -184,7 +203,10 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         .iter()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { record, node } = provenance(volume)?;
+            let Provenance { record, node, moved_in } = provenance(volume)?;
+            if moved_in.is_some_and(|moved_in| !is_listed(volume, &moved_in)) {
+                return None;
+            }
             let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
             let key = key(&record);

@@ -8,6 +8,7 @@ use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::moved_in::MovedIn;
 use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
@@ -26,6 +27,9 @@ pub struct Provenance {
     /// The node where the volume was made, if its deletion must be there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
+    /// The place of the storage, if the volume has moved in.
+    #[serde(default, rename = "moved-in", skip_serializing_if = "Option::is_none")]
+    pub moved_in: Option<MovedIn>,
 }
 
 /// The claim to which a volume refers.
@@ -145,6 +149,31 @@ impl Volume {
         self.provenance
             .as_deref()
             .is_some_and(|provenance| self.adoption_mark.as_deref() == Some(&adoption_mark(provenance)))
+    }
+
+    /// Returns the place of the storage, if the volume has moved in. A record on a volume that was never adopted does not
+    /// count.
+    pub fn moved_in(&self) -> Option<MovedIn> {
+        let record = self.provenance.as_deref().filter(|_| self.is_adopted())?;
+        serde_json::from_str::<Provenance>(record).ok()?.moved_in
+    }
+
+    /// Returns the path of storage that has moved in; empty for storage that the image made.
+    pub fn moved_in_path(&self) -> String {
+        self.moved_in().map(|moved_in| moved_in.path).unwrap_or_default()
+    }
+
+    /// Checks that a volume that has moved in leads to the place that its record names. No run works on another place.
+    ///
+    /// # Errors
+    /// If the volume leads elsewhere. The text is for the admin.
+    pub fn verify_place(&self) -> Result<(), String> {
+        match (&self.path, self.moved_in()) {
+            (Some(path), Some(moved_in)) if *path != moved_in.path => {
+                Err(format!("its record names the storage at {}, but the volume leads to {path}", moved_in.path))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.

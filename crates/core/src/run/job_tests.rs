@@ -52,6 +52,7 @@ pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
         provisioner: names::DEFAULT_PROVISIONER.into(),
         instance: "default".into(),
         volume_source: String::new(),
+        moved_in_path: String::new(),
         claim_metadata: BTreeMap::new(),
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),

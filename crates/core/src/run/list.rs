@@ -11,7 +11,7 @@ use crate::config::classes::Identity;
 use crate::object::hash;
 
 /// The time to live of a finished Job, in seconds, if its creator does not delete it.
-const LIST_JOB_TTL: i32 = 600;
+pub(super) const LIST_JOB_TTL: i32 = 600;
 
 /// Builds the Job of a list run on a node, or on any node. `ts`, RFC 3339, is the time of its creation.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {

@@ -15,6 +15,7 @@ mod job_name;
 pub mod list;
 pub mod member;
 mod mounts;
+pub mod move_in;
 pub mod orphaned_runs;
 pub mod phase;
 mod pod;

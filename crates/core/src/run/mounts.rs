@@ -26,6 +26,8 @@ pub(super) enum Sight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     name: String,
+    /// The folder of the directory, if it has moved in. No other storage has it.
+    only_in: Option<String>,
     read_only: bool,
     state: State,
 }
@@ -45,14 +47,17 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
     use State::{Exists, MayBeMissing};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
-        let volume = |read_only, state| own(storage::volume(&request.claim_uuid), read_only, state);
+        let volume = |read_only, state| of_volume(&request.claim_uuid, &request.moved_in_path, read_only, state);
         let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
         let snapshot = |read_only, state| own(storage::snapshot(id), read_only, state);
         let existing = || Exists(path_of(&request.volume_source));
         let source = request.clone_of.as_ref();
-        let source = source.and_then(|of| own(storage::volume(&of.id), true, Exists(path_of(&of.source))));
+        let source = source.and_then(|of| of_volume(&of.id, &of.moved_in_path, true, Exists(path_of(&of.source))));
         match request.operation {
-            Operation::List => return Sight::All,
+            // A run that moves storage in sees links and missing directories as they are: the kubelet follows the first,
+            // and makes the second. Without a path, the storage is none that moves in.
+            Operation::MoveIn if request.moved_in_path.is_empty() => {}
+            Operation::List | Operation::MoveIn => return Sight::All,
             Operation::Capacity => directories.extend(own(Some(storage::CAPACITY_DIR.into()), true, MayBeMissing)),
             Operation::Provision => {
                 let stored = snapshot(true, Exists(None));
@@ -60,6 +65,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
             }
             Operation::Delete => directories.extend(volume(false, MayBeMissing)),
             Operation::Expand | Operation::Modify => directories.extend(volume(false, existing())),
+            Operation::MoveOut => {}
             Operation::Snapshot => {
                 directories.extend([volume(true, existing()), snapshot(false, MayBeMissing)].into_iter().flatten());
             }
@@ -72,7 +78,16 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
 }
 
 fn own(name: Option<String>, read_only: bool, state: State) -> Option<Directory> {
-    name.map(|name| Directory { name, read_only, state })
+    name.map(|name| Directory { name, only_in: None, read_only, state })
+}
+
+/// Returns the directory of a volume: that of its id, or the one that has moved in.
+fn of_volume(id: &str, moved_in_path: &str, read_only: bool, state: State) -> Option<Directory> {
+    if moved_in_path.is_empty() {
+        return own(storage::volume(id), read_only, state);
+    }
+    let (folder, name) = storage::moved_in(moved_in_path)?;
+    Some(Directory { name: name.to_owned(), only_in: Some(folder.to_owned()), read_only, state })
 }
 
 /// Returns the path on the node that a volume source names.
@@ -96,11 +111,13 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
             continue;
         };
         let on_node = volumes.iter().find(|volume| volume.name == mount.name).and_then(|it| it.host_path.as_ref());
-        if let Some(on_node) = on_node {
-            let base = on_node.path.trim_end_matches('/');
-            existing.extend(directories.iter().filter_map(|it| place_of(it, base, paths.len() == 1)));
+        let base = on_node.map_or(mount.mount_path.as_str(), |on_node| on_node.path.trim_end_matches('/'));
+        let here = |directory: &&Directory| directory.only_in.as_deref().is_none_or(|folder| folder == base);
+        let own: Vec<_> = directories.iter().filter(here).collect();
+        if on_node.is_some() {
+            existing.extend(own.iter().filter_map(|it| place_of(it, base, paths.len() == 1)));
         }
-        observed.extend(directories.iter().map(|directory| of_directory(&mount, directory)));
+        observed.extend(own.into_iter().map(|directory| of_directory(&mount, directory)));
     }
     observed.extend(others);
     // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place.
@@ -190,6 +207,7 @@ mod tests {
             source: String::new(),
             size_bytes: 1,
             node: String::new(),
+            moved_in_path: String::new(),
         };
         move |request| request.clone_of = Some(source.clone())
     }
@@ -242,6 +260,49 @@ mod tests {
             assert_eq!(of(Operation::DeleteSnapshot, is_of_snapshot(id)), [""; 0], "{id}");
             assert_eq!(of(Operation::Snapshot, is_of_snapshot(id)), [format!("{own}!")], "{id}");
         }
+    }
+
+    /// The record of a volume names another directory than that of its id. No other storage has it, and a path that is no
+    /// plain name in a folder becomes no mount.
+    #[test]
+    fn storage_that_has_moved_in_is_mounted_by_the_name_in_its_record() {
+        use Operation::{Delete, Expand, MoveIn, MoveOut, Provision, Snapshot};
+        let moved = |path: &str| {
+            let path = path.to_owned();
+            move |request: &mut RunRequest| {
+                request.moved_in_path = path.clone();
+                request.volume_source = format!(r#"{{"hostPath":{{"path":"{path}"}}}}"#);
+            }
+        };
+        let own = "/a/pvc-1_team_data = a/pvc-1_team_data".to_owned();
+        for operation in [Delete, Expand] {
+            assert_eq!(of(operation, moved("/a/pvc-1_team_data")), [own.as_str()], "{operation}");
+        }
+        assert_eq!(of(MoveIn, moved("/a/pvc-1_team_data")), ["/a = a/!"], "links and what is missing are seen");
+        assert_eq!(of(MoveOut, moved("/a/pvc-1_team_data")), [""; 0]);
+        assert_eq!(of(MoveIn, moved("")), [""; 0]);
+        let stored = |request: &mut RunRequest| {
+            moved("/a/pvc-1_team_data")(request);
+            is_of_snapshot(OTHER)(request);
+        };
+        assert_eq!(of(Snapshot, stored), [format!("/a/.snapshot-{OTHER} = a/.snapshot-{OTHER}"), format!("{own}!")]);
+        let copy = |request: &mut RunRequest| {
+            is_copy_of(OTHER)(request);
+            request.clone_of.as_mut().unwrap().moved_in_path = "/a/old".into();
+        };
+        assert_eq!(of(Provision, copy), [format!("/a/{ID} = a/{ID}"), "/a/old = a/old!".into()]);
+        for path in ["/b/x", "/a/x/y", "/a/..", "/a/.hidden", "/a", &format!("/a/{OTHER}"), "x"] {
+            assert_eq!(of(Delete, moved(path)), [""; 0], "{path}");
+        }
+        let recipe = with_mounts("/a");
+        assert_eq!(
+            existing(&recipe, |request| {
+                request.operation = MoveIn;
+                moved("/a/pvc-1_team_data")(request);
+            }),
+            [""; 0],
+            "the image says what is missing"
+        );
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub fn of_class(
         provisioner: recipe.record.provisioner(&identity.provisioner).to_owned(),
         instance: identity.instance.clone(),
         volume_source: String::new(),
+        moved_in_path: String::new(),
         claim_metadata: Default::default(),
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),

@@ -39,9 +39,11 @@ impl LabelledOperation {
         }
     }
 
-    /// Checks whether the run is for a whole class, and for no volume or snapshot.
+    /// Checks whether the run is for a whole class, and for no volume or snapshot. Runs of an admin's command count as
+    /// such: they are for volumes that the orchestrator does not have yet, or not any more.
     pub fn is_of_no_volume(&self) -> bool {
-        matches!(self, LabelledOperation::Known(operation) if !operation.is_of_volume())
+        let of_command = |operation: &Operation| matches!(operation, Operation::MoveIn | Operation::MoveOut);
+        matches!(self, LabelledOperation::Known(operation) if !operation.is_of_volume() || of_command(operation))
     }
 
     /// Checks whether the run makes or deletes a snapshot. An operation of another version has it in its name.

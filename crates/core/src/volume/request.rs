@@ -35,6 +35,7 @@ pub fn request(
         volume_mode: env_text(volume.volume_mode.to_string()).as_str().into(),
         reclaim_policy: env_text(volume.reclaim_policy.to_string()).as_str().into(),
         node_name: node.to_owned(),
+        moved_in_path: if source.is_empty() { String::new() } else { volume.moved_in_path() },
         volume_source: source,
         ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
     }

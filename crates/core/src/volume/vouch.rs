@@ -8,7 +8,7 @@
 use flex_contract::policy::ReclaimPolicy;
 use std::collections::HashSet;
 
-use crate::claim::verify::verify_volume_source;
+use crate::claim::verify::{verify_moved_in_source, verify_volume_source};
 use crate::config::classes::{ClassLookup, Classes, Identity};
 use crate::config::record::EffectiveConfig;
 use crate::config::{joined, keys};
@@ -72,14 +72,22 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
             record.config, record.config.namespace
         ));
     }
-    verify_volume_source(volume, &recipe)?;
+    match &provenance.moved_in {
+        Some(moved_in) => verify_moved_in_source(volume, &recipe, &moved_in.path)?,
+        None => verify_volume_source(volume, &recipe)?,
+    }
     if !also_released && is_deleted_at_once(volume) {
         return Err(format!(
             "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
             reserve(&volume.name)
         ));
     }
-    Ok(Vouchable { untrusted_difference: untrusted_difference(record, configs), provenance })
+    // The class says nothing about a place that the image did not choose. Another volume may have it.
+    let place = provenance.moved_in.as_ref();
+    let place =
+        place.map(|moved_in| format!(
+        "it has moved in, and its record says that its storage is {}; after an interrupted adopt or import, run that command again", moved_in.path));
+    Ok(Vouchable { untrusted_difference: place.or_else(|| untrusted_difference(record, configs)), provenance })
 }
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.

@@ -37,7 +37,7 @@ fn record(more: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a volume as a backup tool restores it, with this record.
 fn restored(record: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance = Provenance { record: record.clone(), node: String::new() };
+    let provenance = Provenance { record: record.clone(), node: String::new(), moved_in: None };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),
@@ -82,6 +82,22 @@ fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters
     let volume = restored(&record(&[]), |_| {});
     assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
     assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
+}
+
+/// The class does not say which directory moved in, and another volume may have it.
+#[test]
+fn a_record_with_a_place_of_its_own_needs_an_admin() {
+    let of = |path: &str| {
+        restored(&record(&[]), |object| {
+            let text = object["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
+            let mut record: Value = serde_json::from_str(&text).unwrap();
+            record["moved-in"] = json!({ "path": path, "from": "old", "size": 1 });
+            object["metadata"]["annotations"][names::PROVENANCE] = json!(record.to_string());
+        })
+    };
+    let why = said(&of("/exports/x"), Some(&[]), &[]).unwrap().unwrap();
+    assert!(why.contains("its storage is /exports/x"), "{why}");
+    assert!(said(&of("/exports/.hidden"), Some(&[]), &[]).unwrap_err().contains("cannot move in"));
 }
 
 #[test]

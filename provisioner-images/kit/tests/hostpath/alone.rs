@@ -271,3 +271,46 @@ fn impossible_requests_with_such_mounts_are_reported() {
         assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{operation}: {ended:?}");
     }
 }
+
+/// The keeper removes the emptied directory by its mode, and no other directory that has moved in.
+#[test]
+fn a_directory_that_moved_in_is_emptied_and_then_removed() {
+    let alone = Alone::new();
+    let (name, kept) = (format!("pvc-{ID}_team_data"), format!("pvc-{SOURCE_ID}_team_empty"));
+    for folder in [&name, &kept] {
+        fs::create_dir(alone.store().join(folder)).unwrap();
+        fs::set_permissions(alone.store().join(folder), fs::Permissions::from_mode(0o1700)).unwrap();
+    }
+    fs::write(alone.store().join(&name).join("file"), "x").unwrap();
+    let (source, path) = (alone.source(&name), path_text(alone.node.base().join(&name)));
+    let own = [("VOLUME_SOURCE", source.as_str()), ("MOVED_IN_PATH", path.as_str())];
+    let ended = alone.run("move-in", "", &own, [&[], &["."]]);
+    assert_eq!((ended.code, alone.keep().as_str()), (0, ""), "{ended:?}");
+    for _ in 0..2 {
+        // In the second round the kubelet has made the missing directory for the run.
+        let ended = alone.run("delete", "", &own, [&[&name], &[]]);
+        assert_eq!((ended.code, alone.mode(&name)), (0, 0o1000), "{ended:?}");
+        assert!(alone.keep().contains(&name));
+        assert_eq!(alone.names(), [kept.as_str()], "an empty volume of others stays, whatever its mode");
+    }
+    let ended = alone.run("move-out", "", &own, [&[], &[]]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let ended = alone.run("delete", "", &own, [&[], &[]]);
+    assert!(ended.code == 78 && ended.termination_message.contains("is not in this pod"), "{ended:?}");
+}
+
+/// A run that moves storage in has the whole base path: the kubelet would follow a link, and make a missing directory.
+#[test]
+fn neither_a_link_nor_a_missing_directory_moves_in() {
+    let alone = Alone::new();
+    fs::create_dir(alone.store().join(SOURCE_ID)).unwrap();
+    fs::write(alone.store().join(SOURCE_ID).join("file"), "x").unwrap();
+    symlink(SOURCE_ID, alone.store().join("link")).unwrap();
+    for (name, says) in [("link", "is a symbolic link"), ("missing", "nothing that could move in")] {
+        let (source, path) = (alone.source(name), path_text(alone.node.base().join(name)));
+        let own = [("VOLUME_SOURCE", source.as_str()), ("MOVED_IN_PATH", path.as_str())];
+        let ended = alone.run("move-in", "", &own, [&[], &["."]]);
+        assert!(ended.code == 65 && ended.termination_message.contains(says), "{name}: {ended:?}");
+    }
+    assert_eq!(alone.names(), [SOURCE_ID, "link"]);
+}

@@ -75,6 +75,11 @@ impl Run {
         run.run(operation)
     }
 
+    /// Runs an operation.
+    pub fn of(&self, operation: &str) -> Ended {
+        self.run(operation)
+    }
+
     fn run(&self, operation: &str) -> Ended {
         self.1.end(&mut self.command(operation))
     }

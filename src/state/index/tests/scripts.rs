@@ -84,7 +84,8 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
     index.change_stored(Change::Delete(ObjectName::new("own", format!("flex-config-{}", record.hash()))));
     assert_eq!(named(&index), (false, false));
 
-    let provenance = serde_json::json!(crate::model::volume::Provenance { record, node: String::new() }).to_string();
+    let provenance =
+        serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in: None }).to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
         "status": { "reason": adoption_mark(&provenance) } });

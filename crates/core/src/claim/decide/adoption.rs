@@ -149,7 +149,8 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 
 /// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
-    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o.claim, recipe, volume) };
+    let node = made_on(o.claim, recipe, volume);
+    let provenance = Provenance { record: recipe.record.clone(), node, moved_in: volume.moved_in() };
     let nodes = leftover_nodes(o, volume, &provenance);
     (provenance, nodes)
 }

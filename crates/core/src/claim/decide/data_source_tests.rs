@@ -53,6 +53,24 @@ fn a_claim_with_a_populator_is_left_to_it() {
     world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
 }
 
+/// The record of a volume that has moved in names its place, and an image would copy that one.
+#[test]
+fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
+    let with_path = |path: &str| {
+        let mut world = copy(new(), "");
+        let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
+        let record = recipe_with(&[]).record;
+        let text =
+            serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in }).to_string();
+        let volume = original(&mut world).volume.as_mut().unwrap();
+        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
+        (volume.provenance, volume.path) = (Some(text), Some(path.into()));
+        world
+    };
+    with_path("/a/c").waits(Rule::SourceNotReady, "the volume leads to /a/c");
+    assert!(matches!(with_path("/a/b").step(Rule::FirstAttemptDue), Step::Stamp { .. }));
+}
+
 #[test]
 fn a_clone_waits_and_says_what_its_source_lacks() {
     assert!(matches!(copy(new(), "").step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));

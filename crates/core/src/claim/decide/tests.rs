@@ -361,7 +361,7 @@ fn volume() -> Volume {
 
 /// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into() };
+    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into(), moved_in: None };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),

@@ -72,10 +72,8 @@ fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
         );
     }
     // A Lease that does not count leads to a warning, and all classes are served.
-    let found = LeaseCheck {
-        provisioner: ExternalProvisioner::Gone,
-        elsewhere: Some(ObjectName::new("team", "csi-example-com")),
-    };
+    let found =
+        LeaseCheck { elsewhere: Some(ObjectName::new("team", "csi-example-com")), ..ExternalProvisioner::Gone.into() };
     let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&replacing], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
     assert!(
@@ -83,6 +81,13 @@ fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
         "{warned}"
     );
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_external_provisioner("gold")), ("gold", None));
+    // So does a Deployment that does not exist.
+    let missing = [ObjectName::new("old", "gone")].into();
+    let found = LeaseCheck { missing, ..ExternalProvisioner::Gone.into() };
+    let table = beside(&ExternalProvisioners::new([("csi.example.com".to_owned(), found)]), &[&replacing], &objects);
+    let warned = crate::config::joined(&verdict(&table, "stands").warnings);
+    assert!(warned.contains("no Deployment of csi.example.com was found (old/gone)"), "{warned}");
+    assert_eq!(recipe(&table, "gold").class, "gold");
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = ExternalProvisioners::new([("other.example.com".to_owned(), ExternalProvisioner::Gone.into())]);
     assert!(matches!(beside(&other, &[&replacing], &objects).lookup("gold"), ClassLookup::Foreign));

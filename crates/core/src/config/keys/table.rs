@@ -43,9 +43,9 @@ keys! {
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: yes,
     }
 
-    /// The CSI driver whose external provisioner the config replaces.
+    /// The CSI driver whose external provisioner the config replaces, or another provisioner that it replaces.
     REPLACES_PROVISIONER = "replaces-provisioner", Program {
-        value: "a CSI driver", default: "none", example: "ebs.csi.aws.com", section: "replaces-provisioner",
+        value: "a CSI driver, or another provisioner", default: "none", example: "ebs.csi.aws.com", section: "replaces-provisioner",
         errors: [("Driver", "cannot be the name of a CSI driver")],
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
@@ -55,6 +55,15 @@ keys! {
         value: "list of namespaces", default: "the ConfigMap's own and `kube-system`",
         example: "rook-ceph", section: "replaces-provisioner",
         errors: [("Rook", "cannot be the name of a namespace")],
+        affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
+    }
+
+    /// The Deployments of that provisioner.
+    /// The orchestrator serves none of its classes while one of them has a replica or wants one.
+    REPLACES_DEPLOYMENT = "replaces-deployment", Program {
+        value: "list of `NAMESPACE/NAME`", default: "the usual ones of local-path and OpenEBS",
+        example: "storage/nfs-subdir-external-provisioner", section: "replaces-provisioner",
+        errors: [("storage", "is not the name of a Deployment")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 

@@ -10,13 +10,16 @@ use crate::config::{Problem, Recipe, script};
 use crate::object::ObjectName;
 
 /// Keys that the choice of a class reads, before its recipe is made.
-const OF_THE_CHOICE: &[KeySpec] = &[PLUGIN_NAME, REPLACES_PROVISIONER, REPLACES_PROVISIONER_NAMESPACE, SERVICE_TOKEN];
+const OF_THE_CHOICE: &[KeySpec] =
+    &[PLUGIN_NAME, REPLACES_PROVISIONER, REPLACES_PROVISIONER_NAMESPACE, REPLACES_DEPLOYMENT, SERVICE_TOKEN];
 
 /// Returns a config in which a key makes sense.
 fn around(key: &KeySpec) -> BTreeMap<String, String> {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: v, mountPath: /var/lib/volumes}]}], volumes: [{name: v, hostPath: {path: /var/lib/volumes}}]}";
     let needs: &[(KeySpec, &str)] = match key.name {
-        "replaces-provisioner-namespace" => &[(REPLACES_PROVISIONER, REPLACES_PROVISIONER.example)],
+        "replaces-provisioner-namespace" | "replaces-deployment" => {
+            &[(REPLACES_PROVISIONER, REPLACES_PROVISIONER.example)]
+        }
         "storage-mounts" => &[(POD_TEMPLATE, template)],
         "pool" => &[(CAPABILITIES, "pool")],
         "pool-max-bytes" | "pool-in-flight" => &[(CAPABILITIES, "pool"), (POOL, POOL.example)],

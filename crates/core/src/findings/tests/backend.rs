@@ -3,7 +3,8 @@
 use flex_contract::listing::{Entry, State};
 
 use super::*;
-use crate::findings::backend::{Listing, compare, views};
+use crate::findings::backend::{Listing, views};
+use crate::model::moved_in::MovedIn;
 
 fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> Listing {
     let entry =
@@ -16,6 +17,10 @@ fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> 
     }
 }
 
+fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
+    crate::findings::backend::compare(before, after, listings, &std::collections::BTreeSet::new())
+}
+
 fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
     findings.iter().map(|finding| finding.kind).collect()
 }
@@ -26,7 +31,7 @@ fn networked() -> Cluster {
 }
 
 fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
-    let provenance = json!(Provenance { record: record(data), node: node.into() }).to_string();
+    let provenance = json!(Provenance { record: record(data), node: node.into(), moved_in: None }).to_string();
     (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
 }
 
@@ -43,7 +48,7 @@ fn unknown_storage_is_a_finding() {
     let run = networked().job("provision", |job| job.run_labels.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
         let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
-        assert_eq!(super::backend::compare(&before.0, &after.0, &[listing]), []);
+        assert_eq!(self::compare(&before.0, &after.0, &[listing]), []);
     }
 }
 
@@ -66,6 +71,35 @@ fn missing_storage_is_a_finding() {
     assert_eq!(kinds(&compare(&cluster.0, &empty.0, &[listing(None, &[], &cluster)])), []);
     let released = Cluster::with(&[("placement", "any")]).volume(gone);
     assert_eq!(kinds(&compare(&released.0, &released.0, &[listing(None, &[], &released)])), []);
+}
+
+#[test]
+fn storage_at_the_place_of_a_volume_is_known_by_whatever_id() {
+    let cluster = networked();
+    let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER), (State::Volume, "a")], &cluster);
+    let places = [format!("/{OTHER}")].into();
+    let found = crate::findings::backend::compare(&cluster.0, &cluster.0, &[listing], &places);
+    assert_eq!(found.iter().map(|finding| finding.object.name.name.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
+    let missing = |kind: &'static str, name: &str| {
+        let cluster = Cluster::with(&[("placement", "any")]).bound().volume(|volume| {
+            let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: "x".into(), ..MovedIn::default() });
+            let data = record(&[("placement", "any")]);
+            let provenance = json!(Provenance { record: data, node: String::new(), moved_in }).to_string();
+            (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
+            volume.source_kind = Some(kind);
+        });
+        kinds(&compare(&cluster.0, &cluster.0, &[listing(None, &[], &cluster)]))
+    };
+    let named = format!("{}_team_data", names::pv_name(UID));
+    assert_eq!(missing("hostPath", &named), [FindingKind::BackendMissing]);
+    assert_eq!(missing("hostPath", &format!("data-{UID}")), [], "the image takes it for nobody's");
+    assert_eq!(missing("hostPath", "photos"), []);
+    assert_eq!(missing("nfs", &format!("team-data-{}", names::pv_name(UID))), [FindingKind::BackendMissing]);
+    assert_eq!(missing("nfs", "photos"), []);
 }
 
 #[test]

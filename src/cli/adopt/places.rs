@@ -1,0 +1,72 @@
+//! The places of all volumes, and what a command knows of the config that shall serve them.
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::config::Recipe;
+use crate::config::classes::{ClassLookup, Classes};
+use crate::object::ObjectName;
+use crate::volume::moving_in::CAPABILITY;
+use crate::volume::place::{Place, Places};
+
+/// The number of volumes in one page of a list.
+const PAGE: u32 = 500;
+
+/// Reads the places of all volumes.
+pub(in crate::cli) async fn places(client: &Client) -> anyhow::Result<Places> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut places = Places::new();
+    loop {
+        let page = volumes.list(&params).await.context("persistentvolumes cannot be listed")?;
+        let own = page
+            .items
+            .iter()
+            .filter_map(|volume| Some((volume.metadata.name.clone()?, Place::of(volume.spec.as_ref()?)?)));
+        places.extend(own);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(places),
+        }
+    }
+}
+
+/// Returns the source of a volume as JSON, as runs get it, and its resourceVersion.
+pub(in crate::cli) async fn source(client: &Client, volume: &str) -> anyhow::Result<String> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let found = volumes.get(volume).await.with_context(|| format!("PersistentVolume {volume}"))?;
+    let spec = found.spec.unwrap_or_default();
+    let kind = flex_contract::volume::volume_source_kind(&spec);
+    Ok(kind.map(|kind| json!({ kind: json!(spec)[kind] }).to_string()).unwrap_or_default())
+}
+
+/// Returns the recipe by which a config serves a class, if it does.
+pub(in crate::cli) fn recipe<'a>(classes: &'a Classes, config: &ObjectName, class: &str) -> Option<&'a Recipe> {
+    let ClassLookup::Ours(class) = classes.lookup(class) else { return None };
+    class.recipe.as_deref().ok().filter(|recipe| recipe.config == *config)
+}
+
+/// Checks that a config serves classes, and that its image serves storage that others made.
+pub(in crate::cli) fn check_config(classes: &Classes, config: &ObjectName) -> anyhow::Result<()> {
+    let Some(verdict) = classes.verdicts.get(config) else {
+        bail!("the ConfigMap {config} is no provisioner config of this orchestrator: see --config-namespace");
+    };
+    let left: Vec<_> = verdict.warnings.iter().map(ToString::to_string).collect();
+    let served: Vec<&Recipe> = classes.iter().filter_map(|class| class.recipe.as_deref().ok()).collect();
+    let served: Vec<&Recipe> = served.into_iter().filter(|recipe| recipe.config == *config).collect();
+    if served.is_empty() {
+        let why = verdict.problems.iter().map(ToString::to_string).chain(left).collect::<Vec<_>>().join("; ");
+        let why = if why.is_empty() { "no StorageClass names it".to_owned() } else { why };
+        bail!("the config {config} serves no class now: {why}");
+    }
+    match served.iter().find(|recipe| !recipe.can(CAPABILITY)) {
+        Some(recipe) => bail!(
+            "the config {config} does not say that its image serves storage of others (class {}): add `{CAPABILITY}` to its `capabilities` if the image does",
+            recipe.class
+        ),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,51 @@
+//! `adopt --undo`: takes back what `adopt` has written, for the former provisioner.
+
+use super::table::table;
+use super::work::{Fresh, Work};
+use crate::cli::out::say;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::volume::moving_out::{MovingOut, move_out};
+
+/// Takes back what was written on volumes that came from a provisioner. Returns the number of volumes that stay.
+pub(super) async fn undo(work: &Work, volumes: &[Volume], from: &str, dry_run: bool) -> usize {
+    let checked: Vec<_> =
+        volumes.iter().map(|volume| checked_out(work, volume, work.claim_of(volume).as_deref(), from)).collect();
+    let outcome = |checked: &Result<MovingOut, String>| match checked {
+        Ok(going) if going.is_confirmed => format!("goes back to {from}"),
+        Ok(_) => format!("goes back to {from}; it has no mark"),
+        Err(why) => why.clone(),
+    };
+    table(work, volumes, "OUTCOME, OR WHY IT STAYS", &checked.iter().map(outcome).collect::<Vec<_>>());
+    let mut refused = checked.iter().filter(|checked| checked.is_err()).count();
+    for (volume, going) in volumes.iter().zip(checked) {
+        let Ok(going) = going else { continue };
+        let done = if dry_run { Ok(()) } else { one(work, volume, &going, from).await };
+        match done {
+            Ok(()) if dry_run => say!("{}: would move out", volume.name),
+            Ok(()) => say!("{}: moved out; its former provisioner serves it again", volume.name),
+            Err(why) => {
+                say!("{}: refused: {why}", volume.name);
+                refused += 1;
+            }
+        }
+    }
+    if volumes.is_empty() {
+        say!("no volume of {from} has moved in by the config {}", work.config);
+    }
+    refused
+}
+
+fn checked_out(work: &Work, volume: &Volume, claim: Option<&Claim>, from: &str) -> Result<MovingOut, String> {
+    work.moving_out(volume, claim, |of| move_out(volume, from, of, &work.identity))
+}
+
+async fn one(work: &Work, volume: &Volume, going: &MovingOut, from: &str) -> Result<(), String> {
+    let Fresh { volume, claim, .. } = work.fresh(&volume.name).await?;
+    if checked_out(work, &volume, claim.as_ref(), from)? != *going {
+        return Err("it was changed meanwhile: run the command again".to_owned());
+    }
+    let unmarked = work.forget(&volume, going).await?;
+    let out = work.writes.move_out(&unmarked, &going.moved_in()).await;
+    out.map(drop).map_err(|error| format!("{error}; its mark is gone, its record is not: run this command again"))
+}

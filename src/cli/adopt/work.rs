@@ -1,0 +1,156 @@
+//! What `adopt` knows while it works, and its runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use flex_contract::request::{Operation, RunRequest};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+
+use super::places::{places, recipe, source};
+use crate::api::lease::verify_version;
+use crate::api::writes::Writes;
+use crate::cli::job::{RunFailure, finished};
+use crate::clock::Clock;
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::model::claim::Claim;
+use crate::model::volume::{Provenance, Volume};
+use crate::node::Node;
+use crate::object::ObjectName;
+use crate::run::move_in::move_in;
+use crate::run::script::{Texts, complete};
+use crate::state::index::Index;
+use crate::volume::moving_out::{Dependents, MovingOut};
+use crate::volume::place::Places;
+use crate::volume::request::request;
+
+/// The data of one call of the command.
+pub(in crate::cli) struct Work {
+    pub client: Client,
+    pub identity: Identity,
+    pub kube_api: String,
+    pub index: Index,
+    pub nodes: Vec<Arc<Node>>,
+    pub places: Places,
+    pub scripts: BTreeMap<String, Arc<str>>,
+    pub writes: Writes,
+    pub config: ObjectName,
+}
+
+/// A volume and its surroundings, as the API has them at this moment.
+pub(in crate::cli) struct Fresh {
+    pub volume: Volume,
+    pub claim: Option<Claim>,
+    pub places: Places,
+}
+
+impl Work {
+    /// Checks that the orchestrator that leads has the version of this command.
+    pub async fn verify_version(&self) -> anyhow::Result<()> {
+        let (namespace, name) = (&self.identity.namespace, format!("flex-provisioner-{}", self.identity.instance));
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
+        match verify_version(lease.as_ref()) {
+            Err(why) => bail!("{why}"),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Reads a volume, its claim and the places of all volumes again. A run took a while, and each write rests on what
+    /// holds now.
+    pub async fn fresh(&self, name: &str) -> Result<Fresh, String> {
+        let volume = self.writes.read_volume(name).await.map_err(|error| error.to_string())?;
+        let volume = volume.ok_or("it was deleted meanwhile")?;
+        let claim = match &volume.claim_ref {
+            Some(reference) => self.writes.read_claim(&reference.name).await.map_err(|error| error.to_string())?,
+            None => None,
+        };
+        let places = places(&self.client).await.map_err(|error| format!("{error:#}"))?;
+        Ok(Fresh { volume, claim, places })
+    }
+
+    /// Returns the claim that a volume names, as it was when the command began.
+    pub fn claim_of(&self, volume: &Volume) -> Option<Arc<Claim>> {
+        self.index.claim(&volume.claim_ref.as_ref()?.name)
+    }
+
+    /// Returns the result of a check for a volume that shall move out.
+    pub fn moving_out(
+        &self,
+        volume: &Volume,
+        claim: Option<&Claim>,
+        check: impl FnOnce(&Dependents<'_>) -> Result<MovingOut, String>,
+    ) -> Result<MovingOut, String> {
+        let contents: Vec<_> = self.index.contents().map(AsRef::as_ref).collect();
+        let jobs = self.index.jobs_of(volume.volume_id().unwrap_or_default());
+        let jobs: Vec<_> = jobs.iter().map(AsRef::as_ref).collect();
+        let classes = self.index.classes();
+        check(&Dependents {
+            claim,
+            contents: &contents,
+            jobs: &jobs,
+            place: self.places.get(&volume.name),
+            recipe: recipe(&classes, &self.config, &volume.class),
+            nodes: &self.nodes,
+            config: &self.config,
+        })
+    }
+
+    /// Lets the image forget a volume that moves out. From then on the volume has no mark, and the orchestrator does
+    /// nothing with it.
+    pub async fn forget(&self, volume: &Volume, going: &MovingOut) -> Result<Volume, String> {
+        let unmarked = match going.is_confirmed {
+            true => self.writes.remove_adoption_mark(volume).await.map_err(|error| error.to_string())?,
+            false => volume.clone(),
+        };
+        let Err(failure) = self.run(Operation::MoveOut, &unmarked, &going.id, &going.provenance).await else {
+            return Ok(unmarked);
+        };
+        let why = failure.message;
+        if failure.has_begun || !going.is_confirmed {
+            return Err(format!(
+                "{why}; its record is there, its mark is not: run this command again, or the same without --undo"
+            ));
+        }
+        match self.writes.confirm_move(&unmarked).await {
+            Ok(_) => Err(format!("{why}; nothing has changed")),
+            Err(error) => Err(format!(
+                "{why}; its mark could not be written again ({error}): run this command again, or the same without --undo"
+            )),
+        }
+    }
+
+    /// Lets the image look at the storage of a volume, or forget it.
+    ///
+    /// # Errors
+    /// If the run fails.
+    pub async fn run(
+        &self,
+        operation: Operation,
+        volume: &Volume,
+        id: &str,
+        of: &Provenance,
+    ) -> Result<(), RunFailure> {
+        let recipe = of.record.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
+        let source = source(&self.client, &volume.name).await;
+        let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
+        let ts = Clock::default().wall().to_string();
+        let made = request(volume, &of.node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
+        let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
+        self.start(&recipe, RunRequest { operation, claim_uuid: id.to_owned(), moved_in_path: path, ..made }).await
+    }
+
+    /// Starts a run and follows it to its end.
+    ///
+    /// # Errors
+    /// If the run fails.
+    pub async fn start(&self, recipe: &Recipe, request: RunRequest) -> Result<(), RunFailure> {
+        let mut job = move_in(recipe, &request);
+        let script = recipe.script.as_ref().and_then(|hash| self.scripts.get(hash)).map(|text| &**text);
+        let texts = Texts { script, shell_image: self.identity.shell_image.as_deref() };
+        complete(&mut job, recipe, texts).map_err(RunFailure::early)?;
+        finished(&self.client, recipe, job, async |_, _| Ok(())).await
+    }
+}

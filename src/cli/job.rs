@@ -1,0 +1,107 @@
+//! Runs of images that a command starts: their Jobs, from the creation to the end.
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+
+use crate::api::watch::warning_event;
+use crate::clock::Clock;
+use crate::config::Recipe;
+use crate::run::state::{RunState, state};
+use crate::run::view;
+
+/// The time between two reads of a run.
+const POLL: Duration = Duration::from_millis(500);
+/// The time after which a run that does not start is given up. Its node or its image may be missing.
+const STUCK: Duration = Duration::from_secs(30);
+/// The time beyond the config's own timeout.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The reason why a run failed.
+pub(super) struct RunFailure {
+    /// The reason, for the admin.
+    pub message: String,
+    /// The image may have done something.
+    pub has_begun: bool,
+}
+
+impl RunFailure {
+    /// Returns the failure of a run whose image was never started.
+    pub(super) fn early(message: String) -> Self {
+        RunFailure { message, has_begun: false }
+    }
+
+    fn late(message: String) -> Self {
+        RunFailure { message, has_begun: true }
+    }
+}
+
+/// Creates a Job, follows it to its end, and deletes it. `read` gets the name of a pod that succeeded, before that.
+///
+/// # Errors
+/// If the run fails, or does not start.
+pub(super) async fn finished<T>(
+    client: &Client,
+    recipe: &Recipe,
+    job: Job,
+    read: impl AsyncFnOnce(Api<Pod>, String) -> Result<T, String>,
+) -> Result<T, RunFailure> {
+    let namespace = &recipe.config.namespace;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let created = jobs.create(&PostParams::default(), &job).await;
+    created.map_err(|error| RunFailure::early(format!("the Job cannot be created: {error}")))?;
+    let patience = recipe.timeout.saturating_add(START_TIMEOUT);
+    let ended = tokio::time::timeout(patience, async {
+        let pod = followed(&jobs, &pods, &events, &name).await?;
+        read(pods.clone(), pod).await.map_err(RunFailure::late)
+    });
+    let ended = ended.await;
+    // If this fails, Kubernetes deletes the Job after its time to live.
+    if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
+        eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
+    }
+    ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", patience.as_secs()))))
+}
+
+/// Follows a run to its end. Returns the name of its pod.
+async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &str) -> Result<String, RunFailure> {
+    let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+    let clock = Clock::default();
+    let mut stuck_since = None;
+    loop {
+        tokio::time::sleep(POLL).await;
+        // A request that fails is repeated until the deadline.
+        let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
+        let observed: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
+        let mut warnings = Vec::new();
+        for about in observed.iter().map(|pod| pod.name.name.as_str()).chain([name]) {
+            let about = ListParams::default().fields(&format!("involvedObject.name={about},type=Warning"));
+            warnings.extend(events.list(&about).await.into_iter().flatten().filter_map(warning_event));
+        }
+        let (observed_pods, warnings): (Vec<_>, Vec<_>) = (observed.iter().collect(), warnings.iter().collect());
+        match state(Some(&view::Job::from(&job)), &observed_pods, &warnings) {
+            RunState::Succeeded => {
+                let ended = |pod: &&view::Pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0);
+                let pod = observed
+                    .into_iter()
+                    .find(|pod| ended(&pod))
+                    .ok_or_else(|| RunFailure::late("its pod is gone".into()))?;
+                return Ok(pod.name.name);
+            }
+            RunState::Failed { cause, .. } => return Err(RunFailure::late(cause.message)),
+            RunState::Stuck { cause, .. } => {
+                let since = *stuck_since.get_or_insert(clock.passed());
+                if clock.since(since) > STUCK {
+                    return Err(RunFailure::early(cause.message));
+                }
+            }
+            RunState::Absent | RunState::Running => stuck_since = None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The local-path provisioner, as far as its objects show it: its Deployment, its volumes, and the command that moves
+//! these in.
+
+use std::process::Command;
+
+use flex_contract::names;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::ring::{OWN, Ring, program, uid};
+
+/// The name of the provisioner.
+pub const LOCAL_PATH: &str = "rancher.io/local-path";
+/// The finalizer that its library can put on its volumes.
+pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// Returns the name of the directory that the provisioner makes for a claim.
+pub fn directory_of(claim: &PersistentVolumeClaim) -> String {
+    let (namespace, name) = (claim.metadata.namespace.as_deref().unwrap(), claim.metadata.name.as_deref().unwrap());
+    format!("{}_{namespace}_{name}", names::pv_name(&uid(claim)))
+}
+
+impl Ring {
+    /// Creates the Deployment of the provisioner with a number of replicas, of an image that does nothing.
+    pub async fn former_deployment(&self, namespace: &str, name: &str, replicas: u32) {
+        let labels = json!({ "app": name });
+        let container = json!({ "name": name, "image": "example/former" });
+        let body = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
+            "spec": {
+                "replicas": replicas, "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+            },
+        });
+        let api = self.api::<Deployment>(namespace);
+        api.patch(name, &PatchParams::apply("admin").force(), &Patch::Apply(body)).await.unwrap();
+    }
+
+    /// Creates a volume for a claim as the provisioner makes it, and waits until both are bound.
+    pub async fn former_volume(&self, claim: &str, folder: &str, node: &str) -> PersistentVolume {
+        let claim = self.get_claim(claim).await;
+        let path = format!("{folder}/{}", directory_of(&claim));
+        let volume = json!({
+            "metadata": {
+                "name": names::pv_name(&uid(&claim)),
+                "annotations": { names::PROVISIONED_BY: LOCAL_PATH },
+                "finalizers": [FINALIZER],
+            },
+            "spec": {
+                "storageClassName": claim.spec.as_ref().unwrap().storage_class_name,
+                "capacity": { "storage": "1Gi" },
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "hostPath": { "path": path, "type": "DirectoryOrCreate" },
+                "nodeAffinity": { "required": { "nodeSelectorTerms": [{
+                    "matchExpressions": [{ "key": names::HOSTNAME, "operator": "In", "values": [node] }],
+                }] } },
+                "claimRef": {
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": uid(&claim),
+                },
+            },
+        });
+        let volume = serde_json::from_value(volume).unwrap();
+        let made = self.volumes().create(&PostParams::default(), &volume).await.unwrap();
+        self.bound(claim.metadata.name.as_deref().unwrap()).await;
+        made
+    }
+
+    /// Runs a command that moves storage in. Returns its exit code, and what it printed.
+    pub async fn moving(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(program());
+        command.args(arguments).args(["--namespace", OWN, "--config-namespace", &self.admin]);
+        command.env("KUBECONFIG", self.cluster().kubeconfig());
+        let ended = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+        (ended.status.code().unwrap(), text)
+    }
+}
