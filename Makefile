@@ -51,7 +51,7 @@ push: ## brings the images to REGISTRY=registry.example.org/team and writes the 
 manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., into build/install
 	@scripts/manifests.sh $(files)
 
-cluster-up: ## a cluster with the orchestrator; the last line is the path of its kubeconfig
+cluster-up: ## a cluster with the orchestrator, NODES=2 for two nodes; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
 
 cluster-down: ## ends that cluster and removes all of it

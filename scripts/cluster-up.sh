@@ -4,6 +4,7 @@
 # Progress goes to stderr; the last line on stdout is the path of the administrator's kubeconfig.
 #
 #   cluster-up.sh [NAME [PROGRAM...]]   the cluster's name, `demo` if none is given; further programs of ours to build
+#   NODES=2                             the number of nodes, 1 if none is given; each further one has a disk of its own
 #   LIMITS=raised                       1,000 requests a second for controller manager, scheduler and kubelet, not their defaults
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -15,6 +16,8 @@ default) ;;
 raised) limits=(--raised-limits) ;;
 *) fail "LIMITS is $LIMITS" "it is \`default\` or \`raised\`" ;;
 esac
+nodes=${NODES:-1}
+[[ $nodes == [1-8] ]] || fail "NODES is $nodes" "it is a number from 1 to 8"
 namespace=flex-provisioner
 # What runs in a cluster, and what starts it: not what only tests need.
 users_programs=(flex-provisioner flex-pv nfs-provisioner cinder-provisioner csi-provisioner flex-cluster)
@@ -90,7 +93,7 @@ plan
 scripts/setup.sh
 build_only "${users_programs[@]}" "${@:2}"
 say "starting cluster $name"
-kubeconfig=$("$programs/flex-cluster" --name "$name" up "${limits[@]}" | tail -n 1)
+kubeconfig=$("$programs/flex-cluster" --name "$name" up --nodes "$nodes" "${limits[@]}" | tail -n 1)
 import_images
 apply
 wait_until_leading || {

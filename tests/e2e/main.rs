@@ -1,8 +1,8 @@
 //! Integration tests on a whole cluster with pods, in which the orchestrator is deployed.
 //!
 //! Most tests share one cluster. [`helm`] has a cluster of its own, with nothing in it but what the chart brings;
-//! [`install`] has one for the installation from a [`registry`]. A test waits for what it expects, with a wide time
-//! limit. Times are printed, not asserted.
+//! [`install`] has one for the installation from a [`registry`], and [`nodes`] one with two nodes. A test waits for what
+//! it expects, with a wide time limit. Times are printed, not asserted.
 
 #![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
 
@@ -16,6 +16,7 @@ mod install;
 mod kinds;
 mod mounts;
 mod moving_in;
+mod nodes;
 mod pools;
 mod registry;
 mod rooms;

@@ -10,6 +10,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::nodes::Node;
+
 /// A control group at the top of each hierarchy: of several with version 1, of a single one with version 2.
 pub(crate) struct Cgroup {
     name: String,
@@ -29,6 +31,15 @@ impl Cgroup {
             bail!("no control groups are mounted; a node needs them under /sys/fs/cgroup");
         }
         Ok(Self { name: format!("flex-cluster-{cluster}"), hierarchies })
+    }
+
+    /// Returns the group of a node: that of the cluster, and below it those of further nodes.
+    pub(crate) fn of_node(cluster: &str, node: &Node) -> Result<Self> {
+        let mut found = Self::of_cluster(cluster)?;
+        if !node.is_first() {
+            found.name = format!("{}/node-{}", found.name, node.number);
+        }
+        Ok(found)
     }
 
     /// Returns its name as the kubelet takes it.

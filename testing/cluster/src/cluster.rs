@@ -15,6 +15,7 @@ use crate::component::{ClientLimits, Component};
 use crate::control_plane::{ControlPlane, Refuge};
 use crate::lent::{self, Lent};
 use crate::node;
+use crate::nodes::Node;
 use crate::process::Identity;
 use crate::readiness::{self, READY_TIMEOUT, START};
 use crate::state::State;
@@ -162,7 +163,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the name of the node; an error if the cluster has none.
+    /// Returns the name of the first node; an error if the cluster has none.
     pub fn node_name(&self) -> Result<&str> {
         self.facts.node.as_deref().with_context(|| format!("cluster {} has no node", self.facts.name))
     }
@@ -173,21 +174,29 @@ impl Cluster {
         Ok(network.with_context(|| format!("cluster {} has no network of its own", self.facts.name))?.host())
     }
 
-    /// Lets the node pull from a registry that speaks plain HTTP, by its host and port. Pulls from other registries fail.
+    /// Lets the nodes pull from a registry that speaks plain HTTP, by its host and port. Pulls from other registries fail.
     pub fn allow_registry(&self, host: &str) -> Result<()> {
-        self.node_name()?;
-        node::allow_registry(&self.facts, host)
+        self.nodes()?.iter().try_for_each(|node| node::allow_registry(node, host))
     }
 
-    /// Makes the images of an archive (docker or OCI format) available to pods. Use `imagePullPolicy: Never` or
+    /// Makes the images of an archive (docker or OCI format) available to pods on all nodes. Use `imagePullPolicy: Never` or
     /// `IfNotPresent`: no registry has them.
     pub async fn import_image(&self, archive: &Path) -> Result<()> {
-        self.node_name()?;
-        let (state, archive) = (self.facts.clone(), archive.to_owned());
-        spawn_blocking(move || node::import_image(&state, &archive)).await?
+        let (nodes, archive) = (self.nodes()?, archive.to_owned());
+        spawn_blocking(move || nodes.iter().try_for_each(|node| node::import_image(node, &archive))).await?
     }
 
-    /// Returns the process of a component, for a test that measures or disturbs it.
+    fn first_node(&self) -> Result<Node> {
+        self.nodes()?.into_iter().next().context("a cluster with nodes has a first one")
+    }
+
+    /// Returns all nodes; an error if the cluster has none.
+    fn nodes(&self) -> Result<Vec<Node>> {
+        self.node_name()?;
+        Ok(self.facts.nodes())
+    }
+
+    /// Returns the process of a component of the control plane or the first node, for a test that measures or disturbs it.
     pub fn pid(&self, component: Component) -> Result<i32> {
         Ok(self.identity(component)?.pid())
     }
@@ -219,8 +228,10 @@ impl Cluster {
         match component {
             Component::Etcd | Component::ApiServer => readiness::api_server(&state, START).await,
             Component::ControllerManager => readiness::controller_manager(&state).await,
-            Component::Containerd => readiness::socket(&state, "containerd", &state.containerd_socket()).await,
-            Component::Kubelet => readiness::node(&state, self.node_name()?, START).await,
+            Component::Containerd => {
+                readiness::socket(&state, "containerd", &self.first_node()?.containerd_socket()).await
+            }
+            Component::Kubelet => readiness::node(&state, &self.first_node()?, START).await,
             Component::Scheduler | Component::Proxy => {
                 readiness::port(&state, component.name(), state.health_address(component)).await
             }
@@ -239,7 +250,7 @@ impl Cluster {
         // A start that failed early has no state file, and no process either.
         let state = State::load(&self.run).ok();
         let killed: Result<()> =
-            state.iter().flat_map(|state| state.processes.values()).try_for_each(|process| process.identity.kill());
+            state.iter().flat_map(State::all_processes).try_for_each(|(_, _, process)| process.identity.kill());
         let removed = refuge.remove();
         killed.and(removed)
     }

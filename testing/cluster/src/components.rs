@@ -47,8 +47,8 @@ pub(crate) fn write_credentials(state: &State) -> Result<Authority> {
     ] {
         write_for(&state.kubeconfig_of(component), user, "")?;
     }
-    if let Some(node) = &state.node {
-        write_for(&state.kubeconfig_of(Component::Kubelet), &format!("system:node:{node}"), "system:nodes")?;
+    for node in state.nodes() {
+        write_for(&state.kubeconfig_of_kubelet(&node), &format!("system:node:{}", node.name), "system:nodes")?;
     }
     if !tokens.is_empty() {
         write(&tokens_file(state), &tokens)?;

@@ -82,9 +82,11 @@ impl ControlPlane {
             api: free_ports()?,
             network: None,
             node: None,
+            more_nodes: 0,
             lifetime: Lifetime::Tied,
             limits: self.controller_manager.unwrap_or_default(),
             processes: Default::default(),
+            others: Default::default(),
         };
         fs::create_dir_all(state.logs()).context("create the log directory")?;
         // From here on dropping the cluster stops all that was started.

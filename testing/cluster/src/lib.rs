@@ -12,6 +12,7 @@
 mod authority;
 mod cgroup;
 mod cluster;
+mod cluster_node;
 mod component;
 mod components;
 mod control_plane;
@@ -20,6 +21,7 @@ mod kubeconfig;
 mod lent;
 mod network;
 mod node;
+mod nodes;
 mod process;
 mod readiness;
 mod setup;
@@ -30,6 +32,7 @@ mod teardown;
 mod whole;
 
 pub use cluster::Cluster;
+pub use cluster_node::ClusterNode;
 pub use component::{ClientLimits, Component};
 pub use control_plane::ControlPlane;
 pub use helm::helm;

@@ -29,6 +29,9 @@ enum Action {
         /// Only the control plane: no pod is ever run.
         #[arg(long)]
         nodes_less: bool,
+        /// The number of nodes; each further one has a kubelet, a disk and a network of its own.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "nodes_less")]
+        nodes: u8,
         /// 1,000 requests a second for controller manager, scheduler and kubelet, instead of their defaults.
         #[arg(long)]
         raised_limits: bool,
@@ -40,7 +43,7 @@ enum Action {
     Down,
     /// Print the running components.
     Status,
-    /// Import image archives to the node.
+    /// Import image archives to all nodes.
     Import {
         /// Archives in docker or OCI format.
         #[arg(required = true)]
@@ -68,7 +71,10 @@ async fn main() -> ExitCode {
 async fn act(Arguments { action, name, tests }: Arguments) -> Result<ExitCode> {
     let name = if tests { tests_name() } else { name };
     match action {
-        Action::Up { nodes_less, raised_limits, dir } => up(&name, nodes_less, raised_limits, dir).await?,
+        Action::Up { nodes_less, nodes, raised_limits, dir } => {
+            let nodes = if nodes_less { 0 } else { nodes };
+            up(&name, nodes, raised_limits, dir).await?
+        }
         Action::Down => {
             let was_there = down(&name).await?;
             eprintln!("cluster {name} is {}", if was_there { "down" } else { "not up" });
@@ -89,11 +95,8 @@ async fn act(Arguments { action, name, tests }: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathBuf>) -> Result<()> {
-    let mut whole = Cluster::whole(name);
-    if nodes_less {
-        whole = whole.without_nodes();
-    }
+async fn up(name: &str, nodes: u8, raised_limits: bool, dir: Option<PathBuf>) -> Result<()> {
+    let mut whole = Cluster::whole(name).nodes(nodes);
     if raised_limits {
         whole = whole.limits(ClientLimits::Raised);
     }

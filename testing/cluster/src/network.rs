@@ -5,9 +5,14 @@
 //!
 //! ```text
 //! machine  10.X.255.1 --- 10.X.255.2  node: API server, kubelet, nftables of kube-proxy
-//!                         10.X.0.0/17   pods, behind a bridge
+//!                         10.X.0.0/20   pods, behind a bridge
 //!                         10.X.128.0/18 services
+//!
+//! node     10.X.255.5 --- 10.X.255.6  second node: kubelet, nftables of a kube-proxy of its own
+//!                         10.X.16.0/20  its pods, behind a bridge of its own
 //! ```
+//!
+//! Each further node has a network namespace, too, which a pair of interfaces joins to the first node.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -17,6 +22,7 @@ use anyhow::{Context, Result};
 use nix::mount::{MntFlags, umount2};
 use serde::{Deserialize, Serialize};
 
+use crate::nodes::Node;
 use crate::process::run;
 
 /// The network of one whole cluster.
@@ -43,9 +49,19 @@ impl Network {
         Ipv4Addr::new(10, self.block, 255, 1)
     }
 
-    /// Returns the node's address, where the API server and the kubelet listen.
+    /// Returns the first node's address, where the API server and the kubelet listen.
     pub(crate) fn node(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, self.block, 255, 2)
+        self.node_address(1)
+    }
+
+    /// Returns the address of a node, by its number.
+    pub(crate) fn node_address(&self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.block, 255, 4 * (number - 1) + 2)
+    }
+
+    /// Returns the other end's address of the pair of interfaces that joins a further node to the first one.
+    fn gateway_of(&self, node: &Node) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.block, 255, 4 * (node.number - 1) + 1)
     }
 
     /// Returns the address of the service `kubernetes`.
@@ -58,9 +74,14 @@ impl Network {
         format!("10.{}.128.0/18", self.block)
     }
 
-    /// Returns the range of pod addresses.
+    /// Returns the range of pod addresses of all nodes.
     pub(crate) fn pods(&self) -> String {
         format!("10.{}.0.0/17", self.block)
+    }
+
+    /// Returns the range of pod addresses of one node.
+    fn pods_of(&self, node: &Node) -> String {
+        format!("10.{}.{}.0/20", self.block, 16 * (node.number - 1))
     }
 
     /// Returns the interface on the machine's side.
@@ -81,8 +102,28 @@ impl Network {
         self.inside(&format!("ip addr add {node}/30 dev eth0"))?;
         self.inside("ip link set eth0 up")?;
         self.inside(&format!("ip route add default via {host}"))?;
-        self.inside("sh -c echo${IFS}1>/proc/sys/net/ipv4/ip_forward")?;
+        self.inside(FORWARD)?;
         ip(&format!("route add 10.{}.0.0/16 via {node}", self.block))?;
+        Ok(())
+    }
+
+    /// Makes the namespace of a further node, and joins it to the first one.
+    pub(crate) fn join(&self, node: &Node) -> Result<()> {
+        let namespace = node.network.to_str().context("the run directory is not text")?;
+        let (gateway, address, pods) = (self.gateway_of(node), node.address, self.pods_of(node));
+        let interface = format!("node{}", node.number);
+        fs::create_dir_all(&node.run).with_context(|| format!("create {}", node.run.display()))?;
+        fs::write(namespace, "").with_context(|| format!("create {namespace}"))?;
+        run("unshare", [&format!("--net={namespace}"), "true"])?;
+        self.inside(&format!("ip link add {interface} type veth peer name eth0 netns {namespace}"))?;
+        self.inside(&format!("ip addr add {gateway}/30 dev {interface}"))?;
+        self.inside(&format!("ip link set {interface} up"))?;
+        inside(&node.network, "ip link set lo up")?;
+        inside(&node.network, &format!("ip addr add {address}/30 dev eth0"))?;
+        inside(&node.network, "ip link set eth0 up")?;
+        inside(&node.network, &format!("ip route add default via {gateway}"))?;
+        inside(&node.network, FORWARD)?;
+        self.inside(&format!("ip route add {pods} via {address}"))?;
         Ok(())
     }
 
@@ -95,17 +136,17 @@ impl Network {
 
     /// Runs a command in the namespace.
     fn inside(&self, command: &str) -> Result<String> {
-        let namespace = format!("--net={}", self.namespace.display());
-        run("nsenter", [namespace.as_str(), "--"].into_iter().chain(command.split(' ')))
+        inside(&self.namespace, command)
     }
 
-    /// Writes the configuration of the container network into `dir`.
-    pub(crate) fn write_cni(&self, dir: &Path, data: &Path, name: &str) -> Result<()> {
+    /// Writes the configuration of a node's container network into `dir`.
+    pub(crate) fn write_cni(&self, dir: &Path, node: &Node, name: &str) -> Result<()> {
+        let data = node.root.join("cni-addresses");
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let bridge = serde_json::json!({
             "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
             "ipam": {
-                "type": "host-local", "dataDir": data, "ranges": [[{"subnet": self.pods()}]],
+                "type": "host-local", "dataDir": data, "ranges": [[{"subnet": self.pods_of(node)}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         });
@@ -114,6 +155,15 @@ impl Network {
         let file = dir.join("10-flex.conflist");
         fs::write(&file, serde_json::to_vec_pretty(&list)?).with_context(|| format!("write {}", file.display()))
     }
+}
+
+/// Makes a namespace forward packets.
+const FORWARD: &str = "sh -c echo${IFS}1>/proc/sys/net/ipv4/ip_forward";
+
+/// Runs a command in the network namespace of a file.
+fn inside(namespace: &Path, command: &str) -> Result<String> {
+    let namespace = format!("--net={}", namespace.display());
+    run("nsenter", [namespace.as_str(), "--"].into_iter().chain(command.split(' ')))
 }
 
 fn ip(arguments: &str) -> Result<String> {

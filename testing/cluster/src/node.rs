@@ -1,4 +1,4 @@
-//! The node of a whole cluster: containerd, the kubelet and kube-proxy.
+//! The programs of a node: containerd, the kubelet and kube-proxy.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +10,7 @@ use crate::authority::{Authority, write};
 use crate::cgroup::Cgroup;
 use crate::component::{ClientLimits, Component};
 use crate::network::Network;
+use crate::nodes::Node;
 use crate::process::run;
 use crate::setup::PAUSE_IMAGE;
 use crate::state::State;
@@ -18,11 +19,11 @@ use crate::state::State;
 const CNI_DIRS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
 /// Starts containerd.
-pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<()> {
-    let root = state.root.join("containerd");
-    let registry = state.root.join("registry");
-    let cni = state.root.join("cni");
-    network.write_cni(&cni, &state.root.join("cni-addresses"), &state.name)?;
+pub(crate) fn start_containerd(state: &mut State, network: &Network, node: &Node) -> Result<()> {
+    let root = node.root.join("containerd");
+    let registry = node.root.join("registry");
+    let cni = node.root.join("cni");
+    network.write_cni(&cni, node, &state.name)?;
     // Pulls fail at once instead of waiting for name servers that no test may depend on.
     direct_pulls(&registry.join("_default"), "http://127.0.0.1:1")?;
     fs::create_dir_all(&root)?;
@@ -30,7 +31,7 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     let stacked = statfs(&root).is_ok_and(|found| found.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
     let snapshotter = if stacked { "native" } else { "overlayfs" };
     let plugins = CNI_DIRS.into_iter().find(|dir| Path::new(dir).join("bridge").exists()).unwrap_or(CNI_DIRS[0]);
-    let config = state.root.join("containerd.toml");
+    let config = node.root.join("containerd.toml");
     write(
         &config,
         &format!(
@@ -61,18 +62,18 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   Root = "{run}/runc"
 "#,
             root = root.display(),
-            run = state.run.display(),
-            socket = state.containerd_socket().display(),
+            run = node.run.display(),
+            socket = node.containerd_socket().display(),
             cni = cni.display(),
             registry = registry.display(),
         ),
     )?;
-    state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
+    state.start_on(node, Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
 }
 
 /// Lets the node pull from a registry that speaks plain HTTP. containerd reads these files at each pull.
-pub(crate) fn allow_registry(state: &State, host: &str) -> Result<()> {
-    direct_pulls(&state.root.join("registry").join(host), &format!("http://{host}"))
+pub(crate) fn allow_registry(node: &Node, host: &str) -> Result<()> {
+    direct_pulls(&node.root.join("registry").join(host), &format!("http://{host}"))
 }
 
 /// Writes the directory that tells containerd which server answers for a host.
@@ -83,9 +84,9 @@ fn direct_pulls(directory: &Path, server: &str) -> Result<()> {
 }
 
 /// Brings the images of an archive to the node.
-pub(crate) fn import_image(state: &State, archive: &Path) -> Result<()> {
+pub(crate) fn import_image(node: &Node, archive: &Path) -> Result<()> {
     fs::metadata(archive).with_context(|| format!("read the image archive {}", archive.display()))?;
-    let (socket, archive) = (state.containerd_socket(), archive.display().to_string());
+    let (socket, archive) = (node.containerd_socket(), archive.display().to_string());
     let arguments =
         ["-a", &socket.display().to_string(), "-n", "k8s.io", "images", "import", &archive].map(String::from);
     run("ctr", arguments).with_context(|| format!("import {archive}"))?;
@@ -95,17 +96,17 @@ pub(crate) fn import_image(state: &State, archive: &Path) -> Result<()> {
 /// Starts the kubelet.
 pub(crate) fn start_kubelet(
     state: &mut State,
-    network: &Network,
+    node: &Node,
     authority: &Authority,
     cgroup: &Cgroup,
     limits: ClientLimits,
 ) -> Result<()> {
-    let node = state.node.clone().context("a cluster without a node has no kubelet")?;
-    let address = network.node();
-    authority.server_files("kubelet", &[&node], &[address.into()])?;
-    let root = state.root.join("kubelet");
-    share_mounts(&root)?;
-    let config = state.root.join("kubelet.yaml");
+    let (name, address) = (&node.name, node.address);
+    let server = node.named("kubelet");
+    authority.server_files(&server, &[name], &[address.into()])?;
+    let root = node.root.join("kubelet");
+    share_mounts(node, &root)?;
+    let config = node.root.join("kubelet.yaml");
     let client_limits = match limits {
         ClientLimits::Default => "",
         ClientLimits::Raised => "kubeAPIQPS: 1000\nkubeAPIBurst: 1000\n",
@@ -122,8 +123,8 @@ authentication:
   webhook: {{enabled: true}}
   x509: {{clientCAFile: "{pki}/ca.crt"}}
 authorization: {{mode: Webhook}}
-tlsCertFile: "{pki}/kubelet.crt"
-tlsPrivateKeyFile: "{pki}/kubelet.key"
+tlsCertFile: "{pki}/{server}.crt"
+tlsPrivateKeyFile: "{pki}/{server}.key"
 containerRuntimeEndpoint: "unix://{socket}"
 cgroupDriver: cgroupfs
 cgroupRoot: "{cgroup}"
@@ -140,43 +141,42 @@ maxPods: 250
 crashLoopBackOff:
   maxContainerRestartPeriod: 1s
 registryPullQPS: 0
-podLogsDir: "{state_root}/pod-logs"
-volumePluginDir: "{state_root}/volume-plugins"
+podLogsDir: "{own}/pod-logs"
+volumePluginDir: "{own}/volume-plugins"
 {client_limits}"#,
             pki = state.pki().display(),
-            socket = state.containerd_socket().display(),
+            socket = node.containerd_socket().display(),
             cgroup = cgroup.path(),
-            state_root = state.root.display(),
+            own = node.root.display(),
         ),
     )?;
     let args = vec![
         format!("--config={}", config.display()),
-        format!("--kubeconfig={}", state.kubeconfig_of(Component::Kubelet).display()),
-        format!("--hostname-override={node}"),
+        format!("--kubeconfig={}", state.kubeconfig_of_kubelet(node).display()),
+        format!("--hostname-override={name}"),
         format!("--node-ip={address}"),
         format!("--root-dir={}", root.display()),
-        format!("--cert-dir={}/kubelet-pki", state.root.display()),
+        format!("--cert-dir={}/kubelet-pki", node.root.display()),
     ];
-    state.start_kubernetes(Component::Kubelet, args)
+    state.start_kubernetes_on(node, Component::Kubelet, args)
 }
 
 /// Makes mounts below a directory visible to pods and back, as `mountPropagation: Bidirectional` needs: a machine
 /// without systemd has private mounts throughout.
-fn share_mounts(dir: &Path) -> Result<()> {
-    use nix::mount::{MsFlags, mount};
-    const NONE: Option<&str> = None;
+fn share_mounts(node: &Node, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-    mount(Some(dir), dir, NONE, MsFlags::MS_BIND, NONE)
-        .and_then(|()| mount(NONE, dir, NONE, MsFlags::MS_SHARED | MsFlags::MS_REC, NONE))
-        .with_context(|| format!("make {} a shared mount", dir.display()))
+    let place = dir.display().to_string();
+    node.inside("mount", &["--bind", &place, &place])
+        .and_then(|_| node.inside("mount", &["--make-rshared", &place]))
+        .with_context(|| format!("make {place} a shared mount"))?;
+    Ok(())
 }
 
 /// Starts kube-proxy.
-pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
-    let node = state.node.clone().context("a cluster without a node has no kube-proxy")?;
+pub(crate) fn start_proxy(state: &mut State, network: &Network, node: &Node) -> Result<()> {
     let args = vec![
         format!("--kubeconfig={}", state.kubeconfig_of(Component::Proxy).display()),
-        format!("--hostname-override={node}"),
+        format!("--hostname-override={}", node.name),
         format!("--cluster-cidr={}", network.pods()),
         "--proxy-mode=nftables".into(),
         // Answers between pods on the one bridge do not pass the node's rules, unless the machine filters bridges.
@@ -185,7 +185,7 @@ pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
         "--conntrack-max-per-core=0".into(),
         "--conntrack-tcp-timeout-established=0s".into(),
         "--conntrack-tcp-timeout-close-wait=0s".into(),
-        format!("--healthz-bind-address={}", state.health_address(Component::Proxy)),
+        format!("--healthz-bind-address={}", state.health_address_on(node, Component::Proxy)),
     ];
-    state.start_kubernetes(Component::Proxy, args)
+    state.start_kubernetes_on(node, Component::Proxy, args)
 }

@@ -42,6 +42,9 @@ pub(crate) struct Invocation {
     pub(crate) log: PathBuf,
     /// The file of the network namespace in which it runs.
     pub(crate) network: Option<PathBuf>,
+    /// The file of the mount namespace in which it runs.
+    #[serde(default)]
+    pub(crate) mounts: Option<PathBuf>,
     /// Whether it runs for tests, which have memory to spare: it then collects garbage less often.
     #[serde(default)]
     pub(crate) lavish: bool,
@@ -88,9 +91,15 @@ impl Invocation {
             Lifetime::Tied => ["setpriv", "--pdeathsig", "KILL", "--"].map(OsStr::new).to_vec(),
             Lifetime::Detached => vec![OsStr::new("setsid")],
         };
-        let namespace = self.network.as_ref().map(|file| format!("--net={}", file.display()));
-        if let Some(namespace) = &namespace {
-            texts.extend([OsStr::new("nsenter"), OsStr::new(namespace), OsStr::new("--")]);
+        let namespaces = [("net", &self.network), ("mount", &self.mounts)];
+        let namespaces: Vec<String> = namespaces
+            .into_iter()
+            .filter_map(|(kind, file)| Some(format!("--{kind}={}", file.as_ref()?.display())))
+            .collect();
+        if !namespaces.is_empty() {
+            texts.push(OsStr::new("nsenter"));
+            texts.extend(namespaces.iter().map(OsStr::new));
+            texts.push(OsStr::new("--"));
         }
         texts.push(self.program.as_os_str());
         texts.extend(self.args.iter().map(OsStr::new));
@@ -216,7 +225,8 @@ mod tests {
     use super::*;
 
     fn sleeper(log: &Path) -> Invocation {
-        Invocation { program: "sleep".into(), args: vec!["60".into()], log: log.into(), network: None, lavish: false }
+        let args = vec!["60".into()];
+        Invocation { program: "sleep".into(), args, log: log.into(), network: None, mounts: None, lavish: false }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::component::Component;
+use crate::nodes;
 use crate::process::tail;
 use crate::state::State;
 
@@ -70,11 +71,11 @@ async fn controller_manager_works(client: Client, address: SocketAddr) -> Result
 }
 
 /// Waits until the node takes pods.
-pub(crate) async fn node(state: &State, name: &str, limit: Duration) -> Result<()> {
+pub(crate) async fn node(state: &State, node: &nodes::Node, limit: Duration) -> Result<()> {
     let nodes = Api::<Node>::all(admin_client(state).await?);
     // A node stays ready for a while after its kubelet died; only the port shows that the new process runs.
-    let address = state.health_address(Component::Kubelet);
-    wait(state, "the node", limit, || node_takes_pods(nodes.clone(), name, address)).await
+    let address = state.health_address_on(node, Component::Kubelet);
+    wait(state, "the node", limit, || node_takes_pods(nodes.clone(), &node.name, address)).await
 }
 
 async fn node_takes_pods(nodes: Api<Node>, name: &str, kubelet: SocketAddr) -> Result<()> {
@@ -128,7 +129,7 @@ where
 
 /// Returns an error that names the first dead component, with the end of its log.
 pub(crate) fn fail_if_dead(state: &State) -> Result<()> {
-    for (component, process) in &state.processes {
+    for (_, component, process) in state.all_processes() {
         if !process.identity.is_alive() {
             let log = &process.invocation.log;
             bail!(

@@ -44,6 +44,11 @@ impl Cache {
         made_by("setup.sh", arguments).map(Self)
     }
 
+    /// Returns the directory of all built files.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
     /// Returns the Kubernetes binary.
     pub(crate) fn kubernetes(&self) -> PathBuf {
         self.0.join("kubernetes")

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::{ClientLimits, Component};
 use crate::network::Network;
+use crate::nodes::Node;
 use crate::process::{Identity, Invocation, Lifetime};
 use crate::whole::tests_name;
 
@@ -28,15 +29,21 @@ pub(crate) struct State {
     pub(crate) api: SocketAddr,
     /// The network, which only a whole cluster has.
     pub(crate) network: Option<Network>,
-    /// The name of the node, if the cluster has one.
+    /// The name of the first node, if the cluster has nodes.
     pub(crate) node: Option<String>,
+    /// The number of further nodes.
+    #[serde(default)]
+    pub(crate) more_nodes: u8,
     pub(crate) lifetime: Lifetime,
     /// The client limits with which it was started.
     pub(crate) limits: ClientLimits,
     /// The directory of etcd's data, on a file system in memory where there is one.
     pub(crate) etcd_data: PathBuf,
-    /// The components in the order of their start.
+    /// The components of the control plane and of the first node, in the order of their start.
     pub(crate) processes: BTreeMap<Component, Process>,
+    /// The components of further nodes, by the node's number.
+    #[serde(default)]
+    pub(crate) others: BTreeMap<u8, BTreeMap<Component, Process>>,
 }
 
 /// A started component.
@@ -62,18 +69,75 @@ impl State {
             .with_context(|| format!("write {}", file.display()))
     }
 
-    /// Starts a component and records it at once: whatever fails later, it can be taken down.
+    /// Starts a component of the control plane, or of the first node.
     pub(crate) fn start(&mut self, component: Component, program: &Path, args: Vec<String>) -> Result<()> {
         let invocation = Invocation {
             program: program.into(),
             args,
-            log: self.log(component),
+            log: self.log(component.name()),
             network: self.network.as_ref().map(|network| network.namespace.clone()),
-            lavish: self.lifetime == Lifetime::Tied || self.name == tests_name(),
+            mounts: None,
+            lavish: self.is_lavish(),
         };
+        self.launch(component, 1, invocation)
+    }
+
+    /// Starts a component of a node, in the node's namespaces.
+    pub(crate) fn start_on(
+        &mut self,
+        node: &Node,
+        component: Component,
+        program: &Path,
+        args: Vec<String>,
+    ) -> Result<()> {
+        let invocation = Invocation {
+            program: program.into(),
+            args,
+            log: self.log(&node.named(component.name())),
+            network: Some(node.network.clone()),
+            mounts: node.mounts(),
+            lavish: self.is_lavish(),
+        };
+        self.launch(component, node.number, invocation)
+    }
+
+    /// Starts a component and records it at once: whatever fails later, it can be taken down.
+    fn launch(&mut self, component: Component, node: u8, invocation: Invocation) -> Result<()> {
         let identity = invocation.start(self.lifetime).with_context(|| format!("start {component}"))?;
-        self.processes.insert(component, Process { identity, invocation });
+        self.processes_on(node).insert(component, Process { identity, invocation });
         self.save()
+    }
+
+    fn is_lavish(&self) -> bool {
+        self.lifetime == Lifetime::Tied || self.name == tests_name()
+    }
+
+    /// Returns all nodes of a cluster, in the order of their numbers.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let (Some(name), Some(network)) = (&self.node, &self.network) else { return Vec::new() };
+        let of_number = |number: u8| {
+            let (name, root, run, namespace) = match number {
+                1 => (name.clone(), self.root.clone(), self.run.clone(), network.namespace.clone()),
+                _ => {
+                    let run = self.run.join(format!("node-{number}"));
+                    let namespace = run.join("netns");
+                    (format!("{name}-{number}"), self.root.join(format!("node-{number}")), run, namespace)
+                }
+            };
+            Node { number, name, root, run, address: network.node_address(number), network: namespace }
+        };
+        (1..=1 + self.more_nodes).map(of_number).collect()
+    }
+
+    /// Returns the processes of a node; those of the control plane are with the first one's.
+    pub(crate) fn processes_on(&mut self, node: u8) -> &mut BTreeMap<Component, Process> {
+        if node == 1 { &mut self.processes } else { self.others.entry(node).or_default() }
+    }
+
+    /// Returns all processes, with the number of their node.
+    pub(crate) fn all_processes(&self) -> impl Iterator<Item = (u8, Component, &Process)> {
+        let nodes = [(1, &self.processes)].into_iter().chain(self.others.iter().map(|(node, all)| (*node, all)));
+        nodes.flat_map(|(node, all)| all.iter().map(move |(component, process)| (node, *component, process)))
     }
 
     /// Starts a program of Kubernetes; all of them are one binary.
@@ -83,12 +147,24 @@ impl State {
         self.start(component, &kubernetes, args)
     }
 
+    /// The same on a node.
+    pub(crate) fn start_kubernetes_on(
+        &mut self,
+        node: &Node,
+        component: Component,
+        mut args: Vec<String>,
+    ) -> Result<()> {
+        args.insert(0, component.name().into());
+        let kubernetes = self.kubernetes.clone();
+        self.start_on(node, component, &kubernetes, args)
+    }
+
     pub(crate) fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
 
-    pub(crate) fn log(&self, component: Component) -> PathBuf {
-        self.logs().join(format!("{component}.log"))
+    fn log(&self, name: &str) -> PathBuf {
+        self.logs().join(format!("{name}.log"))
     }
 
     pub(crate) fn pki(&self) -> PathBuf {
@@ -105,8 +181,9 @@ impl State {
         self.root.join(format!("{component}.kubeconfig"))
     }
 
-    pub(crate) fn containerd_socket(&self) -> PathBuf {
-        self.run.join("containerd.sock")
+    /// Returns the kubeconfig of a node's kubelet.
+    pub(crate) fn kubeconfig_of_kubelet(&self, node: &Node) -> PathBuf {
+        self.root.join(format!("{}.kubeconfig", node.named(Component::Kubelet.name())))
     }
 
     /// Returns the addresses of the API server, all of which its certificate names.
@@ -154,5 +231,10 @@ impl State {
             Component::Proxy => 10256,
         };
         SocketAddr::new(self.api.ip(), port)
+    }
+
+    /// Returns the address on which a component of a node listens.
+    pub(crate) fn health_address_on(&self, node: &Node, component: Component) -> SocketAddr {
+        (node.address, self.health_address(component).port()).into()
     }
 }

@@ -11,6 +11,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::cgroup::Cgroup;
 use crate::component::Component;
+use crate::nodes::Node;
 use crate::process::Identity;
 use crate::state::State;
 use crate::whole::{default_root, run_dir};
@@ -30,11 +31,18 @@ pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
         stop_processes(&state)?;
         if state.node.is_some() {
             Cgroup::of_cluster(name)?.remove()?;
-            stop_shims(&state)?;
+            for node in state.nodes() {
+                stop_shims(&node)?;
+                remove_bundle_sockets(&node);
+            }
             remove_runtime_leftovers(&state);
         }
         if let Some(network) = &state.network {
             network.remove();
+        }
+        // The mounts of a further node end with its namespace, before the files below them are removed.
+        for node in state.nodes().iter().filter(|node| !node.is_first()) {
+            unmount_below(&node.run)?;
         }
         remove_all(&state.etcd_data)?;
         remove_root(&state.root, keep_logs)?;
@@ -43,21 +51,18 @@ pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
     remove_all(&run)
 }
 
-/// Stops the kubelet first: it would restart the processes that end next.
+/// Stops the kubelets first: they would restart the processes that end next.
 fn stop_processes(state: &State) -> Result<()> {
-    if let Some(kubelet) = state.processes.get(&Component::Kubelet) {
-        kubelet.identity.kill()?;
-    }
-    for process in state.processes.values() {
-        process.identity.kill()?;
-    }
-    Ok(())
+    let is_kubelet = |component| component == Component::Kubelet;
+    let kubelets = state.all_processes().filter(|(_, component, _)| is_kubelet(*component));
+    let others = state.all_processes().filter(|(_, component, _)| !is_kubelet(*component));
+    kubelets.chain(others).try_for_each(|(_, _, process)| process.identity.kill())
 }
 
 /// Ends the processes that watch over containers. They are children of containerd, and known by the socket of this
-/// cluster in their command line.
-fn stop_shims(state: &State) -> Result<()> {
-    let socket = state.containerd_socket();
+/// node in their command line.
+fn stop_shims(node: &Node) -> Result<()> {
+    let socket = node.containerd_socket();
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let shims = shims_of(&socket);
@@ -68,7 +73,7 @@ fn stop_shims(state: &State) -> Result<()> {
             shim.kill()?;
         }
         if Instant::now() > deadline {
-            bail!("containerd shims of cluster {} still run after 20 s", state.name);
+            bail!("containerd shims of {} still run after 20 s", node.name);
         }
         sleep(Duration::from_millis(10));
     }
@@ -84,23 +89,27 @@ fn shims_of(socket: &Path) -> Vec<Identity> {
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let texts: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
             let shim = texts.first()?.ends_with(b"containerd-shim-runc-v2");
-            let is_of_cluster =
+            let is_of_node =
                 texts.windows(2).any(|pair| pair[0] == b"-address" && pair[1] == socket.as_os_str().as_encoded_bytes());
-            (shim && is_of_cluster && identity.is_alive()).then_some(identity)
+            (shim && is_of_node && identity.is_alive()).then_some(identity)
         })
         .collect()
 }
 
-/// Removes the files of containerd, the plugins and the kubelet outside of this program's directories.
-fn remove_runtime_leftovers(state: &State) {
-    // Sockets of shims: each bundle names its own socket.
-    let bundles = state.run.join("containerd/io.containerd.runtime.v2.task/k8s.io");
+/// Removes the sockets of shims, which are outside of this program's directories: each bundle names its own socket.
+fn remove_bundle_sockets(node: &Node) {
+    let bundles = node.run.join("containerd/io.containerd.runtime.v2.task/k8s.io");
     for bundle in entries(&bundles) {
         let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
         if let Some(socket) = address.strip_prefix("unix://") {
             let _ = fs::remove_file(socket.trim());
         }
     }
+}
+
+/// Removes the files of the plugins and the kubelet outside of this program's directories. Further nodes have theirs on
+/// their own disks.
+fn remove_runtime_leftovers(state: &State) {
     // The results of the network plugins name their namespace, which is below this program's directory.
     let namespaces = state.run.display().to_string() + "/";
     for result in entries(Path::new("/var/lib/cni/results")) {

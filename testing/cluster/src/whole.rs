@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::component::{ClientLimits, Component};
 use crate::control_plane::fast_dir;
 use crate::network::Network;
+use crate::nodes::MOST_NODES;
 use crate::process::Lifetime;
 use crate::readiness::{self, READY_TIMEOUT, START};
 use crate::setup::{Cache, Scope};
@@ -25,7 +26,7 @@ pub struct Whole {
     name: String,
     dir: Option<PathBuf>,
     limits: ClientLimits,
-    nodes: bool,
+    nodes: u8,
 }
 
 /// The health of a whole cluster.
@@ -41,7 +42,7 @@ pub enum Health {
 
 impl Whole {
     pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), dir: None, limits: ClientLimits::Default, nodes: true }
+        Self { name: name.into(), dir: None, limits: ClientLimits::Default, nodes: 1 }
     }
 
     /// Sets the directory of keys, data and logs, in place of `/var/lib/flex-cluster/NAME`. It is removed with the
@@ -59,7 +60,13 @@ impl Whole {
 
     /// Leaves out containerd, kubelet and kube-proxy: pods are never run.
     pub fn without_nodes(mut self) -> Self {
-        self.nodes = false;
+        self.nodes = 0;
+        self
+    }
+
+    /// Sets the number of nodes, of which each has a containerd, a kubelet and a kube-proxy of its own.
+    pub fn nodes(mut self, nodes: u8) -> Self {
+        self.nodes = nodes;
         self
     }
 
@@ -67,7 +74,10 @@ impl Whole {
     pub async fn up(self) -> Result<Cluster> {
         check_name(&self.name)?;
         require_root()?;
-        let scope = if self.nodes { Scope::Whole } else { Scope::ControlPlane };
+        if self.nodes > MOST_NODES {
+            bail!("a cluster has at most {MOST_NODES} nodes, not {}", self.nodes);
+        }
+        let scope = if self.nodes > 0 { Scope::Whole } else { Scope::ControlPlane };
         let cache = spawn_blocking(move || Cache::ensure(scope)).await??;
         let _lock = lock().await?;
         match health(&self.name).await {
@@ -95,9 +105,9 @@ impl Whole {
         let cluster = Cluster::at(&run_dir(&self.name), false)?;
         let state = cluster.state()?;
         let retry = format!("take it down first: flex-cluster down --name {}", self.name);
-        if self.nodes != state.node.is_some() {
-            let has = if self.nodes { "without" } else { "with" };
-            bail!("cluster {} is up {has} a node; {retry}", self.name);
+        let nodes = state.nodes().len();
+        if usize::from(self.nodes) != nodes {
+            bail!("cluster {} is up with {nodes} nodes, not {}; {retry}", self.name, self.nodes);
         }
         if self.limits != state.limits {
             bail!("cluster {} is up with other client limits; {retry}", self.name);
@@ -109,28 +119,38 @@ impl Whole {
         let mut state = self.prepare(cache)?;
         let network = state.network.clone().context("a whole cluster has a network")?;
         network.create()?;
+        let nodes = state.nodes();
+        let program = cache.directory();
+        for node in nodes.iter().filter(|node| !node.is_first()) {
+            network.join(node)?;
+            node.create_mounts(&[&state.root, program])?;
+        }
         let authority = components::write_credentials(&state)?;
         components::start_etcd(&mut state)?;
         components::start_api_server(&mut state, &[])?;
-        if self.nodes {
-            node::start_containerd(&mut state, &network)?;
-            readiness::socket(&state, "containerd", &state.containerd_socket()).await?;
-            node::import_image(&state, &cache.pause_image())?;
+        for node in &nodes {
+            node::start_containerd(&mut state, &network, node)?;
+        }
+        for node in &nodes {
+            readiness::socket(&state, "containerd", &node.containerd_socket()).await?;
+            node::import_image(node, &cache.pause_image())?;
         }
         readiness::api_server(&state, START).await?;
-        if self.nodes {
-            let cgroup = Cgroup::of_cluster(&self.name)?;
+        for node in &nodes {
+            let cgroup = Cgroup::of_node(&self.name, node)?;
             cgroup.create()?;
-            node::start_kubelet(&mut state, &network, &authority, &cgroup, self.limits)?;
+            node::start_kubelet(&mut state, node, &authority, &cgroup, self.limits)?;
         }
         components::start_controller_manager(&mut state, self.limits, &[])?;
         components::start_scheduler(&mut state, self.limits)?;
-        if self.nodes {
-            node::start_proxy(&mut state, &network)?;
+        for node in &nodes {
+            node::start_proxy(&mut state, &network, node)?;
         }
         readiness::controller_manager(&state).await?;
-        if let Some(node) = &state.node {
+        for node in &nodes {
             readiness::node(&state, node, START).await?;
+        }
+        if self.nodes > 0 {
             let service = (state.service_address(), 443).into();
             readiness::port(&state, "the service address of the API server", service).await?;
         }
@@ -163,10 +183,12 @@ impl Whole {
             api: (network.node(), 6443).into(),
             etcd_data,
             network: Some(network),
-            node: self.nodes.then(|| format!("{}-node", self.name)),
+            node: (self.nodes > 0).then(|| format!("{}-node", self.name)),
+            more_nodes: self.nodes.saturating_sub(1),
             limits: self.limits,
             lifetime: Lifetime::Detached,
             processes: Default::default(),
+            others: Default::default(),
             run,
         };
         state.save()?;
@@ -187,8 +209,8 @@ pub async fn health(name: &str) -> Health {
             bail!("its start was interrupted");
         }
         readiness::api_server(&state, READY_TIMEOUT).await?;
-        if let Some(node) = &state.node {
-            readiness::node(&state, node, READY_TIMEOUT).await?;
+        for node in state.nodes() {
+            readiness::node(&state, &node, READY_TIMEOUT).await?;
         }
         Ok(())
     };
@@ -266,10 +288,12 @@ impl Cluster {
     /// Prints a line for each component: its name, process id and whether it runs.
     pub fn describe(&self) -> Result<String> {
         let state = self.state()?;
-        let line = |(component, process): (&Component, &crate::state::Process)| {
+        let line = |(node, component, process): (u8, Component, &crate::state::Process)| {
             let state = if process.identity.is_alive() { "runs" } else { "is dead" };
+            let of_node = if node == 1 { String::new() } else { format!(" of node {node}") };
+            let component = format!("{component}{of_node}");
             format!("{component:<24} {:>8} {state}\n", process.identity.pid())
         };
-        Ok(state.processes.iter().map(line).collect())
+        Ok(state.all_processes().map(line).collect())
     }
 }

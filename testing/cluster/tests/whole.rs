@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Component, Health};
+use cluster::{Cluster, ClusterNode, Component, Health};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -102,13 +102,83 @@ async fn pods_run_and_nothing_is_left() {
     assert!(cluster::down(name).await.unwrap());
     lap("the cluster is down");
     assert!(matches!(cluster::health(name).await, Health::Down));
-    for location in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        assert!(!has_leftovers(location, name), "something is left in {location}");
+    assert_nothing_left(name);
+}
+
+/// The pods of one node, whose number replaces `NUMBER`. The first serves its number, and keeps a file on the node.
+const ON_NODE: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: on-NUMBER}
+spec:
+  nodeName: NAME
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: IMAGE
+    command: [/bin/sh, -c, "echo NUMBER > /disk/NUMBER; while true; do echo I am NUMBER | busybox nc -l -p 8080; done"]
+    volumeMounts: [{name: disk, mountPath: /disk}]
+  volumes: [{name: disk, hostPath: {path: /var/lib/flex-test/PLACE, type: DirectoryOrCreate}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: api-NUMBER}
+spec:
+  nodeName: NAME
+  restartPolicy: Never
+  containers: [{name: main, image: "IMAGE", command: [/test, --ignored, --exact, inside_a_pod, --nocapture]}]
+"#;
+
+#[tokio::test]
+async fn pods_of_two_nodes_reach_each_other_and_have_disks_of_their_own() {
+    let name = &format!("{}-two", cluster::tests_name());
+    let place = &format!("/var/lib/flex-test/{name}");
+    cluster::down(name).await.unwrap();
+    let cluster = Cluster::whole(name).nodes(2).up().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    cluster.import_image(&image(dir.path())).await.unwrap();
+    let nodes = [cluster.node(1).unwrap(), cluster.node(2).unwrap()];
+    assert!(cluster.node(3).is_err());
+    for (number, node) in ["1", "2"].iter().zip(&nodes) {
+        let pods = ON_NODE.replace("NAME", node.name()).replace("IMAGE", IMAGE).replace("PLACE", name);
+        kubectl(&cluster, &["apply", "-f", "-"], &pods.replace("NUMBER", number));
     }
-    for result in fs::read_dir("/var/lib/cni/results").unwrap().flatten() {
-        assert!(!fs::read_to_string(result.path()).unwrap().contains(name), "{result:?} is left");
+    for pod in ["pod/api-1", "pod/api-2"] {
+        kubectl(&cluster, &["wait", "--for=jsonpath={.status.phase}=Succeeded", pod, "--timeout=60s"], "");
     }
-    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(name));
+    kubectl(&cluster, &["wait", "--for=condition=ready", "pod/on-1", "pod/on-2", "--timeout=60s"], "");
+    for (from, to) in [("on-1", "2"), ("on-2", "1")] {
+        let address = kubectl(&cluster, &["get", "pod", &format!("on-{to}"), "-o", "jsonpath={.status.podIP}"], "");
+        let call = ["exec", from, "--", "/bin/sh", "-c", &format!("busybox nc -w 9 {address} 8080 < /dev/null")];
+        assert_eq!(kubectl(&cluster, &call, ""), format!("I am {to}\n"));
+    }
+
+    let files = |node: &ClusterNode| {
+        let all = fs::read_dir(node.on_machine(place)).unwrap().flatten();
+        all.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((files(&nodes[0]), files(&nodes[1])), (vec!["1".into()], vec!["2".into()]));
+    assert_eq!(nodes[1].run("ls", &[place]).unwrap(), "2\n");
+    fs::remove_dir_all(place).unwrap();
+
+    // The containers of a node outlive its kubelet and containerd.
+    nodes[1].stop().await.unwrap();
+    assert!(matches!(cluster::health(name).await, Health::Broken(_)));
+    nodes[1].start().await.unwrap();
+    let began = Instant::now();
+    let alive = || cluster.kubectl().args(["exec", "on-2", "--", "/bin/sh", "-c", "echo alive"]).output().unwrap();
+    // A new kubelet needs a moment until it knows its pods.
+    while alive().stdout != b"alive\n" {
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", alive());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let restarts = "jsonpath={.status.containerStatuses[0].restartCount}";
+    assert_eq!(kubectl(&cluster, &["get", "pod", "on-2", "-o", restarts], ""), "0");
+
+    // The end finds everything, also of a node without its programs.
+    nodes[1].stop().await.unwrap();
+    assert!(cluster::down(name).await.unwrap());
+    assert_nothing_left(name);
 }
 
 /// The program of the pod `api`, from a copy of this binary: it is static and needs nothing of its surroundings.
@@ -153,6 +223,23 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
         panic!("kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Checks that no files, control groups, mounts and processes of a cluster are left.
+fn assert_nothing_left(name: &str) {
+    for location in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
+        assert!(!has_leftovers(location, name), "something is left in {location}");
+    }
+    for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
+        // Another cluster may remove its own at the same time.
+        let text = fs::read_to_string(result.path()).unwrap_or_default();
+        assert!(!text.contains(name), "{result:?} is left");
+    }
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(name));
+    let commands = fs::read_dir("/proc").unwrap().flatten();
+    let commands = commands.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    let own = format!("/flex-cluster/{name}/");
+    assert_eq!(commands.filter(|command| command.contains(&own)).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 fn has_leftovers(location: &str, cluster: &str) -> bool {

@@ -43,7 +43,7 @@ pub async fn users(namespace: &str) -> Ring {
     Ring::on_whole(cluster, namespace).await
 }
 
-/// Brings images that `make images` has built to the node.
+/// Brings images that `make images` has built to all nodes.
 pub async fn import(cluster: &Cluster, images: &[&str]) {
     for image in images {
         let archive = root().join(format!("build/images/{image}.tar"));
@@ -53,13 +53,18 @@ pub async fn import(cluster: &Cluster, images: &[&str]) {
 }
 
 async fn deploy(cluster: &Cluster) {
-    import(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi", "shell"]).await;
+    install(cluster, &["flex-provisioner", "hostpath", "nfs", "cinder", "csi", "shell"]).await;
+    kubectl(cluster, &["apply", "-f", "configmaps/hostpath.yaml", "-f", "configmaps/hostpath-pure.yaml"]);
+    kubectl(cluster, &["apply", "-f", "examples/hostpath/storageclass.yaml"]);
+}
+
+/// Installs the orchestrator without any class, and brings images to the nodes.
+pub async fn install(cluster: &Cluster, images: &[&str]) {
+    import(cluster, images).await;
     kubectl(cluster, &["apply", "-k", kustomization(cluster)]);
     // A cluster of an earlier run has the image of that run.
     kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);
     kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=120s"]);
-    kubectl(cluster, &["apply", "-f", "configmaps/hostpath.yaml", "-f", "configmaps/hostpath-pure.yaml"]);
-    kubectl(cluster, &["apply", "-f", "examples/hostpath/storageclass.yaml"]);
 }
 
 /// Returns the kustomization for the cluster's version.
