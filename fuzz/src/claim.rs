@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use flex_contract::exit::Reaction;
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};

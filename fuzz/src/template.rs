@@ -1,6 +1,6 @@
 //! Pod templates of admins, merged under the generated pod.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::record::EffectiveConfig;
 use flex_provisioner::model::claim::Claim;

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::{bytes, quantity};
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::request::RunRequest;
 
 use super::adopt::places::{check_config, places};
 use super::adopt::work::{Fresh, Work};

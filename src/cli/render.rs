@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_manifest::to_yaml;
 use k8s_openapi::api::batch::v1::Job;
 

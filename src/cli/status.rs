@@ -305,7 +305,7 @@ fn to_json(
 #[cfg(test)]
 mod tests {
     use flex_contract::exit::Reaction;
-    use flex_contract::request::Operation;
+    use flex_contract::operation::Operation;
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::row::failing;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
 use crate::capacity::decide::{Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};

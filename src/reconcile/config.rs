@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;

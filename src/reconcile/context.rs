@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flex_contract::exit::Reaction;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1 as api;
 
 use crate::api::events::EventRecorder;

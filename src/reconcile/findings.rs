@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use crate::api::writes::{WriteError, Writes};
 use crate::findings::{Finding, Removal, Severity, find};

@@ -64,19 +64,19 @@ fn emit_refused(context: &Context, item: &WorkItem, error: &WriteError) {
     let index = context.shared.index();
     let (object, reason) = match item {
         WorkItem::Claim(name) => match index.claim(name) {
-            Some(claim) => (ObjectRef::claim(&claim), flex_contract::names::reason::PROVISIONING_FAILED),
+            Some(claim) => (ObjectRef::claim(&claim), flex_contract::reason::PROVISIONING_FAILED),
             None => return,
         },
         WorkItem::Volume(name) => match index.volume(name) {
-            Some(volume) => (ObjectRef::volume(&volume), flex_contract::names::reason::VOLUME_FAILED_DELETE),
+            Some(volume) => (ObjectRef::volume(&volume), flex_contract::reason::VOLUME_FAILED_DELETE),
             None => return,
         },
         WorkItem::Snapshot(name) => match index.snapshot(name) {
-            Some(snapshot) => (ObjectRef::snapshot(&snapshot), flex_contract::names::reason::SNAPSHOT_FAILED),
+            Some(snapshot) => (ObjectRef::snapshot(&snapshot), flex_contract::reason::SNAPSHOT_FAILED),
             None => return,
         },
         WorkItem::Content(name) => match index.content(name) {
-            Some(content) => (ObjectRef::content(&content), flex_contract::names::reason::SNAPSHOT_FAILED),
+            Some(content) => (ObjectRef::content(&content), flex_contract::reason::SNAPSHOT_FAILED),
             None => return,
         },
         WorkItem::Configs

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
+use flex_contract::reason;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;

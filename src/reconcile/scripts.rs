@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use crate::api::writes::WriteError;
 use crate::config::script::hash;

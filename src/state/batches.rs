@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
-use flex_contract::request::Operation;
 
 use crate::claim::decide::run_node;
 use crate::config::Recipe;

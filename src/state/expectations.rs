@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::state::work_item::WorkItem;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::claim::quota::{ClassUsage, class_quota_error, expansion_quota_error, namespace_quota_error, quota_error};
 use crate::config::Recipe;

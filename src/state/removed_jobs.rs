@@ -1,6 +1,6 @@
 //! Provision Jobs that somebody deleted while they were in progress.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use std::collections::HashMap;
 
 use crate::claim::decide::RemovedJob;

@@ -1,6 +1,6 @@
 //! Requests for slots.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::claim::decide::run_node;
 use crate::config::Recipe;

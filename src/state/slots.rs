@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::config::Recipe;
 use crate::object::label_value;

@@ -1,6 +1,6 @@
 //! Runs of claims of which no container has run. Kubernetes says so for a moment, before the pod is gone.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use std::collections::HashMap;
 
 use crate::run::view::{Job, Pod};

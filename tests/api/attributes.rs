@@ -1,7 +1,8 @@
 //! Tests of VolumeAttributesClasses: a claim is created with one, gets another while it is bound, and returns to the
 //! first.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_provisioner::attributes::VolumeAttributesClass;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use flex_contract::batch::{self, MemberFailure};
-use flex_contract::names::{self, reason};
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;

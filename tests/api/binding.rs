@@ -1,6 +1,7 @@
 //! Tests of binding by annotation: the right volume is bound at once, any other never.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::PostParams;
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! Tests of capacity: images report it, and the orchestrator publishes it to the scheduler.
 
 use cluster::SimulatedNode;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};

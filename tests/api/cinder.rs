@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -157,7 +158,7 @@ async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published()
     let files = uid(&ring.bound("files").await);
     ring.ask("files", "2Gi").await.unwrap();
     let about = "the kubelet does not make file systems on iscsi volumes larger";
-    ring.event("team", "files", names::reason::RESIZE_FAILED, about).await;
+    ring.event("team", "files", reason::RESIZE_FAILED, about).await;
     assert_eq!(project.volume_of(&files)["size"], 1);
 
     // A snapshot of the volume, a volume restored from it, and a clone.
@@ -223,7 +224,7 @@ async fn in_tree_ceph_is_refused_before_anything_is_made_where_no_kubelet_mounts
     ring.config("ceph", "ceph", &data).await;
     ring.claim("old", "ceph").await;
     let old = uid(&ring.stamped("old").await);
-    let emit_finding = ring.event("team", "old", names::reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
+    let emit_finding = ring.event("team", "old", reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
     assert!(
         emit_finding.contains("this cluster is Kubernetes 1.36") && emit_finding.contains("use is rbd-form: csi"),
         "{emit_finding}"
@@ -306,8 +307,7 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     }
     let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
     assert_eq!(of.as_deref(), Some("team/source"));
-    let emit_finding =
-        ring.event("team", "from-elsewhere", names::reason::PROVISIONING_FAILED, "clone-namespaces").await;
+    let emit_finding = ring.event("team", "from-elsewhere", reason::PROVISIONING_FAILED, "clone-namespaces").await;
     assert!(emit_finding.contains("admin"), "{emit_finding}");
     assert_eq!(project.volumes().len(), 3, "and no empty volume for the refused claim");
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();

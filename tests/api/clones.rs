@@ -2,7 +2,8 @@
 
 use cluster::{ClientLimits, Cluster};
 use flex_contract::exit;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_provisioner::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;

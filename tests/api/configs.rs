@@ -1,6 +1,7 @@
 //! Tests of provisioner ConfigMaps: checked as a whole, followed live, and kept in their last valid version.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};

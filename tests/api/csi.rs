@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::Snapshotter;
 use flex_contract::names;
-use flex_contract::names::reason;
+use flex_contract::reason;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

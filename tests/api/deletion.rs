@@ -1,6 +1,7 @@
 //! Tests of deletion: nothing is left, whatever is already gone.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;

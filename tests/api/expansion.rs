@@ -1,6 +1,7 @@
 //! Tests of a larger request on a bound claim: the volume is expanded, or the claim says why not.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_contract::names::reason;
+use flex_contract::reason;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;

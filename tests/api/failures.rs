@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;

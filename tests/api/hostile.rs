@@ -6,7 +6,7 @@ mod people;
 mod users;
 mod written;
 
-use flex_contract::names::{self};
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};

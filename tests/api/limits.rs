@@ -1,7 +1,8 @@
 //! Tests of quotas, for a whole class and for each namespace.
 
 use flex_contract::exit;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;

@@ -1,7 +1,8 @@
 //! Tests of nodes: storage that attempts leave on them, and nodes that disappear.
 
 use flex_contract::exit;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

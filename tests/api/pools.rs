@@ -5,8 +5,9 @@ mod image;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

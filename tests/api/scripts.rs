@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_provisioner::api::events::EventRecorder;
 use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::writes::{Binding, Writes};

@@ -2,7 +2,8 @@
 //! kubernetes-csi.
 
 use flex_contract::exit;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Tests of the stamp: the claim has it before anything else is created, and only the orchestrator's counts.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;

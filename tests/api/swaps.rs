@@ -1,7 +1,8 @@
 //! Tests of a config that changes while claims are in progress: each attempt ends with the version with which it began,
 //! and the next begins with the present one.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use futures::future::{FutureExt, join_all};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,6 +1,7 @@
 //! Tests of volumes that another claim takes, and of volumes that appear too late.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 use futures::future::join_all;
 use kube::api::ListParams;
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Instant;
 
 use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
 use kube::api::ListParams;
@@ -192,7 +193,7 @@ async fn the_shipped_config_with_a_keystone_by_pods() {
 
     // The failure is in an event on the claim, and the run is repeated: nothing notifies the orchestrator when the
     // Secret is fixed.
-    let reason = names::reason::PROVISIONING_FAILED;
+    let reason = reason::PROVISIONING_FAILED;
     let emit_finding = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
     assert!(emit_finding.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{emit_finding}");
     assert_eq!(project.volumes(), Vec::<Value>::new());

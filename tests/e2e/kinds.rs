@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use cluster::Snapshotter;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod, Secret};

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 

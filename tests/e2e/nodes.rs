@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::{Cluster, ClusterNode};
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_contract::storage::CAPACITY_DIR;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, Pod};
 use kube::Api;

@@ -50,7 +50,7 @@ async fn a_script_has_the_programs_of_its_image_and_says_why_it_fails() {
     let script = "set -eu\n[ \"$OPERATION\" = provision ] || exit 0\nname=$(echo '{\"a\": \"no array\"}' | jq -r .a)\ncurl --version >/dev/null\nexec flex-pv fail never \"$name answers to $PVC_NAME\"\n";
     ring.config("script-fails", "script-fails", &[("image", "-"), ("script", script)]).await;
     ring.claim("c", "script-fails").await;
-    let failed = flex_contract::names::reason::PROVISIONING_FAILED;
+    let failed = flex_contract::reason::PROVISIONING_FAILED;
     ring.event(&ring.user, "c", failed, "no array answers to c").await;
     clean(&ring).await;
     ring.api::<ConfigMap>(OWN).delete("script-fails", &DeleteParams::default()).await.unwrap();

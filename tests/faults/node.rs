@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};

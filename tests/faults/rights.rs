@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use cluster::{ClientLimits, Cluster, Snapshotter};
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;

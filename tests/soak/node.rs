@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;

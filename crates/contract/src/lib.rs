@@ -4,7 +4,7 @@
 //!
 //! - [`names`]: labels, annotations, finalizers and paths
 //! - [`reason`]: the reasons of events, with their documentation
-//! - [`request::Operation`]: the operations of an image
+//! - [`operation`]: the operations of an image
 //! - [`request`]: the properties of one run, as environment variables and files
 //! - [`variable`]: these variables, with their documentation
 //! - [`batch`]: several requests for one run
@@ -26,7 +26,7 @@ pub mod capacity;
 pub mod exit;
 pub mod listing;
 pub mod names;
-mod operation;
+pub mod operation;
 pub mod parameter;
 pub mod policy;
 pub mod quantity;

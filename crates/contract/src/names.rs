@@ -1,6 +1,5 @@
-//! All names that appear in the Kubernetes API or in a pod: labels, annotations, finalizers, reasons, paths.
-
-pub use crate::reason;
+//! The names that appear in the Kubernetes API or in a pod: labels, annotations, finalizers and paths. The reasons of
+//! events are in [`reason`](crate::reason).
 
 /// The provisioner name of StorageClasses, unless the orchestrator is started with another.
 pub const DEFAULT_PROVISIONER: &str = "flex-provisioner.io";
@@ -25,7 +24,7 @@ pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 /// On Jobs and pods: the storage class.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
-/// On Jobs and pods: the operation, such as `provision` ([`crate::request::Operation`]).
+/// On Jobs and pods: the operation, such as `provision` ([`crate::operation::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
 /// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`. A run that is not for one volume has another
 /// id here: that of its snapshot, its segment or its batch.

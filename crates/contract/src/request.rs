@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::operation;
-pub use crate::operation::Operation;
+use crate::operation::Operation;
 use crate::parameter;
 use crate::policy::ReclaimPolicy;
 use crate::request_env::RunEnv;

@@ -25,7 +25,8 @@ mod trouble;
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use flex_image_kit::patience::persistently;
 

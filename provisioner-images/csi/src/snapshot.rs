@@ -61,7 +61,7 @@ impl Run {
             return Ok(snapshot.id);
         }
         let volume = pv_name(&snapshot.of);
-        let source = match self.request.operation == flex_contract::request::Operation::Provision {
+        let source = match self.request.operation == flex_contract::operation::Operation::Provision {
             false => self.source()?.map(|source| source.volume_handle),
             true => None,
         };

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_image_kit::Failure;
 use flex_image_kit::patience::persistently;
 use tokio::signal::unix::Signal;

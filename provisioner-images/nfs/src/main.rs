@@ -20,7 +20,8 @@ mod trouble;
 
 use std::process::ExitCode;
 
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 
 use parameters::Parameters;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::doctor::collect;
 use super::flags::{Names, Namespaces};

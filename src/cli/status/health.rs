@@ -1,6 +1,6 @@
 //! The state of a class: what is known to be wrong with it.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};

@@ -1,7 +1,7 @@
 //! A claim as `status` shows it, and what the claims of a class say of the class.
 
 use flex_contract::exit::Reaction;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::config::classes::{ClassLookup, Classes};

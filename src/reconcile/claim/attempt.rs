@@ -1,8 +1,9 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::attempt::{stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, OwnedRuns};

@@ -13,8 +13,8 @@ mod unstarted;
 
 use std::time::Duration;
 
-use flex_contract::names::reason;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use self::execute::Execution;
 use self::names::provision_job_name;

@@ -1,6 +1,6 @@
 //! The names of the Jobs of a claim.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::claim::decide::cleanup_node;
 use crate::model::claim::Claim;

@@ -1,6 +1,6 @@
 //! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::names::{delete_job_name, provision_job_name};
 use super::observe::{Confirmed, Observation};

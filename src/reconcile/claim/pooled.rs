@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use super::observe::{Confirmed, Observation};
 use super::outcome::StepOutcome;

@@ -6,7 +6,9 @@ mod observe;
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::reason;
+use flex_contract::request::{ClaimRef, RunRequest};
 
 use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
@@ -325,10 +327,8 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
         Ok(()) => {
             let image = context.image(recipe);
             let message = format!("run {}: image {image} of class {}", content.attempt, recipe.class);
-            context.emit(
-                ObjectRef::content(content),
-                NewEvent { warning: false, reason: names::reason::SNAPSHOTTING, message },
-            );
+            context
+                .emit(ObjectRef::content(content), NewEvent { warning: false, reason: reason::SNAPSHOTTING, message });
             return Ok(StepOutcome::End(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
@@ -394,7 +394,7 @@ async fn start_delete(
         None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
-            let reason = names::reason::SNAPSHOT_DELETE_FAILED;
+            let reason = reason::SNAPSHOT_DELETE_FAILED;
             context.emit(ObjectRef::content(content), NewEvent { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =

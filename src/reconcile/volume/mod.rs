@@ -21,7 +21,7 @@ use crate::run::job;
 use crate::state::index::WorkItem;
 use crate::volume::decide::decide;
 use crate::volume::rule::{Rule, Step};
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 /// Reconciles a volume.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {

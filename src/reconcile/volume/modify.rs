@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use flex_contract::names::reason;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::runs::{self, Confirmed};
 use crate::api::writes::WriteError;

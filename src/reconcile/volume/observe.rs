@@ -3,7 +3,7 @@
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::confirmed::Confirmed;
 use super::delete::job_name;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 use flex_contract::reason::Reason;
-use flex_contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;

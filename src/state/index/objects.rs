@@ -1,6 +1,6 @@
 //! Changes of claims and volumes.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::wake::{Freed, VolumeNews};
 use super::{Change, Index, WorkItem, unscoped, within};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::{Index, PoolObservation, SlotRequest, WorkItem};
 use crate::attributes;

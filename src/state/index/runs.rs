@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::{Change, Index, WorkItem, within};
 use crate::run::view::{Job, Pod, WarningEvent};

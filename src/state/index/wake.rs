@@ -26,7 +26,7 @@
 //! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |
 //! | the begin of a term | everything |
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::{BatchEntry, Index, SlotRequest, WorkItem};
 use crate::config::Recipe;

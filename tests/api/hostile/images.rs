@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod, ServiceAccount};
 use kube::Api;

@@ -1,6 +1,7 @@
 //! Tests of fields that an image writes on its own volume and that others would act on.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 use serde_json::{Value, json};
 
 use super::people::*;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;

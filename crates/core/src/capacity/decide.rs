@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::capacity::{Answer, MAX_BYTES};
-use flex_contract::names::reason;
+use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use super::segment::{CapacitySource, Segment, WantedSegment};

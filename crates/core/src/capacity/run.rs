@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::segment::Segment;

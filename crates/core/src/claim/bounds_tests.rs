@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::claim::admit::admit;

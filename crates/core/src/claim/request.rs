@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use flex_contract::names;
-use flex_contract::request::{ClaimRef, CloneSource, Operation, RunRequest, Snapshot};
+use flex_contract::operation::Operation;
+use flex_contract::request::{ClaimRef, CloneSource, RunRequest, Snapshot};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;

@@ -1,6 +1,6 @@
 //! Claims that are stuck.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::finding::{Finding, STUCK_AFTER, without_protection};
 use super::kind::FindingKind;

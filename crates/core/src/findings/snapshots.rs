@@ -4,7 +4,7 @@ use flex_contract::policy::ReclaimPolicy;
 use std::borrow::Cow;
 
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::finding::{Finding, MIN_AGE, STUCK_AFTER, without_protection};
 use super::kind::FindingKind;

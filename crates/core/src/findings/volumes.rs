@@ -1,8 +1,8 @@
 //! Volumes that nothing will delete, or whose deletion is stuck.
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
-use flex_contract::request::Operation;
 
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use super::kind::FindingKind;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};

@@ -1,8 +1,8 @@
 //! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
 use super::phase::VolumePhase;
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
-use flex_contract::request::Operation;
 use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus};

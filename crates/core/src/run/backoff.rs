@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use crate::config::Recipe;
 use crate::rules::{self, Rule};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use flex_contract::batch::{self, MemberFailure, Split};
 use flex_contract::names::CONTAINER;
-use flex_contract::request::{Operation, Property, RequestError, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::{Property, RequestError, RunRequest};
 use flex_contract::{names, variable};
 use k8s_openapi::api::batch::v1 as api;
 

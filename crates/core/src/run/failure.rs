@@ -1,7 +1,7 @@
 //! The stored record of a failed run.
 
 use flex_contract::exit::Reaction;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::backoff::{delay, due_after};
 use super::state::Cause;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::names::CONTAINER;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

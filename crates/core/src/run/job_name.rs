@@ -1,6 +1,6 @@
 //! The names of Jobs.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::object::hash;
 

@@ -1,7 +1,8 @@
 //! The Job of a list run. It is for no volume, and the caller that needs the list starts it.
 
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::job::{RunTarget, job};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use serde::{Deserialize, Serialize};
 
 use super::job_name;

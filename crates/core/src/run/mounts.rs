@@ -4,7 +4,8 @@
 //! The kubelet follows no link that leads out of the storage.
 
 use flex_contract::names::CONTAINER;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_contract::storage;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flex_contract::names::CONTAINER;
-use flex_contract::request::{Operation, Property};
+use flex_contract::operation::Operation;
+use flex_contract::request::Property;
 use flex_contract::{names, storage, variable};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,

@@ -1,6 +1,7 @@
 //! The part of a request that follows from the class and the orchestrator.
 
-use flex_contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::{ClaimRef, RunRequest};
 use flex_contract::volume_mode::VolumeMode;
 
 use crate::attributes::Attributes;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flex_contract::names;
 use flex_contract::names::CONTAINER;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -7,8 +7,9 @@
 //! whenever it finds another, and both would write forever. As soon as there is a content, both write what the content
 //! says.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::model::snapshot::Content;

@@ -9,10 +9,11 @@
 mod rule;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::reason;
 use flex_contract::reason::Reason;
-use flex_contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::data_source::SourceUser;

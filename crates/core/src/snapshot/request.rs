@@ -1,6 +1,7 @@
 //! The request to an image for a snapshot.
 
-use flex_contract::request::{ClaimRef, Operation, RunRequest, Snapshot};
+use flex_contract::operation::Operation;
+use flex_contract::request::{ClaimRef, RunRequest, Snapshot};
 
 use crate::config::Recipe;
 use crate::config::classes::Identity;

@@ -4,9 +4,10 @@
 //! [`nodes_to_clean`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where
 //! attempts before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
-use flex_contract::request::Operation;
+use flex_contract::reason;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::{Volume, is_run_id};

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
+use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;

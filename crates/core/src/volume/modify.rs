@@ -12,7 +12,7 @@
 //! Once a class is in effect, a claim cannot return to no class at all: the API refuses it.
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
+use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::attributes::{Attributes, CAPABILITY};

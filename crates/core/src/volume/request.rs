@@ -1,6 +1,7 @@
 //! The request to an image that deletes, expands or modifies a volume.
 
-use flex_contract::request::{ClaimRef, Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::{ClaimRef, RunRequest};
 
 use crate::attributes::Attributes;
 use crate::config::Recipe;

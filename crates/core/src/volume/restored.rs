@@ -5,8 +5,9 @@
 //! deleted or changed before an admin has vouched for it ([`vouch`](super::vouch)). Until then the volume is reserved
 //! for its claim.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::reason;
 
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use flex_contract::operation::Operation;
 use flex_contract::quantity;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, VOLUME_SOURCE_KINDS, volume_source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 

@@ -3,7 +3,7 @@
 use flex_contract::volume_mode::VolumeMode;
 use std::sync::Arc;
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use crate::config::classes::ClassLookup;
 use crate::config::record::EffectiveConfig;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 
 use super::{ManualClock, timed};
 use crate::config::Recipe;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use flex_contract::exit::Reaction;
 use flex_contract::names;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
 use serde_json::json;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume, placeholder};
 use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};

@@ -1,7 +1,8 @@
 //! The images' work on snapshots, and the snapshot-controller.
 
 use flex_contract::names;
-use flex_contract::request::{Operation, RunRequest};
+use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_provisioner::object::ObjectName;
 use serde_json::json;
 

@@ -1,7 +1,8 @@
 //! The owner of a volume: the steps that make a volume the claim's, and volumes that another claim has taken.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::reason;
 
 use super::observed::Observed;
 use super::placement::{known_nodes, last_node};

@@ -1,8 +1,9 @@
 //! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::adoption::{
     adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,

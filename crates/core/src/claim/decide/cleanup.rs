@@ -1,7 +1,8 @@
 //! Decisions about the delete runs for storage that attempts of a claim left.
 
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::observed::{Observed, ServedClass};
 use super::placement::cleanup_node;

@@ -1,6 +1,6 @@
 //! Decisions about claims that have a data source, and about claims that are a data source.
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use super::observed::Observed;
 use super::rule::{Decision, Rule};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::next_attempt::{confirm_then, next, wait_for_older_runs};
 use super::observed::Observed;

@@ -1,6 +1,6 @@
 //! The conditions of an attempt, and the attempt after the stamped one.
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use super::data_source::wait_for_data_source;
 use super::observed::Observed;

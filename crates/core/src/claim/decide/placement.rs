@@ -1,8 +1,9 @@
 //! The node of a claim's runs, if nodes matter.
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::{self, reason};
-use flex_contract::request::Operation;
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::data_source::required_node;
 use super::observed::Observed;

@@ -1,6 +1,6 @@
 //! Decisions about claims that need nothing more, or only lose their finalizer.
 
-use flex_contract::names::reason;
+use flex_contract::reason;
 
 use super::adoption::{
     adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, wait_for_admin,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names::reason;
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
+use flex_contract::reason;
 
 use super::*;
 use crate::claim::data_source::{ClaimSource, DataSourceState};

@@ -1,7 +1,8 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::reason;
 
 use super::adoption::{
     adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,

@@ -1,6 +1,6 @@
 //! Attempts of which no container has run. They cannot have left storage.
 
-use flex_contract::request::Operation;
+use flex_contract::operation::Operation;
 
 use super::observed::Observed;
 use crate::run::failure::LastFailure;

@@ -1,6 +1,7 @@
 //! The waits and endings that several groups of rules share.
 
-use flex_contract::names::{self, reason};
+use flex_contract::names;
+use flex_contract::reason;
 
 use super::observed::Observed;
 use super::rule::{Decision, Rule};
