@@ -414,7 +414,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
         MemberObject::Volume(volume) => cache.volumes.get(volume).is_some_and(|volume| {
             let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
             let goes =
-                volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.has_lost_claim_ref();
+                volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.claim_ref_was_removed();
             noted && goes && volume.volume_id() == Some(entry.member.id.as_str())
         }),
     }

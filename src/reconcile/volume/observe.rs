@@ -150,7 +150,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         return ClaimState::Awaited;
     }
     // Somebody has removed the claimRef.
-    if volume.has_lost_claim_ref() {
+    if volume.claim_ref_was_removed() {
         return ClaimState::None;
     }
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());

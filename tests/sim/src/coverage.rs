@@ -119,8 +119,8 @@ pub const UNREACHED: &[Unreached] = &[
         "a user must request a larger size before an admin vouches for the restored volume",
     ),
     rare("volume", "ReserveRestored", "a volume must be restored without its claimRef while no claim names it"),
-    impossible("volume", "LostClaimRefRetained", "nobody removes a claimRef"),
-    impossible("volume", "LostClaimRefHeld", "nobody removes a claimRef"),
+    impossible("volume", "ClaimRefRemovedRetained", "nobody removes a claimRef"),
+    impossible("volume", "ClaimRefRemovedHold", "nobody removes a claimRef"),
     rare(
         "volume",
         "DeletePolicyTooLate",

@@ -195,7 +195,7 @@ impl Volume {
     }
 
     /// Checks whether somebody has removed the claimRef: an adopted volume had one, with a UID.
-    pub fn has_lost_claim_ref(&self) -> bool {
+    pub fn claim_ref_was_removed(&self) -> bool {
         self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
     }
 

@@ -45,7 +45,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let elsewhere = !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
     match o.claim {
         ClaimState::None if volume.deleting && volume.has_finalizer() && volume.is_adopted() => {
-            lost_claim_ref(volume, elsewhere)
+            claim_ref_removed(volume, elsewhere)
         }
         ClaimState::None => Rule::NoClaim.nothing(),
         ClaimState::Awaited if elsewhere => clean_nodes(o, now),
@@ -58,14 +58,14 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Decides about a terminating volume whose claimRef was removed. No claim released it, so that its storage is not
 /// deleted.
-fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
+fn claim_ref_removed(volume: &Volume, elsewhere: bool) -> Decision {
     if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !elsewhere) {
         let message = "somebody removed its claimRef before it was deleted; the provisioner did not delete its storage";
-        let decision = Rule::LostClaimRefRetained.step(Step::RemoveFinalizer);
+        let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::VOLUME_FAILED_DELETE, message);
     }
     let why = "it was deleted while it had no claimRef, so no claim has released it";
-    needs_manual_cleanup(Rule::LostClaimRefHeld, why)
+    needs_manual_cleanup(Rule::ClaimRefRemovedHold, why)
 }
 
 /// Decides about a volume whose claim exists. `elsewhere` means that attempts left storage on other nodes.

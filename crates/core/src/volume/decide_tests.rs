@@ -174,10 +174,10 @@ fn volumes_of_others_are_left_alone() {
 #[test]
 fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
     let deleted = |policy| Volume { deleting: true, ..volume(policy) };
-    world(deleted("Delete"), ClaimState::None).waits(Rule::LostClaimRefHeld, "no claim has released it");
+    world(deleted("Delete"), ClaimState::None).waits(Rule::ClaimRefRemovedHold, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
     for volume in [deleted("Retain"), abandoned] {
-        assert_eq!(world(volume, ClaimState::None).step(Rule::LostClaimRefRetained), Step::RemoveFinalizer);
+        assert_eq!(world(volume, ClaimState::None).step(Rule::ClaimRefRemovedRetained), Step::RemoveFinalizer);
     }
 }
 

@@ -255,7 +255,7 @@ fn failure(
     let before =
         last(volume, target).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
     // Nobody knows the result of an earlier run whose end was not seen.
-    let lost =
+    let outcome_unknown =
         |note: &PendingModification| note.has_unknown_attributes || (note.begun > note.attempt && note.begun < attempt);
     let later = volume.modification.as_deref().filter(|note| note.begun > attempt);
     PendingModification {
@@ -267,7 +267,7 @@ fn failure(
         tries: before.saturating_add(1),
         at,
         reaction,
-        has_unknown_attributes: volume.modification.as_deref().is_some_and(lost),
+        has_unknown_attributes: volume.modification.as_deref().is_some_and(outcome_unknown),
         reason: cause.reason.clone(),
         message: cause.message.clone(),
     }
@@ -364,9 +364,9 @@ fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
 /// Makes the record that a run begins.
 fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModification {
     let to = target.hash();
-    let lost = has_unknown_attributes(volume);
+    let outcome_unknown = has_unknown_attributes(volume);
     match volume.modification.as_deref() {
-        Some(note) => PendingModification { begun, to, has_unknown_attributes: lost, ..note.clone() },
+        Some(note) => PendingModification { begun, to, has_unknown_attributes: outcome_unknown, ..note.clone() },
         None => PendingModification {
             begun,
             to,

@@ -78,10 +78,10 @@ pub enum Rule {
     /// The volume was restored, and nobody has vouched for it. Emits an event.
     RestoredUnvouched,
     /// The volume is terminating, somebody removed its claimRef, and its storage stays. Removes the finalizer.
-    LostClaimRefRetained,
+    ClaimRefRemovedRetained,
     /// The volume is terminating, somebody removed its claimRef, and its policy is Delete. Emits an event: no claim has
     /// released it.
-    LostClaimRefHeld,
+    ClaimRefRemovedHold,
     /// The volume refers to no claim. Does nothing.
     NoClaim,
     /// The volume is pooled. Does nothing until a claim gets it.
