@@ -9,7 +9,7 @@ mod observe;
 mod runs;
 
 use self::confirmed::Confirmed;
-use self::observe::{Observation, is_of_a_run};
+use self::observe::{Observation, is_ours_by_its_jobs};
 use crate::api::writes::WriteError;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
@@ -28,7 +28,9 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let cached = context.shared.index().volume(name).map(|volume| (*volume).clone());
     let next = match cached {
         None => clean_up(context, name).await?,
-        Some(volume) if !volume.belongs_to(&context.identity) && !is_of_a_run(context, &volume) => Requeue::Done,
+        Some(volume) if !volume.belongs_to(&context.identity) && !is_ours_by_its_jobs(context, &volume) => {
+            Requeue::Done
+        }
         Some(volume) => {
             return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
         }

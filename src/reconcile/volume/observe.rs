@@ -43,8 +43,8 @@ pub(super) struct Observation {
     nodes_with_pods: Vec<String>,
     node_states: NodeStates,
     node_gone: NodeGone,
-    run: RunState,
-    run_name: String,
+    delete_run_state: RunState,
+    delete_job_name: String,
 }
 
 /// Observes a volume.
@@ -67,7 +67,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         context.shared.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let node = next_node(volume, claim, &home_node, &node_states);
-    let run_name = job_name(volume, &home_node, &node);
+    let delete_job_name = job_name(volume, &home_node, &node);
     let size = expand::observe(context, volume, (recipe.clone(), &home_node), &jobs, &pods, &confirmed.size);
     Observation {
         claim,
@@ -77,7 +77,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.shared.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: now.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
-        run: context.delete_state(Operation::Delete, id, (&jobs, &pods), &run_name),
+        delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
         attributes: modify::observe(context, volume, size.run_basis(), &jobs, &pods, &confirmed.attributes),
         size,
         jobs,
@@ -85,7 +85,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         home_node,
         nodes_with_pods,
         node_states,
-        run_name,
+        delete_job_name,
     }
 }
 
@@ -104,14 +104,14 @@ impl Observation {
             claim: self.claim,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
-            run_known: self.jobs.iter().any(is_provision),
+            has_provision_job: self.jobs.iter().any(is_provision),
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
             home_node: &self.home_node,
             node_gone: self.node_gone,
-            run: self.run.clone(),
-            delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.run_name),
+            delete_run_state: self.delete_run_state.clone(),
+            delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
             expansion: self.size.observed(self.size.runs.observed(expand_runs, &self.node_states)),
             modification: self.attributes.observed(self.attributes.runs.observed(modify_runs, &self.node_states)),
         }
@@ -119,7 +119,7 @@ impl Observation {
 }
 
 /// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
-pub(super) fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
+pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.shared.index().jobs_of(uid).is_empty())
 }

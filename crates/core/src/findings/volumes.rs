@@ -285,7 +285,7 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     }
     let jobs = w.jobs_by_id.get(volume.volume_id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision;
-    if !volume.was_made_by_known_run(jobs.into_iter().flatten().any(provisions)) {
+    if !volume.was_made_by_our_run(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
     }

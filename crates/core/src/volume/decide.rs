@@ -196,7 +196,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(why) = unusable {
         return needs_manual_cleanup(Rule::UnusableVolumeId, &why);
     }
-    if !volume.is_adopted() && !volume.was_made_by_known_run(o.run_known) {
+    if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
         return needs_manual_cleanup(Rule::MakerUnknown, "it was never adopted, and no run is known to have made it");
     }
     let recipe = match &o.recipe {
@@ -224,7 +224,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let node = next_node(volume, o.claim, o.home_node, o.node_states);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
-    match &o.run {
+    match &o.delete_run_state {
         RunState::Absent => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             if now < due {

@@ -40,7 +40,7 @@ fn a_misnamed_volume_does_not_delete_the_right_one() {
 
 #[test]
 fn a_delete_run_waits_for_a_pod_that_may_run() {
-    let world = World { has_running_pods: true, run: RunState::Succeeded, ..released() };
+    let world = World { has_running_pods: true, delete_run_state: RunState::Succeeded, ..released() };
     assert_eq!(world.decide(NOW), Rule::ProvisionPodRunning.nothing().requeue_at(NOW + 5));
 }
 
@@ -49,18 +49,21 @@ fn the_storage_is_deleted() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
     }
-    World { run: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
+    World { delete_run_state: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
-    World { run: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
-    assert_eq!(World { run: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), Step::DeleteVolume);
-    World { run: failed(NOW, false), ..released() }.rests(Rule::DeleteRunEnding);
+    World { delete_run_state: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
+    assert_eq!(
+        World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted),
+        Step::DeleteVolume
+    );
+    World { delete_run_state: failed(NOW, false), ..released() }.rests(Rule::DeleteRunEnding);
 }
 
 #[test]
 fn a_terminating_volume_is_not_deleted_again() {
     let removed = |deleting, volume: Volume| {
         let done = Volume { deleting, ..volume };
-        World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
+        World { delete_run_state: RunState::Succeeded, ..world(done, ClaimState::Gone) }
     };
     for volume in [volume("Delete"), unheld("Delete")] {
         let abandoned = Volume { abandoned: true, ..volume.clone() };
@@ -77,13 +80,13 @@ fn a_terminating_volume_is_not_deleted_again() {
 
 #[test]
 fn a_failed_run_is_repeated_after_a_pause() {
-    let mut world = World { run: failed(NOW + 3600, true), ..released() };
+    let mut world = World { delete_run_state: failed(NOW + 3600, true), ..released() };
     let decision = world.decide(NOW);
     assert_eq!(decision.rule, Rule::DeleteRunFailed);
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
     assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
-    world.run = RunState::Absent;
+    world.delete_run_state = RunState::Absent;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
@@ -97,7 +100,7 @@ fn a_failed_run_is_repeated_after_a_pause() {
 fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let alive = wandered(ClaimState::Alive);
     assert_eq!(alive.step(Rule::DeleteRunDue), begin(1, "a"));
-    let done = World { run: RunState::Succeeded, ..alive.clone() };
+    let done = World { delete_run_state: RunState::Succeeded, ..alive.clone() };
     assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
         let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
@@ -119,7 +122,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let gone = World { claim: ClaimState::Gone, ..retained };
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
-    let last = World { volume: last, run: RunState::Succeeded, ..gone };
+    let last = World { volume: last, delete_run_state: RunState::Succeeded, ..gone };
     assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes: vec![] });
 }
 
@@ -168,7 +171,7 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
         recipe_version: version.into(),
         ..Job::default()
     };
-    let with = |job| World { run: stuck.clone(), delete_job: Some(job), ..released() };
+    let with = |job| World { delete_run_state: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
     assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
     with(Job { deleting: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);

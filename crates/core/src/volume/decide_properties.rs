@@ -23,7 +23,7 @@ fn states() -> impl Strategy<Value = NodeState> {
 prop_compose! {
     fn worlds()(
         flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
-        run_known in any::<bool>(),
+        has_provision_job in any::<bool>(),
         claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
@@ -35,7 +35,7 @@ prop_compose! {
         attempt in prop_oneof![0u32..20, Just(u32::MAX)],
         at in times(),
         last in select(vec![None, Some(Operation::Delete), Some(Operation::Provision)]),
-        run in runs(),
+        delete_run_state in runs(),
         nodes in subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3),
         places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
         home in select(vec!["", "a", "c"]),
@@ -58,7 +58,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, run, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, has_provision_job, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, delete_run_state, growing, modifying }
     }
 }
 
@@ -70,7 +70,8 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
         Step::Nothing => {
-            let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
+            let goes_on =
+                matches!(world.delete_run_state, RunState::Running | RunState::Failed { pods_ended: false, .. });
             let later = alive && world.node_gone == NodeGone::RunElsewhere;
             let awaited = !world.ours
                 || goes_on
@@ -95,10 +96,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
         Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
-            prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
+            prop_assert!(volume.is_adopted() || volume.was_made_by_our_run(world.has_provision_job));
             prop_assert!(alive || !world.has_running_pods);
             prop_assert!(volume.has_finalizer() || volume.deleting);
-            prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
+            prop_assert!(world.recipe.is_ok() && world.delete_run_state == RunState::Absent);
             prop_assert!(
                 todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere))
             );
@@ -109,7 +110,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
         Step::MarkNodeClean { nodes } => {
             let forgotten = world.node_gone == NodeGone::Forget;
-            prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
+            prop_assert!(
+                world.delete_run_state == RunState::Succeeded
+                    || forgotten && world.delete_run_state == RunState::Absent
+            );
             prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
         }
         Step::RecordFailure(failure) => {
@@ -118,9 +122,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::DeleteVolume => {
-            let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
-            let done =
-                (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
+            let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::Absent;
+            let done = (world.delete_run_state == RunState::Succeeded || forgotten)
+                && !world.has_running_pods
+                && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
             prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
         }

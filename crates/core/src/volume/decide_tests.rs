@@ -41,13 +41,13 @@ struct World {
     claim: ClaimState,
     claim_was_bound: bool,
     recipe: Result<Recipe, String>,
-    run_known: bool,
+    has_provision_job: bool,
     has_running_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
     home_node: &'static str,
     node_gone: NodeGone,
-    run: RunState,
+    delete_run_state: RunState,
     delete_job: Option<Job>,
     /// The claim, for the decision about the size.
     size_claim: Option<Claim>,
@@ -95,13 +95,13 @@ impl World {
             claim: self.claim,
             claim_was_bound: self.claim_was_bound,
             recipe,
-            run_known: self.run_known,
+            has_provision_job: self.has_provision_job,
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
             home_node: self.home_node,
             node_gone: self.node_gone,
-            run: self.run.clone(),
+            delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
             expansion,
             modification,
@@ -138,12 +138,12 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         claim,
         claim_was_bound: false,
         recipe: Ok(recipe()),
-        run_known: false,
+        has_provision_job: false,
         has_running_pods: false,
         node_states: NodeStates::default(),
         home_node: "",
         node_gone: NodeGone::Hold,
-        run: RunState::Absent,
+        delete_run_state: RunState::Absent,
         delete_job: None,
         size_claim: None,
         growing: None,
@@ -221,7 +221,7 @@ fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
     for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::Elsewhere] {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
-                let world = World { run_known: known, ..world(restored(policy, Some("data")), claim) };
+                let world = World { has_provision_job: known, ..world(restored(policy, Some("data")), claim) };
                 world.waits(Rule::RestoredUnvouched, &format!("flex-provisioner vouch pvc-{ID}"));
             }
         }
@@ -286,7 +286,7 @@ fn a_half_adopted_volume_belongs_to_its_claim() {
 fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::Gone).waits(Rule::MakerUnknown, "no run is known to have made it");
-    let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::Gone) };
+    let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::Gone) };
     assert_eq!(made.step(Rule::DeleteRunDue), begin(1, ""));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
     assert_eq!(world(placeholder, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
@@ -297,14 +297,14 @@ fn a_volume_that_no_run_made_is_not_deleted() {
 #[test]
 fn a_volume_in_use_is_left_to_its_claim() {
     for volume in [volume("Delete"), Volume { deleting: true, abandoned: true, ..volume("Delete") }] {
-        World { run: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests(Rule::InUse);
+        World { delete_run_state: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests(Rule::InUse);
     }
 }
 
 #[test]
 fn only_leftovers_of_a_pooled_volume_are_deleted() {
     for volume in [volume("Delete"), Volume { deleting: true, ..volume("Delete") }, volume("Retain")] {
-        World { run: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
+        World { delete_run_state: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
     }
     let ready = wandered(ClaimState::Awaited);
     let step = ready.step(Rule::DeleteRunDue);
@@ -327,7 +327,8 @@ fn an_expand_run_is_stopped_before_a_deletion() {
         let name = crate::object::ObjectName::new("n", "expand-1");
         let terminating = Job { name: name.clone(), deleting: true, ..Job::default() };
         let goes_on = Job { name: name.clone(), ..Job::default() };
-        let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
+        let world =
+            World { growing: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { growing: Some(terminating.clone()), ..world };
         assert_eq!(world.decide(NOW), Rule::ChangeRunEnding.nothing().requeue_at(NOW + 5));
@@ -343,7 +344,7 @@ fn an_expand_run_is_stopped_before_a_deletion() {
 fn a_retained_volume_stays_after_its_release() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
-        World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
+        World { delete_run_state: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests(Rule::Retained);
     }
 }

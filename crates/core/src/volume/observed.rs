@@ -44,8 +44,8 @@ pub struct Observed<'a> {
     pub claim_was_bound: bool,
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<&'a Recipe, String>,
-    /// A provision run with the volume's id is known.
-    pub run_known: bool,
+    /// A Job of a provision run with the volume's id exists.
+    pub has_provision_job: bool,
     /// A pod of a provision run for the volume may still be running.
     pub has_running_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
@@ -57,7 +57,7 @@ pub struct Observed<'a> {
     /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`](super::decide::next_node).
-    pub run: RunState,
+    pub delete_run_state: RunState,
     /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,
     /// The observation about the volume's size.

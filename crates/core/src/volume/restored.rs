@@ -24,12 +24,12 @@ impl Volume {
 
     /// Checks whether a run of this orchestrator made the volume, though it was never adopted. Evidence is a known
     /// provision run of its id, the placeholder of a run, or the PV controller's word that its claim released it.
-    pub fn was_made_by_known_run(&self, run_known: bool) -> bool {
+    pub fn was_made_by_our_run(&self, has_provision_job: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder =
             || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
         let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
-        self.provenance.is_none() && (run_known || placeholder() || released())
+        self.provenance.is_none() && (has_provision_job || placeholder() || released())
     }
 
     /// Returns the claim for which a restored volume without a claimRef is reserved. This is the former claim, or else
