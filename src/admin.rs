@@ -60,7 +60,7 @@ fn router(context: Arc<Context>) -> Router {
         .route(
             "/readyz",
             get(move || async move {
-                match ready.shared.is_ready() {
+                match ready.cluster.is_ready() {
                     true => (StatusCode::OK, "ready\n"),
                     false => (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete\n"),
                 }

@@ -26,11 +26,11 @@ const LEASE_LIST_INTERVAL: Duration = Duration::from_secs(2);
 const LEASE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lists the Leases again and again, until the process ends. If no config replaces a driver, it reads nothing.
-pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
+pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
     let mut watched: BTreeMap<String, LeaseWatch> = BTreeMap::new();
     let mut known: BTreeMap<String, LeaseCheck> = BTreeMap::new();
     loop {
-        let drivers = shared.index().replaced_drivers();
+        let drivers = cluster.index().replaced_drivers();
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
         for (driver, Whereabouts { namespaces, deployments }) in drivers {
@@ -64,7 +64,7 @@ pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
                 None => tracing::warn!(driver, "the Lease of an external provisioner was not read in time"),
             }
         }
-        shared.change(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
+        cluster.change(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
         clock.sleep(LEASE_LIST_INTERVAL).await;
     }
 }

@@ -37,56 +37,56 @@ const MAX_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const PAGE: u32 = 500;
 
 /// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
-pub fn start(client: &Client, identity: &Identity, shared: &ClusterState) {
+pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
     let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
     let mut namespaces = identity.config_namespaces.clone();
     namespaces.push(identity.namespace.clone());
     namespaces.sort();
     namespaces.dedup();
-    shared.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
+    cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
-    follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
-    follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
-    follow::<StorageClass, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_class);
-    follow::<Node, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_node);
+    follow::<PersistentVolumeClaim, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_claim);
+    follow::<PersistentVolume, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_volume);
+    follow::<StorageClass, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_class);
+    follow::<Node, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_node);
     let capacities = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<CSIStorageCapacity, _>(shared, capacities, ours(), kept, Index::change_capacity);
+    follow::<CSIStorageCapacity, _>(cluster, capacities, ours(), kept, Index::change_capacity);
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
-    follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
+    follow::<CSIDriver, _>(cluster, Api::all(client.clone()), driver, kept, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<ControllerRevision, _>(shared, revisions, ours(), stored, Index::change_stored);
+    follow::<ControllerRevision, _>(cluster, revisions, ours(), stored, Index::change_stored);
     // A cluster may lack these kinds.
     follow::<VolumeSnapshotClass, _>(
-        shared,
+        cluster,
         Api::all(client.clone()),
         everything(),
         kept,
         Index::change_snapshot_class,
     );
     follow::<VolumeAttributesClass, _>(
-        shared,
+        cluster,
         Api::all(client.clone()),
         everything(),
         kept,
         Index::change_attributes_class,
     );
-    follow::<VolumeSnapshot, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
-    follow::<VolumeSnapshotContent, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_content);
-    follow::<ReferenceGrant, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_grant);
+    follow::<VolumeSnapshot, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
+    follow::<VolumeSnapshotContent, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_content);
+    follow::<ReferenceGrant, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_grant);
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
-        follow::<ConfigMap, _>(shared, configs, everything().labels(&selector), kept, Index::change_config);
+        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), kept, Index::change_config);
         let accounts = Api::namespaced(client.clone(), namespace);
-        follow::<ServiceAccount, _>(shared, accounts, everything(), kept, Index::change_account);
+        follow::<ServiceAccount, _>(cluster, accounts, everything(), kept, Index::change_account);
     }
     for namespace in &namespaces {
-        follow::<Job, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
-        follow::<Pod, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
+        follow::<Job, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
+        follow::<Pod, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
         let warnings = everything().fields("type=Warning");
         follow::<Event, _>(
-            shared,
+            cluster,
             Api::namespaced(client.clone(), namespace),
             warnings,
             warning_event,
@@ -102,7 +102,7 @@ fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
 
 /// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
-    shared: &ClusterState,
+    cluster: &ClusterState,
     api: Api<Trimmed<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
@@ -114,7 +114,7 @@ fn follow<K, V>(
 {
     let kind = K::kind(&K::DynamicType::default()).into_owned();
     let mut watch = Watch {
-        shared: shared.clone(),
+        cluster: cluster.clone(),
         client: api.clone().into_client(),
         without: without(&kind),
         kind,
@@ -143,7 +143,7 @@ fn follow<K, V>(
 
 /// A watch of one kind of object.
 struct Watch<V> {
-    shared: ClusterState,
+    cluster: ClusterState,
     client: Client,
     kind: String,
     /// The feature that is off without the kind; `None` if each cluster has the kind.
@@ -162,14 +162,14 @@ struct Watch<V> {
 
 impl<V> Watch<V> {
     fn apply(&self, change: Change<V>) {
-        self.shared.change(|index| (self.change)(index, change));
+        self.cluster.change(|index| (self.change)(index, change));
     }
 
     /// Notes an object of a list, and applies it.
     fn list(&mut self, name: ObjectName, view: Option<V>) {
         self.listed.insert(name);
         if let Some(view) = view {
-            self.shared.change(|index| index.list(|index| (self.change)(index, Change::Apply(view))));
+            self.cluster.change(|index| index.list(|index| (self.change)(index, Change::Apply(view))));
         }
     }
 
@@ -181,7 +181,7 @@ impl<V> Watch<V> {
         self.absent = 0;
         let listed = std::mem::take(&mut self.listed);
         self.retain(listed);
-        self.shared.change(Index::end_list);
+        self.cluster.change(Index::end_list);
         self.report_first_list();
     }
 
@@ -195,7 +195,7 @@ impl<V> Watch<V> {
 
     fn report_first_list(&mut self) {
         if std::mem::take(&mut self.first) {
-            self.shared.listed();
+            self.cluster.listed();
         }
     }
 

@@ -130,7 +130,7 @@ pub struct Writes {
     identity: Identity,
     binding: Binding,
     /// The cache, which learns of each write before a watch shows it.
-    shared: Option<ClusterState>,
+    cluster: Option<ClusterState>,
 }
 
 fn params() -> PatchParams {
@@ -182,12 +182,12 @@ impl Writes {
 
     /// Makes the writes of one orchestrator.
     pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
-        Writes { client, identity, binding, shared: None }
+        Writes { client, identity, binding, cluster: None }
     }
 
     /// Makes reconciles of a written object wait until the watches have shown the write.
-    pub fn with_cache(self, shared: &ClusterState) -> Self {
-        Writes { shared: Some(shared.clone()), ..self }
+    pub fn with_cache(self, cluster: &ClusterState) -> Self {
+        Writes { cluster: Some(cluster.clone()), ..self }
     }
 
     /// Handles the answer to a write of a claim or volume that no watch has shown yet. The removal of the last
@@ -202,15 +202,15 @@ impl Writes {
         let is_held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
         if meta.deletion_timestamp.is_some() && !is_held {
             self.ended(key);
-        } else if let (Some(shared), Some(version)) = (&self.shared, &meta.resource_version) {
-            shared.index().record_write(key, version);
+        } else if let (Some(cluster), Some(version)) = (&self.cluster, &meta.resource_version) {
+            cluster.index().record_write(key, version);
         }
         Ok(V::from(&written.0))
     }
 
     /// Records that a write ended a claim or volume, which no watch has shown yet.
     fn ended(&self, key: WorkItem) {
-        self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
+        self.cluster.iter().for_each(|cluster| cluster.index().ended(key.clone()));
     }
 
     /// Returns the objects in which the orchestrator keeps recipes and scripts.

@@ -105,18 +105,18 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
     let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
     let (client, address) = client::connect().await?;
     let clock = Clock::default();
-    let shared = ClusterState::new(identity.clone(), clock.clone());
-    shared.queue.pause(true);
+    let cluster = ClusterState::new(identity.clone(), clock.clone());
+    cluster.queue.pause(true);
     let metrics = Metrics::default();
     let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let fence = Fence::default();
-    let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&shared);
+    let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&cluster);
     let kube_api = kube_api.unwrap_or(address);
-    let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
+    let context = Context::new(identity.clone(), cluster.clone(), writes, events, metrics, kube_api, clock);
     context.sweep.every(sweep_interval.0);
     crate::admin::serve(admin_address, context.clone()).await?;
-    watches::start(&client, &identity, &shared);
-    tokio::spawn(external_provisioner::follow(client.clone(), shared.clone(), context.clock.clone()));
+    watches::start(&client, &identity, &cluster);
+    tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), context.clock.clone()));
     reconcile::start(&context);
 
     let replica =
@@ -125,7 +125,7 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
     let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
     let (stop, stopped) = watch::channel(false);
     // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
-    let listed = shared.clone();
+    let listed = cluster.clone();
     let standing = tokio::spawn(async move {
         listed.until_ready().await;
         candidate.run(stopped).await;
@@ -139,7 +139,7 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
         "started"
     );
     tokio::spawn(log_policies(client));
-    tokio::spawn(log_ready(shared));
+    tokio::spawn(log_ready(cluster));
     lead_until_signal(&context, leading).await?;
     tracing::info!("stopping");
     shut_down(&context, Running { stop, standing, event_writer }).await;
@@ -165,9 +165,9 @@ async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>
                 }
                 if leads {
                     // A new leader reconciles everything, from the cache at that time.
-                    context.shared.change(|index| index.begin_term());
+                    context.cluster.change(|index| index.begin_term());
                 }
-                context.shared.queue.pause(!leads);
+                context.cluster.queue.pause(!leads);
             }
         }
     }
@@ -185,9 +185,9 @@ struct Running {
 
 /// Waits for writes in progress, releases the Lease, and writes the last events.
 async fn shut_down(context: &Context, running: Running) {
-    context.shared.queue.pause(true);
+    context.cluster.queue.pause(true);
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, async {
-        while context.shared.queue.is_working() {
+        while context.cluster.queue.is_working() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -199,9 +199,9 @@ async fn shut_down(context: &Context, running: Running) {
 }
 
 /// Logs how long the first lists took.
-async fn log_ready(shared: ClusterState) {
+async fn log_ready(cluster: ClusterState) {
     let began = std::time::Instant::now();
-    shared.until_ready().await;
+    cluster.until_ready().await;
     tracing::info!(elapsed = ?began.elapsed(), "ready");
 }
 

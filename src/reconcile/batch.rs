@@ -42,13 +42,13 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.shared.index().collect_again(name, &come);
+            context.cluster.index().collect_again(name, &come);
             return Err(unknown);
         }
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
-    context.shared.change(|index| index.refuse_batch(name));
+    context.cluster.change(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
 }
 
@@ -56,14 +56,14 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
 /// between would be in no batch.
 fn next_step(context: &Context, name: &str) -> (Decision, Vec<BatchEntry>) {
     let forget = || Rule::NobodyLeft.step(Step::Forget);
-    let mut index = context.shared.index();
+    let mut index = context.cluster.index();
     let decision = index.observe_batch(name).map_or_else(forget, |observed| decide(&observed));
     let (entries, woken) = match decision.step {
         Step::Wait(_) => return (decision, Vec::new()),
         Step::Create | Step::Forget => index.close_batch(name),
     };
     drop(index);
-    context.shared.queue.add_all(woken);
+    context.cluster.queue.add_all(woken);
     // None of the members wants the batch any more.
     (if entries.is_empty() { forget() } else { decision }, entries)
 }
@@ -76,7 +76,7 @@ struct Creation<'a> {
 
 impl Drop for Creation<'_> {
     fn drop(&mut self) {
-        self.context.shared.index().answered(self.name);
+        self.context.cluster.index().answered(self.name);
     }
 }
 
@@ -92,8 +92,8 @@ pub(super) struct Due<'a> {
 impl Context {
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
     pub(super) fn add_entry(&self, batch: &str, entry: BatchEntry) -> bool {
-        let has_joined = self.shared.index().add_entry(batch, entry);
-        self.shared.queue.add(WorkItem::Batch(batch.to_owned()));
+        let has_joined = self.cluster.index().add_entry(batch, entry);
+        self.cluster.queue.add(WorkItem::Batch(batch.to_owned()));
         has_joined
     }
 
@@ -102,12 +102,12 @@ impl Context {
     pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<(Volume, String)>, WriteError> {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
-        let Some(batch) = self.shared.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
-        self.shared.queue.add(WorkItem::Batch(batch.clone()));
+        let Some(batch) = self.cluster.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
+        self.cluster.queue.add(WorkItem::Batch(batch.clone()));
         let noted = self.writes.note_batch(volume, &batch).await;
         if noted.is_err() {
             let id = volume.volume_id().unwrap_or_default();
-            self.shared.change(|index| {
+            self.cluster.change(|index| {
                 let mut woken = index.leave_batches(Operation::Delete, id);
                 woken.extend(index.cancel_expectation(&job::name(Operation::Delete, id, 1, &batch)));
                 woken
@@ -122,14 +122,14 @@ impl Context {
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
-        if !self.shared.index().detach_member(job) {
+        if !self.cluster.index().detach_member(job) {
             let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
-            self.shared.queue.add_all(key);
+            self.cluster.queue.add_all(key);
             return Ok(());
         }
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
         if removed.is_err() {
-            self.shared.index().attach_member(job);
+            self.cluster.index().attach_member(job);
         }
         removed
     }
@@ -137,7 +137,7 @@ impl Context {
     /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
     pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
         let observed: (Vec<Arc<Job>>, Vec<_>) = {
-            let index = self.shared.index();
+            let index = self.cluster.index();
             (index.jobs_of(name), index.pods_of(name))
         };
         self.is_run_unseen(Operation::Provision, name, namespace, (&observed.0, &observed.1)).await

@@ -20,7 +20,7 @@ use crate::state::index::Change;
 
 /// Reconciles all segments.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    if !context.shared.index().has_capacities() && context.shared.index().capacity_runs().is_empty() {
+    if !context.cluster.index().has_capacities() && context.cluster.index().capacity_runs().is_empty() {
         context.metrics.capacities(std::iter::empty());
         return Ok(Requeue::Done);
     }
@@ -41,7 +41,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
 }
 
 fn planned(context: &Context, now: i64) -> Plan {
-    let (identity, index) = (&context.identity, context.shared.index());
+    let (identity, index) = (&context.identity, context.cluster.index());
     let nodes: Vec<_> = index.nodes().cloned().collect();
     let table = index.classes();
     let classes: Vec<&Class> = table.iter().collect();
@@ -77,14 +77,14 @@ fn planned(context: &Context, now: i64) -> Plan {
 
 async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteError> {
     let writes = &context.writes;
-    let published = |name: &str| context.shared.index().capacity(name);
+    let published = |name: &str| context.cluster.index().capacity(name);
     match step {
         Step::Publish { segment, answer, record } => {
             let before = published(&segment.object_name());
             let done = record.as_ref().map(|record| record.failures == 0);
             let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
             // The cache learns of the write at once: no run may begin for a question that was just answered.
-            context.shared.index().change_capacity(Change::Apply(written));
+            context.cluster.index().change_capacity(Change::Apply(written));
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, run } => {
@@ -112,12 +112,12 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             }
         }
         Step::Switch { on } => {
-            let before = context.shared.index().driver();
+            let before = context.cluster.index().driver();
             let driver = writes.switch(on, before.as_deref()).await?;
-            context.shared.index().change_driver(Change::Apply(driver));
+            context.cluster.index().change_driver(Change::Apply(driver));
         }
         Step::RemoveDriver => {
-            let driver = context.shared.index().driver();
+            let driver = context.cluster.index().driver();
             if let Some(driver) = driver {
                 writes.remove_driver(&driver).await?;
             }
@@ -134,7 +134,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
 
 /// Emits an event on the config, where the admin who can act looks.
 fn emit_on_config(context: &Context, config: &ObjectName, event: NewEvent) {
-    let uid = context.shared.index().config(config).map(|config| config.uid.clone());
+    let uid = context.cluster.index().config(config).map(|config| config.uid.clone());
     match uid {
         Some(uid) => context.emit(ObjectRef { kind: "ConfigMap", name: config.clone(), uid }, event),
         None => {

@@ -20,9 +20,9 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let (keys, later) = context.shared.index().serve_without_objects();
-    context.shared.queue.add_all(keys);
-    let classes = context.shared.index().classes();
+    let (keys, later) = context.cluster.index().serve_without_objects();
+    context.cluster.queue.add_all(keys);
+    let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
     let (unstored, mut failed) = scripts::store(context).await;
     // No attempt begins with a version whose script is not kept.
@@ -43,7 +43,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     }
     context.metrics.configs(classes.verdicts.values());
     let mut again = later.unwrap_or(SWEEP).min(scripts::sweep(context).await?.unwrap_or(SWEEP));
-    let unused = context.shared.index().unused_revisions(context.clock.now());
+    let unused = context.cluster.index().unused_revisions(context.clock.now());
     for hash in unused {
         let Some(taken) = Taken::take(context, &hash) else {
             again = again.min(REVISION_TTL);
@@ -71,20 +71,20 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
         // The lock of the cache is released before the value exists, because dropping the value takes the lock.
-        let taken = context.shared.index().begin_revision_deletion(hash);
+        let taken = context.cluster.index().begin_revision_deletion(hash);
         taken.then(|| Taken { context, hash })
     }
 
     fn forget(self) {
-        self.context.shared.index().forget_revision(self.hash);
+        self.context.cluster.index().forget_revision(self.hash);
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let keys = self.context.shared.index().cancel_revision_deletion(self.hash);
+        let keys = self.context.cluster.index().cancel_revision_deletion(self.hash);
         // These are the items that waited for the revision. The configs are being reconciled now.
-        self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != WorkItem::Configs));
+        self.context.cluster.queue.add_all(keys.into_iter().filter(|key| *key != WorkItem::Configs));
     }
 }
 
@@ -100,7 +100,7 @@ pub fn annotation(verdict: &Verdict) -> String {
 
 /// Emits an event that claims of the classes wait until the revision is stored.
 fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteError) {
-    let uid = match context.shared.index().config(name) {
+    let uid = match context.cluster.index().config(name) {
         Some(config) => config.uid.clone(),
         None => return,
     };
@@ -113,7 +113,7 @@ fn emit_unwritten_revisions(context: &Context, name: &ObjectName, error: &WriteE
 async fn emit_on_config(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
     let text = annotation(verdict);
     let (before, uid) = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         let Some(config) = index.config(name) else { return Ok(()) };
         (config.verdict.clone(), config.uid.clone())
     };

@@ -30,7 +30,7 @@ pub struct Context {
     /// The names of the orchestrator.
     pub identity: Identity,
     /// The cache and the queue.
-    pub shared: ClusterState,
+    pub cluster: ClusterState,
     /// The writes to the cluster.
     pub writes: Writes,
     /// The recorder of events.
@@ -66,7 +66,7 @@ impl Context {
     /// Makes a context without any failures.
     pub fn new(
         identity: Identity,
-        shared: ClusterState,
+        cluster: ClusterState,
         writes: Writes,
         events: EventRecorder,
         metrics: Metrics,
@@ -74,7 +74,7 @@ impl Context {
         clock: Clock,
     ) -> Arc<Self> {
         let (sweep, capacity, failures) = Default::default();
-        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
+        Arc::new(Context { identity, cluster, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
     pub(super) fn emit(&self, about: ObjectRef, event: crate::rules::NewEvent) {
@@ -93,7 +93,7 @@ impl Context {
         let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
         let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
         let uids = job.map(|job| job.uid.as_str()).into_iter().chain(pods.iter().map(|pod| pod.uid.as_str()));
-        let index = self.shared.index();
+        let index = self.cluster.index();
         let warning_events = index.warning_events_of(uids);
         let warning_events: Vec<_> = warning_events.iter().map(Arc::as_ref).collect();
         match state(job, &pods, &warning_events) {
@@ -105,11 +105,11 @@ impl Context {
     /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
     /// and its reconcile ends with the returned value.
     pub(super) fn acquire_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> Option<Requeue> {
-        if self.shared.index().acquire_slot(job, slot_request, recipe) {
+        if self.cluster.index().acquire_slot(job, slot_request, recipe) {
             return None;
         }
         tracing::debug!(job, "waits for a slot");
-        self.shared.change(|index| index.wait_for_slot(slot_request, recipe));
+        self.cluster.change(|index| index.wait_for_slot(slot_request, recipe));
         Some(Requeue::WaitingForSlot)
     }
 
@@ -123,7 +123,7 @@ impl Context {
 
     /// Creates the Job of a run, with the text of its script. Until the watch shows the Job, it does not count as absent.
     pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
-        let script = recipe.script.as_deref().and_then(|hash| self.shared.index().script(hash));
+        let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
         let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
         complete(&mut job, recipe, texts).map_err(|message| {
             let what = format!("Job {}", job.metadata.name.as_deref().unwrap_or_default());
@@ -131,11 +131,11 @@ impl Context {
         })?;
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        self.shared.index().expect_job(name);
+        self.cluster.index().expect_job(name);
         let created = self.writes.create_job(&job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            self.shared.change(|index| index.cancel_expectation(name));
+            self.cluster.change(|index| index.cancel_expectation(name));
         }
         created
     }
@@ -166,7 +166,7 @@ impl Context {
 
     /// Returns the present recipe of a class.
     pub(super) fn class_recipe(&self, class: &str) -> Option<Arc<Recipe>> {
-        match self.shared.index().classes().lookup(class) {
+        match self.cluster.index().classes().lookup(class) {
             ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
             _ => None,
         }
@@ -174,7 +174,7 @@ impl Context {
 
     /// Returns the recipe of Jobs that are known by their labels.
     pub(super) fn recipe_of_jobs(&self, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
-        let index = self.shared.index();
+        let index = self.cluster.index();
         jobs.iter()
             .filter(|job| hash_of(&job.recipe_version).is_some())
             .find_map(|job| index.recipe(&job.recipe_version))
@@ -188,7 +188,7 @@ impl Context {
     /// Waits for the next event. Ends at the decided time, and earlier if a new Job must be visible then whose name has
     /// one of these prefixes.
     pub(super) fn wait(&self, requeue_at: Option<i64>, jobs: &[String]) -> Requeue {
-        let index = self.shared.index();
+        let index = self.cluster.index();
         let decided = requeue_at.map(|at| Duration::from_secs(at.saturating_sub(self.clock.now()).max(1) as u64));
         let expected = jobs.iter().any(|job| index.has_expectation(job)).then_some(EXPECTATION_TIMEOUT);
         decided.into_iter().chain(expected).min().map_or(Requeue::Done, Requeue::After)

@@ -236,7 +236,7 @@ pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceU
 /// Confirms by the API, not by the cache, that none of these claims is in progress.
 pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str) -> Result<(), WriteError> {
     for uid in copies {
-        let known = context.shared.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
+        let known = context.cluster.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
         let in_progress = match known {
             Some(copy) => {
                 context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.has_finalizer())

@@ -26,7 +26,7 @@ impl Context {
         let is_other_alive = || {
             jobs.iter().any(|job| job.run_labels.operation == operation && !job.is_over)
                 || crate::run::view::has_running_pods(pods, operation)
-                || self.shared.index().has_expectation(&job::prefix(operation, id))
+                || self.cluster.index().has_expectation(&job::prefix(operation, id))
         };
         match self.run_state(jobs, pods, name) {
             RunState::Absent if is_other_alive() => RunState::Running,

@@ -149,7 +149,7 @@ pub(super) async fn drive<R: Reconcile>(
             StepOutcome::End(requeue) => requeue,
         };
         if !R::keeps_position(&observation) {
-            context.shared.change(|index| index.dequeue(&R::item(&object)));
+            context.cluster.change(|index| index.dequeue(&R::item(&object)));
         }
         return Ok(requeue);
     }

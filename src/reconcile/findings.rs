@@ -22,7 +22,7 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(30);
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Requeue::Done) };
     let now = context.clock.now();
-    let snapshot = context.shared.index().whole(&context.identity, now, false);
+    let snapshot = context.cluster.index().whole(&context.identity, now, false);
     let again = CONFIRM_AFTER.min(interval);
     let sightings = {
         let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
@@ -56,7 +56,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         }
     }
     // If another claim has the name now, the run is not found by the name of its claim.
-    let strays = context.shared.index().ids_without_claim();
+    let strays = context.cluster.index().ids_without_claim();
     let mut waits = false;
     for id in strays {
         if claims.is_none() {
@@ -67,7 +67,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         }
     }
     if !waits {
-        context.shared.change(|index| index.dequeue(&WorkItem::Findings));
+        context.cluster.change(|index| index.dequeue(&WorkItem::Findings));
     }
     let unsettled = sightings.iter().any(|sighting| !sighting.confirmed);
     Ok(match waits {

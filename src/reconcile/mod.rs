@@ -42,7 +42,7 @@ const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
 pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
-    if context.shared.index().is_stale(item) {
+    if context.cluster.index().is_stale(item) {
         return std::future::ready(Ok(Requeue::CacheStale)).boxed();
     }
     match item {
@@ -61,7 +61,7 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
 
 /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
 fn emit_refused(context: &Context, item: &WorkItem, error: &WriteError) {
-    let index = context.shared.index();
+    let index = context.cluster.index();
     let (object, reason) = match item {
         WorkItem::Claim(name) => match index.claim(name) {
             Some(claim) => (ObjectRef::claim(&claim), flex_contract::reason::PROVISIONING_FAILED),
@@ -140,9 +140,9 @@ pub fn start(context: &Arc<Context>) {
         let context = context.clone();
         tokio::spawn(async move {
             loop {
-                let item = context.shared.queue.next().await;
+                let item = context.cluster.queue.next().await;
                 work(&context, &item).await;
-                context.shared.queue.done(&item);
+                context.cluster.queue.done(&item);
             }
         });
     }
@@ -151,6 +151,6 @@ pub fn start(context: &Arc<Context>) {
 async fn work(context: &Context, item: &WorkItem) {
     let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, item)).await.ok();
     if let Some(delay) = requeue_after(context, item, outcome) {
-        context.shared.queue.add_after(item.clone(), delay);
+        context.cluster.queue.add_after(item.clone(), delay);
     }
 }

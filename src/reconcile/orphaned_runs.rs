@@ -24,7 +24,7 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Cleans up after a claim that is gone, by its name.
 pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
-    let jobs = context.shared.index().jobs_of_claim(name);
+    let jobs = context.cluster.index().jobs_of_claim(name);
     let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.run_labels.id.clone()).collect();
     ids.sort();
     ids.dedup();
@@ -45,7 +45,7 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
         };
     }
     if !matches!(next, Requeue::WaitingForSlot) {
-        context.shared.change(|index| index.dequeue(&WorkItem::Claim(name.clone())));
+        context.cluster.change(|index| index.dequeue(&WorkItem::Claim(name.clone())));
     }
     Ok(next)
 }
@@ -53,7 +53,7 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
 /// Reconciles the runs of a volume id that belongs to no claim any more.
 pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, WriteError> {
     let (all, pods) = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
     let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.deleting).collect();
@@ -165,7 +165,7 @@ async fn start(
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let has_new_claim =
-        matches!(&slot_request.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
+        matches!(&slot_request.key, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
     let slot_request =
         if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
     if let Some(wait) = context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {

@@ -23,8 +23,8 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Reconciles the pool of a class.
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
-    let observation = context.shared.index().observe_pool(class);
-    context.metrics.ready(context.shared.index().pooled_counts());
+    let observation = context.cluster.index().observe_pool(class);
+    context.metrics.ready(context.cluster.index().pooled_counts());
     let Some(observation) = observation else { return Ok(Requeue::Done) };
     // Each step is guarded by its own write, and no other worker has this pool. So the lock is not held until then.
     let decisions = decide(&observation.observed());
@@ -38,7 +38,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
         let done = match step {
             Step::Drain(name) => drain(context, &name).await,
             Step::DeleteRequest(name) => {
-                let claim = context.shared.index().claim(&name);
+                let claim = context.cluster.index().claim(&name);
                 match claim {
                     Some(claim) => context.writes.delete_pool_request(&name, &claim.uid).await,
                     None => Ok(()),
@@ -64,7 +64,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
         (None, None) if more => Ok(Requeue::After(Duration::from_millis(10))),
         (None, None) if claims_wait => Ok(Requeue::After(CLAIMS_WAIT_RETRY)),
         // If somebody deletes a request before any watch has shown it, there is no event.
-        (None, None) if asks || context.shared.index().expects_pool_request(class) => {
+        (None, None) if asks || context.cluster.index().expects_pool_request(class) => {
             Ok(Requeue::After(EXPECTATION_TIMEOUT))
         }
         (None, None) => Ok(Requeue::Done),
@@ -73,20 +73,20 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
 
 /// Drains a volume. From this write on no claim can get it.
 async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
-    let volume = context.shared.index().volume(name);
+    let volume = context.cluster.index().volume(name);
     let Some(volume) = volume.filter(|volume| volume.pool_kind().is_some()) else { return Ok(()) };
     context.writes.drain(&volume).await?;
-    context.shared.index().expect_drained(name);
+    context.cluster.index().expect_drained(name);
     Ok(())
 }
 
 async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -> Result<(), WriteError> {
-    let names = context.shared.index().expect_pool_requests(&recipe.class, size, count);
+    let names = context.cluster.index().expect_pool_requests(&recipe.class, size, count);
     for (n, name) in names.iter().enumerate() {
         let Err(error) = context.writes.create_pool_request(name, recipe, size).await else { continue };
         // After any other error the request may exist.
         let unsure = usize::from(!matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }));
-        let mut index = context.shared.index();
+        let mut index = context.cluster.index();
         names[n + unsure..].iter().for_each(|name| index.forget_pool_request(name));
         return Err(error);
     }
@@ -95,7 +95,7 @@ async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -
 
 /// Emits an event on the config with the pool, where its author looks.
 fn emit_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
-    let Some(uid) = context.shared.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
+    let Some(uid) = context.cluster.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
     let sizes = recipe.pool.iter().flat_map(|pool| pool.sizes.keys()).map(|size| quantity(*size).0);
     let message = format!(
         "the pool of class {} ({}) cannot be filled: Kubernetes refuses what the provisioner writes for it: {error}; the provisioner tries again every {} s",

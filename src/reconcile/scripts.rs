@@ -16,7 +16,7 @@ use crate::rules::NewEvent;
 /// Keeps the scripts that classes use. Returns the hashes of those that cannot be kept now, with the last error.
 pub(super) async fn store(context: &Context) -> (HashSet<String>, Option<WriteError>) {
     let (mut unstored, mut failed) = (HashSet::new(), None);
-    let new = context.shared.index().scripts_to_store();
+    let new = context.cluster.index().scripts_to_store();
     for (config, text) in new {
         if let Err(error) = context.writes.write_script(&text).await {
             emit_unkept(context, &config, &error);
@@ -29,7 +29,7 @@ pub(super) async fn store(context: &Context) -> (HashSet<String>, Option<WriteEr
 
 /// Emits an event that claims of the classes wait until the script is kept.
 fn emit_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
-    let Some(uid) = context.shared.index().config(name).map(|config| config.uid.clone()) else { return };
+    let Some(uid) = context.cluster.index().config(name).map(|config| config.uid.clone()) else { return };
     let message =
         format!("the provisioner cannot keep the script, so it serves no claim with it: {error}; it keeps trying");
     let event = NewEvent { warning: true, reason: reason::CONFIG_REFUSED, message };
@@ -40,11 +40,11 @@ fn emit_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
 pub(super) async fn sweep(context: &Context) -> Result<Option<Duration>, WriteError> {
     let now = context.clock.now();
     let mut next = None;
-    let observed = context.shared.index().observe_scripts();
+    let observed = context.cluster.index().observe_scripts();
     for (script, observed) in observed {
         let Decision { rule, step, requeue_at, .. } = decide(&observed, now);
         context.decided(&script.hash, rule, &step);
-        let note = |since| context.shared.index().note_unnamed_script(&script.hash, since);
+        let note = |since| context.cluster.index().note_unnamed_script(&script.hash, since);
         match step {
             // Somebody names it.
             Step::Keep if requeue_at.is_none() => note(None),

@@ -197,14 +197,14 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     };
     let hands = Hands(Arc::new(Mutex::new(jiff::Timestamp::now().as_second())));
     let clock = Clock::new(hands.clone());
-    let shared = ClusterState::new(identity.clone(), clock.clone());
-    let writes = Writes::new(ring.client.clone(), identity.clone(), Binding::Direct).with_cache(&shared);
+    let cluster = ClusterState::new(identity.clone(), clock.clone());
+    let writes = Writes::new(ring.client.clone(), identity.clone(), Binding::Direct).with_cache(&cluster);
     let (events, _told) = EventRecorder::start(ring.client.clone(), "test".into(), clock.clone());
     let context =
-        Context::new(identity, shared.clone(), writes.clone(), events, Metrics::default(), String::new(), clock);
+        Context::new(identity, cluster.clone(), writes.clone(), events, Metrics::default(), String::new(), clock);
     writes.write_script(FIRST).await.unwrap();
     let object = is_kept(&ring, FIRST).await;
-    shared.index().change_stored(Change::Apply(stored(object.clone()).unwrap()));
+    cluster.index().change_stored(Change::Apply(stored(object.clone()).unwrap()));
     let provenance = json!({ "config": { "namespace": ADMIN, "name": "c" }, "class": "c", "script": hash(FIRST) });
     let volume = json!({
         "metadata": { "name": "old", "annotations": { names::PROVENANCE: provenance.to_string() } },
@@ -219,14 +219,14 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     };
 
     // The cache shows the volume.
-    shared.index().change_volume(Change::Apply(Volume::from(&volume)));
+    cluster.index().change_volume(Change::Apply(Volume::from(&volume)));
     for _ in 0..3 {
         pass(2 * UNNAMED_TTL);
         sweep().await;
     }
     assert!(exists().await);
     // The cache lacks the volume, and the API has it.
-    shared.index().change_volume(Change::Delete(flex_provisioner::object::ObjectName::new("", "old")));
+    cluster.index().change_volume(Change::Delete(flex_provisioner::object::ObjectName::new("", "old")));
     for _ in 0..4 {
         pass(2 * UNNAMED_TTL);
         sweep().await;

@@ -40,7 +40,7 @@ pub(super) async fn stamp(
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
     let (charged, batch, mut woken) = {
-        let mut index = context.shared.index();
+        let mut index = context.cluster.index();
         // Another worker may have used the quota or the slot since the decision.
         if index.quota_error(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
@@ -49,7 +49,7 @@ pub(super) async fn stamp(
         if !index.acquire_slot(&job, &slot_request, recipe) {
             let woken = index.wait_for_slot(&slot_request, recipe);
             drop(index);
-            context.shared.queue.add_all(woken);
+            context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
         let woken = if observation.runs.missed_batch {
@@ -62,13 +62,13 @@ pub(super) async fn stamp(
         (index.charge(claim, &class.name), batch, woken)
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
-    context.shared.queue.add_all(woken);
+    context.cluster.queue.add_all(woken);
     let stamp =
         Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation, batch };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
-        context.shared.change(|index| {
+        context.cluster.change(|index| {
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
             woken.extend(index.cancel_expectation(&job));
             // An earlier try may have stamped the claim.
@@ -79,7 +79,7 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
-    context.shared.index().note_charge_written(&claim.uid);
+    context.cluster.index().note_charge_written(&claim.uid);
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
@@ -112,7 +112,7 @@ pub(super) async fn start_run(
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
     };
-    let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
+    let topology = context.cluster.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt {
         number: stamp.attempt,
         ts: stamp.ts.clone(),

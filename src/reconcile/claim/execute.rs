@@ -86,11 +86,11 @@ impl Execution<'_> {
             (None, _) if !observation.preconditions.has_revision => {}
             (None, _) => {
                 let item = WorkItem::Claim(self.claim.name.clone());
-                context.shared.change(|index| index.stop_waiting_for_quota(&item));
+                context.cluster.change(|index| index.stop_waiting_for_quota(&item));
             }
             // Pooled volumes give way to the claim.
             (Some(_), Some(class)) if observation.pool.exists => {
-                context.shared.queue.add_all([WorkItem::Pool(class.clone())])
+                context.cluster.queue.add_all([WorkItem::Pool(class.clone())])
             }
             (Some(_), _) => {}
         }
@@ -102,7 +102,7 @@ impl Execution<'_> {
             && let Ok(recipe) = &class.recipe
         {
             let slot_request = SlotRequest::attempt(&self.claim.name, recipe, nodes);
-            self.context.shared.change(|index| index.wait_for_slot(&slot_request, recipe));
+            self.context.cluster.change(|index| index.wait_for_slot(&slot_request, recipe));
         }
         StepOutcome::WaitForSlot
     }
@@ -155,7 +155,7 @@ impl Execution<'_> {
 
     async fn complete_pool_request(self) -> Outcome {
         if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
-            self.context.shared.index().expect_pooled(volume);
+            self.context.cluster.index().expect_pooled(volume);
         }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
         self.refresh().await
@@ -171,7 +171,7 @@ impl Execution<'_> {
         self.confirmed.volume = Some(match mark {
             true => context.writes.write_adoption_mark(&adopted).await?,
             false => {
-                context.shared.index().record_unmarked(&adopted);
+                context.cluster.index().record_unmarked(&adopted);
                 adopted
             }
         });
@@ -253,7 +253,7 @@ impl Execution<'_> {
         let (context, claim) = (self.context, self.claim);
         // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
         let is_unseen = |volume: &Volume| {
-            let observed = context.shared.index().volume(&volume.name);
+            let observed = context.cluster.index().volume(&volume.name);
             observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
         };
         if claim.deleting && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
@@ -275,7 +275,7 @@ impl Execution<'_> {
 /// Counts a claim that is bound, with the time since its attempt began.
 fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
     context.metrics.provisioned(class, since);
-    if let Some(waited) = context.shared.index().take_sync_time(volume) {
+    if let Some(waited) = context.cluster.index().take_sync_time(volume) {
         context.metrics.pv_synced(waited);
     }
 }

@@ -35,7 +35,7 @@ use crate::state::index::WorkItem;
 
 /// Reconciles a claim: takes steps until it only has to wait.
 pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
-    let cached = context.shared.index().claim(name);
+    let cached = context.cluster.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
         return crate::reconcile::orphaned_runs::clean_up(context, name).await;
     };
@@ -128,7 +128,7 @@ fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requ
     if claim.is_bound() || claim.deleting || claim.has_finalizer() || claim.own_stamp().is_some() {
         return None;
     }
-    let classes = context.shared.index().classes();
+    let classes = context.cluster.index().classes();
     let why = classes.left_to_external_provisioner(claim.class.as_deref()?)?;
     // Before that, the claim waits for its first consumer, and for no provisioner.
     claim.storage_provisioner.as_ref()?;
@@ -149,7 +149,7 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
     if claim.is_bound() || claim.foreign_metadata_bytes > limits::METADATA {
         return false;
     }
-    let index = context.shared.index();
+    let index = context.cluster.index();
     matches!(served_class(claim, &index.classes()), ServedClass::Ours(_))
         && !claim.has_metadata_of(&index.metadata_keys(claim))
 }

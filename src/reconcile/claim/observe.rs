@@ -170,7 +170,7 @@ pub(super) struct Confirmed {
 
 /// Observes a claim and all objects that concern it.
 pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
-    let index = context.shared.index();
+    let index = context.cluster.index();
     let classes = index.classes();
     let name = claim.class.as_deref().unwrap_or_default();
     let class = match classes.lookup(name) {

@@ -27,7 +27,7 @@ pub(super) fn observed<T>(
 ) -> T {
     let jobs: Vec<&Job> = observation.runs.jobs.iter().map(Arc::as_ref).collect();
     let (volumes, many_wait) = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         let volumes = observation.volumes.all.iter().map(|(volume, mismatches)| Candidate {
             volume,
             mismatches,
@@ -85,7 +85,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         recipe: observation.recipes.stamped.as_deref(),
         has_running_pods: observation.runs.pods.iter().filter(provision).any(|pod| !pod.is_over()),
         never_started: has_never_started(context, claim, observation),
-        removed: context.shared.index().removed(&claim.volume_id(), &name),
+        removed: context.cluster.index().removed(&claim.volume_id(), &name),
         missed_batch: observation.runs.missed_batch,
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn assign(
     };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     // Another worker may have assigned the volume since the decision.
-    if !context.shared.index().assign(claim, volume) {
+    if !context.cluster.index().assign(claim, volume) {
         return Ok(StepOutcome::Again);
     }
     let assigned = match context.writes.assign(volume, claim, &recipe.reclaim_policy).await {
@@ -56,7 +56,7 @@ pub(super) async fn assign(
         }
         Err(error) => {
             if error.was_not_written() {
-                context.shared.change(|index| index.unassign(claim));
+                context.cluster.change(|index| index.unassign(claim));
             }
             Err(error)
         }

@@ -19,5 +19,5 @@ pub(super) fn served_class<'a>(claim: &Claim, classes: &'a Classes) -> ServedCla
 pub(super) fn is_selected_node_forbidden(context: &Context, claim: &Claim, classes: &Classes) -> bool {
     let ServedClass::Ours(class) = served_class(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
-    node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
+    node.and_then(|node| context.cluster.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
 }

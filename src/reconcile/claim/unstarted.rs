@@ -22,7 +22,7 @@ pub(super) fn has_never_started(context: &Context, claim: &Claim, observation: &
     let pods: Vec<&Pod> = observation.runs.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
     let is_over = job.is_none_or(|job| job.deleting || job.is_over);
     let remembered =
-        || context.shared.index().unstarted_since(&claim.volume_id(), &name).filter(|_| pods.is_empty() && is_over);
+        || context.cluster.index().unstarted_since(&claim.volume_id(), &name).filter(|_| pods.is_empty() && is_over);
     if never_started(job, &pods) {
         // The Job controller may create the pod later.
         let created = |pod: &&Pod| job.filter(|job| job.uid == pod.job_uid).map_or(pod.created, |job| job.created);

@@ -43,7 +43,7 @@ fn slot_request(content: &Content, (provenance, recipe): &(SnapshotProvenance, R
 
 /// Reconciles a content.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let cached = context.shared.index().content(name);
+    let cached = context.cluster.index().content(name);
     let Some(content) = cached.map(|content| (*content).clone()) else { return clean_up(context, name).await };
     drive::<Contents>(context, content, Confirmed::default()).await
 }
@@ -132,7 +132,7 @@ fn decide_now(
             recipe: &source.1,
             is_terminating: claim.is_some_and(|claim| claim.deleting),
             is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
-            has_slot: context.shared.index().has_slot(&slot_request(content, source), &source.1),
+            has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
         home_node: home_node(seen),
@@ -166,7 +166,7 @@ async fn execute(
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::WaitForSlot => {
             if let Ok(source) = &observed.source {
-                context.shared.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
+                context.cluster.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
             Ok(StepOutcome::WaitForSlot)
         }
@@ -231,12 +231,12 @@ async fn stamp(
     let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
     // Another worker may have taken the slot since the decision.
-    if !context.shared.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
+    if !context.cluster.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
         return Ok(StepOutcome::Again);
     }
     let stamped = context.writes.stamp_content(content, attempt, provenance).await;
     if stamped.is_err() {
-        context.shared.change(|index| index.cancel_expectation(&job));
+        context.cluster.change(|index| index.cancel_expectation(&job));
     }
     confirmed.fresh = true;
     Ok(stamped?.into())
@@ -408,7 +408,7 @@ async fn start_delete(
 /// the content. Its stored snapshot is deleted.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs: Vec<_> = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
     };
     // The cache may be stale: the API is asked before a run is stopped.
@@ -416,7 +416,7 @@ async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> 
         return Ok(Requeue::Done);
     }
     let id = jobs[0].run_labels.id.clone();
-    let pods = context.shared.index().pods_of(&id);
+    let pods = context.cluster.index().pods_of(&id);
     orphaned_runs::reconcile_leftovers(
         context,
         &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) },

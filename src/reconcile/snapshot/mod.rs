@@ -23,7 +23,7 @@ use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.
 pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
-    let cached = context.shared.index().snapshot(name);
+    let cached = context.cluster.index().snapshot(name);
     let Some(snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
     drive::<SnapshotReconciler>(context, snapshot, Confirmed::default()).await
 }
@@ -54,7 +54,7 @@ impl Reconcile for SnapshotReconciler {
     }
 
     fn observe(context: &Context, snapshot: &Snapshot, confirmed: &Confirmed) -> Observation {
-        let observation = observe(&context.shared.index(), &context.identity, snapshot);
+        let observation = observe(&context.cluster.index(), &context.identity, snapshot);
         Observation { content: confirmed.content.clone().or(observation.content), ..observation }
     }
 

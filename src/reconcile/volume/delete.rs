@@ -76,7 +76,7 @@ pub(super) async fn start(
     let left;
     let mut alone = volume;
     if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
-        && (!may || context.shared.index().excludes(batch, Operation::Delete, recipe, on))
+        && (!may || context.cluster.index().excludes(batch, Operation::Delete, recipe, on))
     {
         left = context.writes.note_no_batch(volume).await?;
         alone = &left;

@@ -43,7 +43,7 @@ pub(super) fn observe(
     confirmed: &Confirmed,
 ) -> Observation {
     let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, confirmed);
-    let index = context.shared.index();
+    let index = context.cluster.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = confirmed.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
     let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
@@ -64,7 +64,7 @@ fn quota_error(
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
 /// expanded. Returns whether the observation still holds.
 pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observation) -> bool {
-    let mut index = context.shared.index();
+    let mut index = context.cluster.index();
     if observed.quota_error.is_some() {
         // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
         // now on.
@@ -77,7 +77,7 @@ pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observ
     let wishes = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
     let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
-    context.shared.queue.add_all(woken);
+    context.cluster.queue.add_all(woken);
     true
 }
 
@@ -153,12 +153,12 @@ async fn start(
         return Ok(StepOutcome::WaitForSlot);
     }
     {
-        let mut index = context.shared.index();
+        let mut index = context.cluster.index();
         // Another worker may have used the quota since the decision.
         if index.expansion_quota_error(volume, claim, size, recipe).is_some() {
             let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
-            context.shared.queue.add_all(woken);
+            context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::Again);
         }
         index.charge_expansion(&volume.name, size);
@@ -166,7 +166,7 @@ async fn start(
     let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    context.shared.change(|index| index.refund_expansion(volume));
+    context.cluster.change(|index| index.refund_expansion(volume));
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);

@@ -25,7 +25,7 @@ use flex_contract::operation::Operation;
 
 /// Reconciles a volume.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let cached = context.shared.index().volume(name).map(|volume| (*volume).clone());
+    let cached = context.cluster.index().volume(name).map(|volume| (*volume).clone());
     let next = match cached {
         None => clean_up(context, name).await?,
         Some(volume) if !volume.belongs_to(&context.identity) && !is_ours_by_its_jobs(context, &volume) => {
@@ -35,7 +35,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
             return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
         }
     };
-    context.shared.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
+    context.cluster.change(|index| index.dequeue(&WorkItem::Volume(name.to_owned())));
     Ok(next)
 }
 
@@ -43,7 +43,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 /// any more, the mark is written: without it, another process would take the volume for a restored one.
 async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, is_awaited) = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
         (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
     };
@@ -116,7 +116,7 @@ impl Reconcile for VolumeReconciler {
 
 /// Cleans up the Jobs of a volume that is gone.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let jobs = context.shared.index().jobs_of_volume(name);
+    let jobs = context.cluster.index().jobs_of_volume(name);
     let leftovers: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
     // The cache may be stale: the API is asked before a run is stopped. A run that is over has nothing to lose.
     let stops_run = leftovers.iter().any(|job| !job.is_over);

@@ -43,7 +43,7 @@ pub(super) fn observe(
 ) -> Observation {
     let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, confirmed);
     let claim = confirmed.claim.clone().map(Arc::new).or(claim);
-    let index = context.shared.index();
+    let index = context.cluster.index();
     let name = claim.as_deref().map(requested_class).unwrap_or_default();
     let requested_attributes =
         recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {

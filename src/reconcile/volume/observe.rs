@@ -51,7 +51,7 @@ pub(super) struct Observation {
 pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed) -> Observation {
     let id = volume.volume_id().unwrap_or_default();
     let (jobs, pods) = {
-        let index = context.shared.index();
+        let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
     let claim = confirmed.claim.unwrap_or_else(|| claim_state(context, volume));
@@ -64,7 +64,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let home_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.node);
     let nodes_with_pods = nodes_with_pods(&pods);
     let mut node_states =
-        context.shared.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
+        context.cluster.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let node = next_node(volume, claim, &home_node, &node_states);
     let delete_job_name = job_name(volume, &home_node, &node);
@@ -74,7 +74,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         claim_bound_before: claim_bound_before(context, volume),
         has_running_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
-            || context.shared.index().has_expectation(&job::prefix(Operation::Provision, id)),
+            || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: now.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
         delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
@@ -121,7 +121,7 @@ impl Observation {
 /// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
 pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
-    anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.shared.index().jobs_of(uid).is_empty())
+    anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.cluster.index().jobs_of(uid).is_empty())
 }
 
 /// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
@@ -131,7 +131,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
         Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
         None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
     };
-    let claim = context.shared.index().claim(&reserved)?;
+    let claim = context.cluster.index().claim(&reserved)?;
     let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
     (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
@@ -145,7 +145,7 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
 
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
-    let index = context.shared.index();
+    let index = context.cluster.index();
     if volume.pool_kind().is_some() {
         return ClaimState::Awaited;
     }
@@ -187,7 +187,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class
 /// could have made such a volume.
 fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
-    let classes = context.shared.index().classes();
+    let classes = context.cluster.index().classes();
     let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
     let recipe = class.recipe.as_ref().ok()?;
     (recipe.reclaim_policy == ReclaimPolicy::Delete && verify_volume_source(volume, recipe).is_ok())

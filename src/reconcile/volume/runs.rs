@@ -63,7 +63,7 @@ pub(super) fn observe(
     let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
-        is_starting: context.shared.index().has_expectation(&expected),
+        is_starting: context.cluster.index().has_expectation(&expected),
         nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
         has_other_running_pods: Operation::all()

@@ -68,21 +68,21 @@ impl Replica {
         snapshot_classes: &[flex_provisioner::model::snapshot::SnapshotClass],
     ) -> Self {
         let client = wire.client(number);
-        let shared = ClusterState::new(identity.clone(), clock.clone());
+        let cluster = ClusterState::new(identity.clone(), clock.clone());
         // These objects never change, so that they need no watch.
         for name in crate::actors::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class =
                 attributes::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
-            shared.index().change_attributes_class(Change::Apply(class));
+            cluster.index().change_attributes_class(Change::Apply(class));
         }
         for class in snapshot_classes {
-            shared.index().change_snapshot_class(Change::Apply(class.clone()));
+            cluster.index().change_snapshot_class(Change::Apply(class.clone()));
         }
         let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
-        let writes = Writes::new(client, identity.clone(), binding).with_cache(&shared);
+        let writes = Writes::new(client, identity.clone(), binding).with_cache(&cluster);
         let kube_api = "https://api".to_owned();
-        let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
+        let context = Context::new(identity.clone(), cluster, writes, events, metrics, kube_api, clock.clone());
         // Orphans that the sweep would remove must not exist in the first place.
         context.sweep.every(None);
         let mut queue = QueueState::default();
@@ -111,7 +111,7 @@ impl Replica {
     /// Makes it lead, or stop leading.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
-            let keys = self.context.shared.index().begin_term();
+            let keys = self.context.cluster.index().begin_term();
             keys.into_iter().for_each(|key| self.queue.add(key));
         }
         self.leads = leads;
@@ -149,8 +149,8 @@ impl Replica {
             format!("watch of {}: {kind:?} {}{}", self.number, change.name, if change.gone { " is gone" } else { "" })
         });
         let keys = match change.gone {
-            true => view::delete(&mut self.context.shared.index(), kind, change.name.clone()),
-            false => view.clone().apply(&mut self.context.shared.index()),
+            true => view::delete(&mut self.context.cluster.index(), kind, change.name.clone()),
+            false => view.clone().apply(&mut self.context.cluster.index()),
         };
         keys.into_iter().for_each(|key| self.queue.add(key));
     }
@@ -169,12 +169,12 @@ impl Replica {
         let mut listed = Vec::new();
         for (name, at) in last {
             if let Some(view) = store.log(kind)[at].view(kind) {
-                let keys = self.context.shared.index().list(|index| view.clone().apply(index));
+                let keys = self.context.cluster.index().list(|index| view.clone().apply(index));
                 keys.into_iter().for_each(|key| self.queue.add(key));
                 listed.push(name.clone());
             }
         }
-        let mut index = self.context.shared.index();
+        let mut index = self.context.cluster.index();
         let gone = match kind {
             Kind::Config | Kind::Job | Kind::Pod => [SYSTEM, VENDOR]
                 .into_iter()
@@ -232,8 +232,8 @@ impl Replica {
     pub fn collect(&mut self) {
         let outcomes = std::mem::take(&mut *self.outcomes.lock().expect("nothing panics while it holds the outcomes"));
         // Work items that the reconciliation found.
-        while let Some(key) = self.context.shared.queue.next().now_or_never() {
-            self.context.shared.queue.done(&key);
+        while let Some(key) = self.context.cluster.queue.next().now_or_never() {
+            self.context.cluster.queue.done(&key);
             self.queue.add(key);
         }
         for (number, outcome) in outcomes {

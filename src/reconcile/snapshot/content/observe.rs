@@ -49,7 +49,7 @@ pub(super) struct Observation {
 
 /// Observes a content and all objects that concern it.
 pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
-    let index = context.shared.index();
+    let index = context.cluster.index();
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
     let state = match &snapshot {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
