@@ -98,7 +98,7 @@ pub(super) enum StepOutcome<Object> {
     /// Decides again, with what the step has confirmed.
     Again,
     /// Decides again with a newer state of the object.
-    With(Box<Object>),
+    Updated(Box<Object>),
     /// Ends the reconcile until an event, the time of the decision, or the time at which an expected Job must be
     /// visible.
     Wait,
@@ -110,7 +110,7 @@ pub(super) enum StepOutcome<Object> {
 
 impl<Object> From<Object> for StepOutcome<Object> {
     fn from(newer: Object) -> Self {
-        StepOutcome::With(Box::new(newer))
+        StepOutcome::Updated(Box::new(newer))
     }
 }
 
@@ -132,14 +132,14 @@ pub(super) async fn drive<R: Reconcile>(
         early.into_iter().for_each(|(subject, event)| context.emit(subject, event));
         let outcome = R::execute(context, &object, &observation, step, &mut confirmed).await?;
         for (subject, event) in late {
-            let newer = if let StepOutcome::With(newer) = &outcome { Some(newer) } else { None };
+            let newer = if let StepOutcome::Updated(newer) = &outcome { Some(newer) } else { None };
             if !newer.is_some_and(|newer| R::is_superfluous(context, rule, &event, newer)) {
                 context.emit(subject, event);
             }
         }
         let requeue = match outcome {
             StepOutcome::Again => continue,
-            StepOutcome::With(newer) => {
+            StepOutcome::Updated(newer) => {
                 object = *newer;
                 continue;
             }

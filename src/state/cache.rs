@@ -61,6 +61,8 @@ impl Cache {
     /// Checks whether the size or the attributes of a claim's volume need a decision.
     pub fn wants_more(&self, claim: &Claim) -> bool {
         let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
-        volume.is_some_and(|volume| expand::concerns(&volume, claim) || modify::concerns(&volume, claim))
+        volume.is_some_and(|volume| {
+            expand::needs_status_update(&volume, claim) || modify::needs_status_update(&volume, claim)
+        })
     }
 }

@@ -189,7 +189,9 @@ async fn execute(
             writes.remove_job(&job, &uid.unwrap_or_default()).await?;
             Ok(StepOutcome::Wait)
         }
-        Step::Report { error } => Ok(with(writes.report_content(content, &error, &context.time_in_status()).await?)),
+        Step::WriteStatus { error } => {
+            Ok(with(writes.report_content(content, &error, &context.time_in_status()).await?))
+        }
         Step::RecordFailure(failure) => {
             context.metrics.snapshot_run(failure.operation, false);
             Ok(with(writes.record_content_failure(content, &failure).await?))

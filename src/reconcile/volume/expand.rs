@@ -63,7 +63,7 @@ fn quota_error(
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
 /// expanded. Returns whether the observation still holds.
-pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observation) -> bool {
+pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observed: &Observation) -> bool {
     let mut index = context.cluster.index();
     if observed.quota_error.is_some() {
         // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
@@ -74,8 +74,8 @@ pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observ
         index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
-    let wishes = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
+    let requests_more = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
+    let woken = if requests_more || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
     context.cluster.queue.add_all(woken);
     true
@@ -109,7 +109,7 @@ pub(super) async fn execute(
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
-        Step::Report(report) => {
+        Step::WriteStatus(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
             if matches!(report, ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. }) {

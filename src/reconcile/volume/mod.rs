@@ -81,7 +81,7 @@ impl Reconcile for VolumeReconciler {
     }
 
     fn update_ledgers(context: &Context, volume: &Volume, observation: &Observation) -> bool {
-        expand::settle_quota(context, volume, &observation.size)
+        expand::update_quota_charge(context, volume, &observation.size)
     }
 
     async fn execute(

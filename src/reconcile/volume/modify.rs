@@ -75,7 +75,7 @@ pub(super) async fn execute(
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
-        Step::Report(report) => {
+        Step::WriteStatus(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;

@@ -120,10 +120,10 @@ pub(super) async fn confirm_volume(context: &Context, volume: &Volume) -> Result
 pub(super) async fn confirm_claim(
     context: &Context,
     claim: &Claim,
-    same_wish: impl Fn(&Claim) -> bool,
+    same_request: impl Fn(&Claim) -> bool,
 ) -> Result<(), WriteError> {
     let fresh = context.writes.read_claim(&claim.name).await?;
-    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.deleting && same_wish(&fresh)) {
+    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.deleting && same_request(&fresh)) {
         true => Ok(()),
         false => Err(WriteError::Conflict(format!("claim {}", claim.name))),
     }

@@ -129,7 +129,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
     rare("volume", "ChangeRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
-    rare("volume", "MakerUnknown", "a volume must appear after all Jobs of its id are gone"),
+    rare("volume", "OriginUnknown", "a volume must appear after all Jobs of its id are gone"),
     rare("volume", "DeleteRunStuck", "the image of the class must be missing, and the config must stay as it is"),
     rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),

@@ -345,7 +345,7 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o RunSource<'a>, String> {
 fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
     let step = match content.error.as_ref() == Some(&error) {
         true => Step::Nothing,
-        false => Step::Report { error: error.clone() },
+        false => Step::WriteStatus { error: error.clone() },
     };
     rule.step(step).with_warning(reason::SNAPSHOT_FAILED, error)
 }
@@ -361,7 +361,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     };
     let due = due_after(failure.at, wait, now);
     if content.error.as_ref() != Some(&failure.message) {
-        return Some(Rule::ReportFailure.step(Step::Report { error: failure.message.clone() }));
+        return Some(Rule::ReportFailure.step(Step::WriteStatus { error: failure.message.clone() }));
     }
     (now < due).then(|| Rule::AttemptNotDue.nothing().requeue_at(due))
 }

@@ -121,7 +121,7 @@ proptest! {
         let decision = world.decide(NOW);
         let change = |change: &dyn Fn(&mut World)| world.clone().with(|w| change(w));
         let next = match decision.step.clone() {
-            Step::Report { error } => change(&|w| w.content.error = Some(error.clone())),
+            Step::WriteStatus { error } => change(&|w| w.content.error = Some(error.clone())),
             Step::MarkReady { .. } => change(&|w| w.content.ready = true),
             Step::AddFinalizer => change(&|w| w.content.finalizers.push(names::SNAPSHOT_FINALIZER.into())),
             Step::ProtectSource => change(&|w| w.is_protected = true),

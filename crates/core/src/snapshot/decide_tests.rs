@@ -363,7 +363,7 @@ fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
             w.content.provenance = Some(serde_json::json!(old).to_string());
             (w.is_protected, w.fresh) = (kept, true);
         });
-        assert!(matches!(world.step(Rule::NotPossible), Step::Report { .. }));
+        assert!(matches!(world.step(Rule::NotPossible), Step::WriteStatus { .. }));
         world.says("snapshot the volume pvc-old, but its claim is gone");
     }
 }
@@ -381,7 +381,7 @@ fn the_status_says_once_why_no_run_begins() {
     ];
     for (change, says) in cases {
         let world = new().with(change);
-        let Step::Report { error } = world.step(Rule::NotPossible) else { panic!("{says}") };
+        let Step::WriteStatus { error } = world.step(Rule::NotPossible) else { panic!("{says}") };
         assert!(error.contains(says), "{error}");
         assert_eq!(world.with(|w| w.content.error = Some(error)).step(Rule::NotPossible), Step::Nothing);
     }
@@ -395,7 +395,7 @@ fn the_next_attempt_follows_by_backoff() {
     assert_eq!(new().decide(NOW), stamp(1));
     let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
     let world = noted(Reaction::Retry);
-    assert_eq!(world.step(Rule::ReportFailure), Step::Report { error: "the array is on fire".into() });
+    assert_eq!(world.step(Rule::ReportFailure), Step::WriteStatus { error: "the array is on fire".into() });
     let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(told.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
     assert_eq!(told.decide(NOW + 10), stamp(2));
@@ -431,7 +431,7 @@ fn a_run_begins_when_its_source_is_protected() {
     run(failed(false)).waits(Rule::RunInProgress);
     assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
     let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });
-    assert!(matches!(stuck.step(Rule::RunStuck), Step::Report { .. }));
+    assert!(matches!(stuck.step(Rule::RunStuck), Step::WriteStatus { .. }));
     stuck.says("no such image");
     let Step::RecordFailure(failure) = run(failed(true)).step(Rule::RunFailed) else { panic!("it failed") };
     assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));

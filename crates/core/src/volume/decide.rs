@@ -197,7 +197,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         return needs_manual_cleanup(Rule::UnusableVolumeId, &why);
     }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
-        return needs_manual_cleanup(Rule::MakerUnknown, "it was never adopted, and no run is known to have made it");
+        return needs_manual_cleanup(Rule::OriginUnknown, "it was never adopted, and no run is known to have made it");
     }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,

@@ -285,7 +285,7 @@ fn a_half_adopted_volume_belongs_to_its_claim() {
 #[test]
 fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
-    world(unadopted.clone(), ClaimState::Gone).waits(Rule::MakerUnknown, "no run is known to have made it");
+    world(unadopted.clone(), ClaimState::Gone).waits(Rule::OriginUnknown, "no run is known to have made it");
     let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::Gone) };
     assert_eq!(made.step(Rule::DeleteRunDue), begin(1, ""));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };

@@ -102,7 +102,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the expansion into the claim's status.
-    Report(ResizeUpdate),
+    WriteStatus(ResizeUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -192,7 +192,7 @@ pub fn requested_size(volume: &Volume, claim: &Claim) -> Option<u64> {
 }
 
 /// Checks whether a bound claim does not say in its status that it has the requested size.
-pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
+pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.resize.is_some()
             || requested_size(volume, claim).is_some()
@@ -243,7 +243,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
 
 /// Decides to write a report, unless it is already written.
 fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
-    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
+    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::WriteStatus(report) })
 }
 
 /// Returns the failure of the last run, if its target was this size.
@@ -335,12 +335,12 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
     let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
     if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::Report(ResizeUpdate::OnNode { size }));
+        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ResizeUpdate::OnNode { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        let decision = Rule::RequestReached.step(Step::Report(ResizeUpdate::Finished { size }));
+        let decision = Rule::RequestReached.step(Step::WriteStatus(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
     (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
@@ -392,7 +392,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
         return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::AttemptReported.step(Step::Report(report));
+        return Rule::AttemptReported.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     Rule::AttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })

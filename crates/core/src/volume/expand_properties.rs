@@ -78,7 +78,7 @@ proptest! {
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
             }
             // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
+            Step::WriteStatus(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
             Step::Record(failed) => {
                 prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));

@@ -186,7 +186,7 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
-    assert_eq!(world.step(Rule::RunStuck), Step::Report(report.clone()));
+    assert_eq!(world.step(Rule::RunStuck), Step::WriteStatus(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
 }
@@ -195,7 +195,7 @@ fn a_stuck_run_is_reported() {
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
-        assert_eq!(world.step(Rule::RunInProgress), Step::Report(growing(3)), "{requested}");
+        assert_eq!(world.step(Rule::RunInProgress), Step::WriteStatus(growing(3)), "{requested}");
         world.after(&growing(3)).waits(Rule::RunInProgress);
     }
     let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
@@ -227,7 +227,7 @@ fn a_failure_is_recorded_once() {
 
     world.volume.expansion = Some(Box::new(recorded));
     let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
+    assert_eq!(world.step(Rule::AttemptNotDue), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.tries), (2, 2));
@@ -246,7 +246,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let terminating = Job { deleting: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
-        Step::Report(ResizeUpdate::Finished { size: 3 * GI })
+        Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI })
     );
 }
 
@@ -254,12 +254,12 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&growing(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&growing(3));
-    assert_eq!(back.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: GI }));
+    assert_eq!(back.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: GI }));
     let finished = world.after(&ResizeUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
@@ -271,7 +271,7 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
             world.step(Rule::FileSystemPending),
-            Step::Report(ResizeUpdate::OnNode { size: 3 * GI }),
+            Step::WriteStatus(ResizeUpdate::OnNode { size: 3 * GI }),
             "{source}"
         );
         let pending = world.after(&ResizeUpdate::OnNode { size: 3 * GI });
@@ -280,11 +280,11 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&growing(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(Rule::RequestReached), Step::Report(ResizeUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
     for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
         world.volume.expansion = note(7, 3, reaction);
-        let Decision { rule, step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else {
+        let Decision { rule, step: Step::WriteStatus(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
         assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
@@ -354,13 +354,13 @@ fn another_request_or_recipe_does_not_wait() {
     failed.volume.expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(Rule::AttemptReported), Step::Report(growing(requested)));
+        assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(growing(requested)));
         let reported = world.after(&growing(requested));
         assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(fixed.step(Rule::AttemptReported), Step::Report(again.clone()));
+    assert_eq!(fixed.step(Rule::AttemptReported), Step::WriteStatus(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
 
@@ -372,7 +372,7 @@ fn a_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn a_run_is_reported_before_it_begins() {
-    assert_eq!(world(3).step(Rule::AttemptReported), Step::Report(growing(3)));
+    assert_eq!(world(3).step(Rule::AttemptReported), Step::WriteStatus(growing(3)));
     assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =

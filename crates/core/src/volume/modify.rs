@@ -50,7 +50,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the modification into the claim's status.
-    Report(ModifyUpdate),
+    WriteStatus(ModifyUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -141,7 +141,7 @@ fn has_unknown_attributes(volume: &Volume) -> bool {
 }
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
-pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
+pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
     claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
 }
@@ -164,7 +164,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Decides to write a report, unless it is already written.
 fn reporting(rule: Rule, claim: &Claim, report: ModifyUpdate) -> Decision {
-    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::Report(report) })
+    rule.step(if report.is_written(claim) { Step::Nothing } else { Step::WriteStatus(report) })
 }
 
 /// Reports that the request cannot be met, and emits an event.
@@ -216,21 +216,21 @@ fn target_of(job: &Job) -> Attributes {
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let news = |run: &&ChangeRun<'_>| run.job.run_labels.attempt > known;
-    let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
+    let is_unrecorded = |run: &&ChangeRun<'_>| run.job.run_labels.attempt > known;
+    let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
         return Some(Rule::RunSucceeded.step(Step::Apply(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-    let told = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
+    let can_remove_job = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
-    if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
+    if let Some(run) = leftovers.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
     leftovers.find_map(|run| match &run.state {
-        RunState::Failed { pods_ended: false, .. } if news(&run) => Some(Rule::FailedRunEnding.nothing()),
-        RunState::Failed { cause, reaction, at, .. } if news(&run) => {
+        RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => Some(Rule::FailedRunEnding.nothing()),
+        RunState::Failed { cause, reaction, at, .. } if is_unrecorded(&run) => {
             let target = target_of(run.job);
             let (number, recipe_version) = ((run.job.run_labels.attempt, &target), run.job.recipe_version.clone());
             let note = failure(volume, number, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
@@ -305,7 +305,9 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     let report = ModifyUpdate::Finished { class: attributes.class.clone() };
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
-        return Some(Rule::RequestReached.step(Step::Report(report)).with_event(reason::MODIFY_SUCCEEDED, message));
+        return Some(
+            Rule::RequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
+        );
     }
     (volume.modification.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
 }
@@ -345,7 +347,7 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
         return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::AttemptReported.step(Step::Report(report));
+        return Rule::AttemptReported.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {

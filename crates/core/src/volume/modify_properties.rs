@@ -90,7 +90,7 @@ proptest! {
                 prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
             }
             // A report that was written counts as written, so that it is not written again.
-            Step::Report(report) => {
+            Step::WriteStatus(report) => {
                 prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report)));
                 let success = matches!(report, ModifyUpdate::Finished { .. });
                 prop_assert!(!success || settled, "what may be in between is called done");

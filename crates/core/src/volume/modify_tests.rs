@@ -219,7 +219,7 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     assert_eq!(edited.step(Rule::StuckRunObsolete), given_up);
     let error = Some("no such image".to_owned());
     let report = ModifyUpdate::Modifying { class: "gold".into(), error };
-    assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::Report(report));
+    assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::WriteStatus(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
@@ -227,7 +227,7 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
         let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
-        assert_eq!(running.step(Rule::RunInProgress), Step::Report(modifying("gold")));
+        assert_eq!(running.step(Rule::RunInProgress), Step::WriteStatus(modifying("gold")));
         running.after(&modifying("gold")).waits(Rule::RunInProgress);
     }
     let lost =
@@ -279,7 +279,7 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
 fn the_job_of_a_withdrawn_request_is_removed() {
     let known = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let jobs = [(over(3, "gold"), failed(Reaction::Retry, true))];
-    assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::Report(_)), "it is kept for a look at it");
+    assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::WriteStatus(_)), "it is kept for a look at it");
     let back = world("silver", "silver").noted(note(3, "gold", Reaction::Never));
     assert_eq!(back.with(&jobs).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
 }
@@ -288,7 +288,7 @@ fn the_job_of_a_withdrawn_request_is_removed() {
 fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
-    assert_eq!((decision.rule, decision.step), (Rule::RequestReached, Step::Report(finished("gold"))));
+    assert_eq!((decision.rule, decision.step), (Rule::RequestReached, Step::WriteStatus(finished("gold"))));
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
@@ -303,7 +303,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
-        assert_eq!(back.step(Rule::AttemptReported), Step::Report(modifying("silver")));
+        assert_eq!(back.step(Rule::AttemptReported), Step::WriteStatus(modifying("silver")));
         let reported = back.after(&modifying("silver"));
         let Step::Record(noted) = reported.step(Rule::AttemptRecorded) else { panic!("no trace") };
         assert_eq!(
@@ -314,7 +314,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
     let nothing_changed = world("silver", "silver").noted(note(3, "gold", Reaction::Never)).after(&modifying("gold"));
-    assert_eq!(nothing_changed.step(Rule::RequestReached), Step::Report(finished("silver")));
+    assert_eq!(nothing_changed.step(Rule::RequestReached), Step::WriteStatus(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
     let Step::Record(noted) = none.step(Rule::AttemptRecorded) else { panic!("no trace") };
@@ -326,14 +326,14 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
 fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
     let pending = ModifyUpdate::Pending { class: "gold".into() };
-    assert_eq!(missing.step(Rule::RequestNotAvailable), Step::Report(pending.clone()));
+    assert_eq!(missing.step(Rule::RequestNotAvailable), Step::WriteStatus(pending.clone()));
     let message = missing.after(&pending);
     assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
     let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
-    assert_eq!(cannot.step(Rule::NotSupported), Step::Report(pending.clone()));
+    assert_eq!(cannot.step(Rule::NotSupported), Step::WriteStatus(pending.clone()));
     assert!(cannot.said().contains("`capabilities: modify`"));
     let unknown = World { recipe: Err("lost".into()), ..world("", "gold") };
-    assert_eq!(unknown.step(Rule::NotSupported), Step::Report(pending));
+    assert_eq!(unknown.step(Rule::NotSupported), Step::WriteStatus(pending));
     assert!(unknown.said().contains("the volume cannot be modified: lost"));
 }
 
@@ -349,20 +349,20 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
     let report = ModifyUpdate::Modifying { class: "gold".into(), error };
-    assert_eq!(waits.step(Rule::AttemptNotDue), Step::Report(report.clone()));
+    assert_eq!(waits.step(Rule::AttemptNotDue), Step::WriteStatus(report.clone()));
     let reported = waits.after(&report);
     assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
     assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
-    assert_eq!(never.step(Rule::AttemptNotDue), Step::Report(infeasible.clone()));
+    assert_eq!(never.step(Rule::AttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(other.step(Rule::AttemptReported), Step::Report(modifying("bronze")));
+    assert_eq!(other.step(Rule::AttemptReported), Step::WriteStatus(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::AttemptReported), Step::Report(ModifyUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::AttemptReported), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_run_waits_for_the_pods_of_other_runs() {
 #[test]
 fn a_run_is_reported_and_recorded_before_it_begins() {
     let world = world("", "gold");
-    assert_eq!(world.step(Rule::AttemptReported), Step::Report(modifying("gold")));
+    assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(modifying("gold")));
     let reported = world.after(&modifying("gold"));
     assert_eq!(reported.step(Rule::AttemptRecorded), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };

@@ -124,7 +124,7 @@ pub enum Rule {
     /// Storage must be deleted, but the volume has no usable id, or a name that differs from its id. Emits an event.
     UnusableVolumeId,
     /// Storage must be deleted, but the volume was never adopted, and no known run made it. Emits an event.
-    MakerUnknown,
+    OriginUnknown,
     /// Storage must be deleted, but the provenance of the volume cannot be read. Emits an event.
     ProvenanceUnreadable,
     /// Storage must be deleted, and a provision pod of the claim may still run. Waits for its end.

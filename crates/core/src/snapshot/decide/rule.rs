@@ -36,7 +36,7 @@ pub enum Step {
         job: ObjectName,
     },
     /// Writes an error into the status.
-    Report {
+    WriteStatus {
         /// The error message.
         error: String,
     },
