@@ -52,7 +52,7 @@ FLOORS = {
         context
         scripts
         batch capacity config data_source delete_run drive pool sync_probe
-        orphaned_runs
+        late_runs
         claim snapshot volume
         findings
     """,

@@ -63,7 +63,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             claims = Some(context.writes.claim_ids().await?);
         }
         if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
-            waits |= matches!(crate::reconcile::orphaned_runs::reconcile(context, &id).await?, Requeue::WaitingForSlot);
+            waits |= matches!(crate::reconcile::late_runs::reconcile(context, &id).await?, Requeue::WaitingForSlot);
         }
     }
     if !waits {

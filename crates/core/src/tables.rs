@@ -1,7 +1,7 @@
 //! The list of all decision tables. The metric of decisions, `docs/internals/rules.md` and the simulation follow from it.
 
 use crate::rules::Rule;
-use crate::run::{collect, orphaned_runs};
+use crate::run::{collect, late_runs};
 use crate::{capacity, claim, kept_script, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Table> {
         Table::of::<volume::rule::Rule>("Volumes"),
         Table::of::<snapshot::bind::Rule>("VolumeSnapshots"),
         Table::of::<snapshot::decide::Rule>("VolumeSnapshotContents"),
-        Table::of::<orphaned_runs::Rule>("Late runs"),
+        Table::of::<late_runs::Rule>("Late runs"),
         Table::of::<collect::Rule>("Batches"),
         Table::of::<pool::Rule>("Pools"),
         Table::of::<sync_probe::Rule>("Sync probes"),

@@ -37,7 +37,7 @@ use crate::state::index::WorkItem;
 pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.cluster.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
-        return crate::reconcile::orphaned_runs::clean_up(context, name).await;
+        return crate::reconcile::late_runs::clean_up(context, name).await;
     };
     if claim.belongs_to_other_instance(&context.identity.instance) {
         return Ok(Requeue::Done);

@@ -23,7 +23,7 @@ use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::{self, Reconcile, drive};
-use crate::reconcile::orphaned_runs::{self, Leftovers};
+use crate::reconcile::late_runs::{self, Leftovers};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
@@ -419,7 +419,7 @@ async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> 
     }
     let id = jobs[0].run_labels.id.clone();
     let pods = context.cluster.index().pods_of(&id);
-    orphaned_runs::reconcile_leftovers(
+    late_runs::reconcile_leftovers(
         context,
         &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) },
     )

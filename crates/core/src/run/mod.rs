@@ -4,7 +4,7 @@
 //! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
 //! - [`batch`] is one run for several claims or volumes, its [`member`]s, and [`collect`] decides when it begins.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
-//! - [`orphaned_runs`] cleans up after runs whose claim is gone.
+//! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
 pub mod backoff;
 pub mod batch;
@@ -12,11 +12,11 @@ pub mod collect;
 pub mod failure;
 pub mod job;
 mod job_name;
+pub mod late_runs;
 pub mod list;
 pub mod member;
 mod mounts;
 pub mod move_in;
-pub mod orphaned_runs;
 pub mod phase;
 mod pod;
 pub mod request;

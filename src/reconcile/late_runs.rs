@@ -1,4 +1,4 @@
-//! Late runs, whose claim or snapshot is gone: observes, decides with [`orphaned_runs::decide`], and takes the steps.
+//! Late runs, whose claim or snapshot is gone: observes, decides with [`late_runs::decide`], and takes the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch;
 use crate::run::job::{self, RunTarget};
-use crate::run::orphaned_runs::{self, Decision, Observed, SCOPE, Step};
+use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
 use crate::volume::expand::with_program_of;
@@ -100,9 +100,9 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
-    let Decision { rule, step, requeue_at, .. } = orphaned_runs::decide(
+    let Decision { rule, step, requeue_at, .. } = late_runs::decide(
         &Observed {
-            provisions: &observed,
+            creating_jobs: &observed,
             has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
             recipe: recipe.as_deref(),

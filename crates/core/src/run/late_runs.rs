@@ -1,7 +1,8 @@
-//! Late runs: provision runs whose claim is gone. The decision is a pure function of their Jobs, pods and volumes.
+//! Late runs: provision runs whose claim is gone, and snapshot runs whose snapshot is gone. The decision is a pure
+//! function of their Jobs, pods and volumes.
 //!
-//! A request to create a Job can arrive after its claim was cleaned up and deleted. Then the Job is the only record of
-//! the storage that it makes. So the Job stays until that storage is deleted.
+//! A request to create a Job can arrive after its claim or snapshot was cleaned up and deleted. Then the Job is the only
+//! record of the storage that it makes. So the Job stays until that storage is deleted.
 //!
 //! The [rules](Rule) say when it takes which step.
 
@@ -16,12 +17,12 @@ use crate::run::backoff::delay;
 /// The scope of these delete runs. It distinguishes them from those of claims and volumes.
 pub const SCOPE: &str = "late";
 
-/// The objects of one volume id whose claim is gone.
+/// The objects of one volume id whose claim is gone, or of one snapshot id whose snapshot is gone.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The provision Jobs.
-    pub provisions: &'a [&'a Job],
-    /// A pod of a provision run may still be running.
+    /// The Jobs of the provision runs, or of the snapshot runs.
+    pub creating_jobs: &'a [&'a Job],
+    /// A pod of such a run may still be running.
     pub has_running_pods: bool,
     /// A volume with the id exists.
     pub volume: bool,
@@ -42,22 +43,22 @@ pub enum Step {
         /// The number of the delete run, from 1.
         attempt: u32,
     },
-    /// Deletes all Jobs, the provision Jobs first.
+    /// Deletes all Jobs, those of the late runs first.
     Clear,
 }
 
-/// The rules of a volume id whose claim is gone, in their order: the first that holds applies.
+/// The rules of an id whose claim or snapshot is gone, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
     /// A volume has the id. Deletes all Jobs: the reconciler of volumes deletes the volume.
     VolumeExists,
-    /// No provision Job is left. Deletes the Jobs of delete runs.
+    /// No Job of a late run is left. Deletes the Jobs of delete runs.
     NoRunLeft,
-    /// The recipe of the provision Job is not known. Deletes all Jobs.
+    /// The recipe of the late run is not known. Deletes all Jobs.
     RecipeUnknown,
-    /// The provision run is in progress or ending. Waits for its end.
+    /// The late run is in progress or ending. Waits for its end.
     RunInProgress,
-    /// The storage of the run was deleted. Deletes all Jobs.
+    /// The storage of the late run was deleted. Deletes all Jobs.
     StorageDeleted,
     /// A delete run is in progress or ending. Waits for its end.
     DeleteRunInProgress,
@@ -76,11 +77,11 @@ pub type Decision = rules::Decision<Rule>;
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let recipe = match o.recipe {
         _ if o.volume => return Rule::VolumeExists.step(Step::Clear),
-        _ if o.provisions.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
+        _ if o.creating_jobs.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
         None => return Rule::RecipeUnknown.step(Step::Clear),
         Some(recipe) => recipe,
     };
-    if o.has_running_pods || o.provisions.iter().any(|job| !job.is_over) {
+    if o.has_running_pods || o.creating_jobs.iter().any(|job| !job.is_over) {
         return Rule::RunInProgress.nothing();
     }
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
@@ -121,9 +122,9 @@ mod tests {
 
     fn decided(is_over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision {
         let (recipe, job) = (recipe(), Job { is_over, ..Job::default() });
-        let provisions = [&job];
+        let creating_jobs = [&job];
         let observed = Observed {
-            provisions: &provisions,
+            creating_jobs: &creating_jobs,
             has_running_pods: false,
             volume: false,
             recipe: Some(&recipe),
@@ -160,9 +161,9 @@ mod tests {
     #[test]
     fn jobs_without_information_are_cleared() {
         let (recipe, job) = (recipe(), Job::default());
-        let provisions = [&job];
+        let creating_jobs = [&job];
         let left = Observed {
-            provisions: &provisions,
+            creating_jobs: &creating_jobs,
             has_running_pods: true,
             volume: true,
             recipe: Some(&recipe),
@@ -177,6 +178,6 @@ mod tests {
         let waits = Observed { volume: false, ..left };
         assert_eq!(rule(waits.clone(), Step::Nothing), Rule::RunInProgress, "its pod runs");
         assert_eq!(rule(Observed { recipe: None, ..waits.clone() }, Step::Clear), Rule::RecipeUnknown);
-        assert_eq!(rule(Observed { provisions: &[], ..waits }, Step::Clear), Rule::NoRunLeft);
+        assert_eq!(rule(Observed { creating_jobs: &[], ..waits }, Step::Clear), Rule::NoRunLeft);
     }
 }
