@@ -368,7 +368,7 @@ impl Writes {
     }
 
     /// Writes a new size on a volume, in bytes.
-    pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
+    pub async fn write_capacity(&self, volume: &Volume, size: u64) -> Result<Volume> {
         let capacity = json!({ "storage": flex_contract::quantity::quantity(size) });
         self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
     }
@@ -380,7 +380,7 @@ impl Writes {
     }
 
     /// Writes other attributes on a volume.
-    pub async fn apply_attributes(&self, volume: &Volume, applied: &AppliedAttributes) -> Result<Volume> {
+    pub async fn write_attributes(&self, volume: &Volume, applied: &AppliedAttributes) -> Result<Volume> {
         let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
         let class = &applied.attributes.class;
         // The API refuses the field for volumes of other kinds.

@@ -112,22 +112,22 @@ pub(super) async fn execute(
         Step::WriteStatus(report) => {
             let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
-            if matches!(report, ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. }) {
+            if matches!(report, ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
             confirmed.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
-            if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::OnNode { .. }) {
+            if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::FileSystemPending { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again
         }
         Step::Start { attempt, size } => start(context, volume, observed, attempt, size).await?,
-        Step::Grow { size } => context.writes.grow_volume(volume, size).await?.into(),
+        Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
-        Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.record_expansion(volume, None).await?.into(),
         Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
     })
 }

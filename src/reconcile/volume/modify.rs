@@ -88,7 +88,7 @@ pub(super) async fn execute(
             StepOutcome::Again
         }
         Step::Start { attempt, attributes } => start(context, volume, observed, attempt, attributes).await?,
-        Step::Apply(applied) => context.writes.apply_attributes(volume, &applied).await?.into(),
+        Step::WriteAttributes(applied) => context.writes.write_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
             // The record that a run begins leaves the last failed attempt as it is.
             if volume.modification.as_ref().is_none_or(|before| before.attempt != note.attempt) && note.attempt > 0 {
@@ -96,7 +96,7 @@ pub(super) async fn execute(
             }
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
-        Step::Forget => context.writes.note_modification(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_modification(volume, None).await?.into(),
         Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
     })
 }

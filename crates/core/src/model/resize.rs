@@ -2,9 +2,9 @@
 //!
 //! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
 //! |---|---|---|---|---|
-//! | [`ResizeUpdate::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
+//! | [`ResizeUpdate::InProgress`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
 //! | [`ResizeUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
-//! | [`ResizeUpdate::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
+//! | [`ResizeUpdate::FileSystemPending`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
 //! | [`ResizeUpdate::Finished`] | none of these | the new size | none | the new size |
 //!
 //! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
@@ -13,7 +13,7 @@ use flex_contract::quantity::quantity;
 use serde_json::{Value, json};
 
 use super::claim::Claim;
-use super::resize_status::{ERROR, ON_NODE, RESIZING};
+use super::resize_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
 
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";
@@ -22,7 +22,7 @@ const REPEATED: &str = "Repeated";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResizeUpdate {
     /// The storage must be expanded to this size. The last run may have failed.
-    Growing {
+    InProgress {
         /// The new size, in bytes.
         size: u64,
         /// The reason why the last run failed.
@@ -36,7 +36,7 @@ pub enum ResizeUpdate {
         error: String,
     },
     /// The storage has this size. The kubelet must resize its file system.
-    OnNode {
+    FileSystemPending {
         /// The new size, in bytes.
         size: u64,
     },
@@ -48,18 +48,18 @@ pub enum ResizeUpdate {
 }
 
 impl ResizeUpdate {
-    fn growing(&self) -> Option<String> {
+    fn resizing(&self) -> Option<String> {
         match self {
-            ResizeUpdate::Growing { size, .. } | ResizeUpdate::Infeasible { size, .. } => {
+            ResizeUpdate::InProgress { size, .. } | ResizeUpdate::Infeasible { size, .. } => {
                 Some(format!("the storage should grow to {}", quantity(*size).0))
             }
-            ResizeUpdate::OnNode { .. } | ResizeUpdate::Finished { .. } => None,
+            ResizeUpdate::FileSystemPending { .. } | ResizeUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            ResizeUpdate::Growing { error: Some(error), .. } => Some((REPEATED, error)),
+            ResizeUpdate::InProgress { error: Some(error), .. } => Some((REPEATED, error)),
             ResizeUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
             _ => None,
         }
@@ -69,14 +69,14 @@ impl ResizeUpdate {
     pub fn is_written(&self, claim: &Claim) -> bool {
         let resize = claim.resize.as_deref().cloned().unwrap_or_default();
         let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
-        let storage = resize.growing == self.growing() && error == self.error();
+        let storage = resize.resizing == self.resizing() && error == self.error();
         match self {
-            ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. } => storage,
-            ResizeUpdate::OnNode { size } => {
-                storage && (resize.on_node || claim.capacity.is_some_and(|now| now >= *size))
+            ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. } => storage,
+            ResizeUpdate::FileSystemPending { size } => {
+                storage && (resize.file_system_pending || claim.capacity.is_some_and(|now| now >= *size))
             }
             ResizeUpdate::Finished { size } => {
-                storage && !resize.on_node && claim.capacity.is_some_and(|now| now >= *size)
+                storage && !resize.file_system_pending && claim.capacity.is_some_and(|now| now >= *size)
             }
         }
     }
@@ -89,21 +89,21 @@ impl ResizeUpdate {
             })
         };
         let off = |kind: &str| json!({ "type": kind, "$patch": "delete" });
-        let growing = self.growing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
+        let resizing = self.resizing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
         let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
         let (size, state) = match self {
-            ResizeUpdate::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
+            ResizeUpdate::InProgress { size, .. } => (size, Some("ControllerResizeInProgress")),
             ResizeUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
-            ResizeUpdate::OnNode { size } => (size, Some("NodeResizePending")),
+            ResizeUpdate::FileSystemPending { size } => (size, Some("NodeResizePending")),
             ResizeUpdate::Finished { size } => (size, None),
         };
-        let mut conditions = vec![growing, error];
+        let mut conditions = vec![resizing, error];
         match self {
-            ResizeUpdate::OnNode { .. } => {
+            ResizeUpdate::FileSystemPending { .. } => {
                 let text = "the storage has grown; the kubelet grows the file system when a pod uses the volume";
-                conditions.push(holds(ON_NODE, "", text));
+                conditions.push(holds(FILE_SYSTEM_PENDING, "", text));
             }
-            _ => conditions.push(off(ON_NODE)),
+            _ => conditions.push(off(FILE_SYSTEM_PENDING)),
         }
         let mut status = json!({
             "conditions": conditions,
@@ -126,10 +126,10 @@ mod tests {
 
     fn reports() -> [ResizeUpdate; 5] {
         [
-            ResizeUpdate::Growing { size: 3 * GI, error: None },
-            ResizeUpdate::Growing { size: 3 * GI, error: Some("later".into()) },
+            ResizeUpdate::InProgress { size: 3 * GI, error: None },
+            ResizeUpdate::InProgress { size: 3 * GI, error: Some("later".into()) },
             ResizeUpdate::Infeasible { size: 3 * GI, error: "later".into() },
-            ResizeUpdate::OnNode { size: 3 * GI },
+            ResizeUpdate::FileSystemPending { size: 3 * GI },
             ResizeUpdate::Finished { size: 3 * GI },
         ]
     }
@@ -167,7 +167,7 @@ mod tests {
         }
         assert!(reports().iter().all(|report| !report.is_written(&claim(None))));
         assert!(
-            !ResizeUpdate::Growing { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
+            !ResizeUpdate::InProgress { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
             "another size"
         );
     }

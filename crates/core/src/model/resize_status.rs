@@ -4,17 +4,17 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
 pub(super) const RESIZING: &str = "Resizing";
 pub(super) const ERROR: &str = "ControllerResizeError";
-pub(super) const ON_NODE: &str = "FileSystemResizePending";
+pub(super) const FILE_SYSTEM_PENDING: &str = "FileSystemResizePending";
 
 /// A resize in progress, by a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResizeStatus {
     /// The message of its condition, while the storage must be expanded.
-    pub(super) growing: Option<String>,
+    pub(super) resizing: Option<String>,
     /// The reason and the message of the last failure.
     pub(super) error: Option<(String, String)>,
     /// The kubelet must resize the file system, or does so now.
-    pub on_node: bool,
+    pub file_system_pending: bool,
 }
 
 impl ResizeStatus {
@@ -22,14 +22,14 @@ impl ResizeStatus {
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
         let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
-        let on_node = state.is_some_and(|state| state.starts_with("NodeResize"));
-        let mut resize = ResizeStatus { on_node, ..ResizeStatus::default() };
+        let file_system_pending = state.is_some_and(|state| state.starts_with("NodeResize"));
+        let mut resize = ResizeStatus { file_system_pending, ..ResizeStatus::default() };
         for condition in conditions {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             match condition.type_.as_str() {
-                RESIZING => resize.growing = Some(text(&condition.message)),
+                RESIZING => resize.resizing = Some(text(&condition.message)),
                 ERROR => resize.error = Some((text(&condition.reason), text(&condition.message))),
-                ON_NODE => resize.on_node = true,
+                FILE_SYSTEM_PENDING => resize.file_system_pending = true,
                 _ => {}
             }
         }
@@ -38,6 +38,6 @@ impl ResizeStatus {
 
     /// Checks whether the storage must be expanded, or could not be.
     pub fn is_of_storage(&self) -> bool {
-        self.growing.is_some() || self.error.is_some()
+        self.resizing.is_some() || self.error.is_some()
     }
 }

@@ -111,14 +111,14 @@ pub enum Step {
         size: u64,
     },
     /// Writes the new size on the volume.
-    Grow {
+    WriteCapacity {
         /// The size, in bytes.
         size: u64,
     },
     /// Records that a run failed.
     Record(FailedExpansion),
     /// Removes the record of the last failed run from the volume.
-    Forget,
+    ClearFailure,
     /// Deletes a Job with its pods.
     RemoveJob {
         /// The namespace and name of the Job.
@@ -226,13 +226,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
-            let report = ResizeUpdate::Growing { size, error: Some(cause.message.clone()) };
+            let report = ResizeUpdate::InProgress { size, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::Growing { size, error });
+            let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::InProgress { size, error });
             match o.runs.unreachable_node {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -255,7 +255,7 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
     let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
     if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
-        return Some(Rule::RunSucceeded.step(Step::Grow { size }));
+        return Some(Rule::RunSucceeded.step(Step::WriteCapacity { size }));
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
@@ -332,10 +332,10 @@ fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent 
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Option<Decision> {
     let behind = claim.capacity.is_some_and(|now| now < size);
     let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
-    let on_node = claim.resize.as_ref().is_some_and(|resize| resize.on_node);
-    if volume.kubelet_finishes_resize && behind && (begun || !on_node) {
+    let file_system_pending = claim.resize.as_ref().is_some_and(|resize| resize.file_system_pending);
+    if volume.kubelet_finishes_resize && behind && (begun || !file_system_pending) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ResizeUpdate::OnNode { size }));
+        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ResizeUpdate::FileSystemPending { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
@@ -343,7 +343,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
         let decision = Rule::RequestReached.step(Step::WriteStatus(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
-    (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
+    (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when the claim requests a larger volume.
@@ -377,7 +377,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
-    let report = ResizeUpdate::Growing { size: requested_size, error };
+    let report = ResizeUpdate::InProgress { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
         let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
         if now < due {

@@ -18,10 +18,10 @@ prop_compose! {
         report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
             let (size, error) = (size * GI, "disk on fire".to_owned());
             match kind {
-                0 => ResizeUpdate::Growing { size, error: None },
-                1 => ResizeUpdate::Growing { size, error: Some(error) },
+                0 => ResizeUpdate::InProgress { size, error: None },
+                1 => ResizeUpdate::InProgress { size, error: Some(error) },
                 2 => ResizeUpdate::Infeasible { size, error },
-                _ => ResizeUpdate::OnNode { size },
+                _ => ResizeUpdate::FileSystemPending { size },
             }
         })),
         (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
@@ -69,11 +69,11 @@ proptest! {
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
-                let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::Growing { size: wish, error });
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::InProgress { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
-            Step::Grow { size: reached } => {
+            Step::WriteCapacity { size: reached } => {
                 prop_assert!(*reached > size, "no volume shrinks");
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
             }
@@ -83,7 +83,7 @@ proptest! {
                 prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
             }
-            Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
+            Step::ClearFailure => prop_assert!(wish <= size && world.runs.is_empty()),
             Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),
         }
     }

@@ -152,8 +152,8 @@ fn world(requested: u64) -> World {
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
 }
 
-fn growing(size: u64) -> ResizeUpdate {
-    ResizeUpdate::Growing { size: size * GI, error: None }
+fn in_progress(size: u64) -> ResizeUpdate {
+    ResizeUpdate::InProgress { size: size * GI, error: None }
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
-    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("no such image".into()) };
+    let report = ResizeUpdate::InProgress { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(Rule::RunStuck), Step::WriteStatus(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
@@ -195,8 +195,8 @@ fn a_stuck_run_is_reported() {
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
-        assert_eq!(world.step(Rule::RunInProgress), Step::WriteStatus(growing(3)), "{requested}");
-        world.after(&growing(3)).waits(Rule::RunInProgress);
+        assert_eq!(world.step(Rule::RunInProgress), Step::WriteStatus(in_progress(3)), "{requested}");
+        world.after(&in_progress(3)).waits(Rule::RunInProgress);
     }
     let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
@@ -204,14 +204,14 @@ fn a_run_continues_in_spite_of_another_request() {
     world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
-    unsettled.after(&growing(3)).waits(Rule::RunInProgress);
+    unsettled.after(&in_progress(3)).waits(Rule::RunInProgress);
 }
 
 #[test]
 fn a_run_that_succeeded_gives_the_volume_its_size() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Succeeded)]);
-        assert_eq!(world.step(Rule::RunSucceeded), Step::Grow { size: 3 * GI }, "{requested}");
+        assert_eq!(world.step(Rule::RunSucceeded), Step::WriteCapacity { size: 3 * GI }, "{requested}");
     }
 }
 
@@ -226,7 +226,7 @@ fn a_failure_is_recorded_once() {
     assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
-    let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let report = ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
@@ -252,13 +252,13 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 
 #[test]
 fn a_reached_size_is_reported_once() {
-    let mut world = world(3).after(&growing(3));
+    let mut world = world(3).after(&in_progress(3));
     world.volume.size = Ok(3 * GI);
     assert_eq!(world.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
-    let back = back.after(&growing(3));
+    let back = back.after(&in_progress(3));
     assert_eq!(back.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: GI }));
     let finished = world.after(&ResizeUpdate::Finished { size: 3 * GI });
     finished.rests();
@@ -267,14 +267,14 @@ fn a_reached_size_is_reported_once() {
 #[test]
 fn the_kubelet_finishes_the_resize_of_a_file_system() {
     for source in ["csi: {driver: d, volumeHandle: h}", "local: {path: /dev/x, fsType: ext4}"] {
-        let mut world = world(3).after(&growing(3));
+        let mut world = world(3).after(&in_progress(3));
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
             world.step(Rule::FileSystemPending),
-            Step::WriteStatus(ResizeUpdate::OnNode { size: 3 * GI }),
+            Step::WriteStatus(ResizeUpdate::FileSystemPending { size: 3 * GI }),
             "{source}"
         );
-        let pending = world.after(&ResizeUpdate::OnNode { size: 3 * GI });
+        let pending = world.after(&ResizeUpdate::FileSystemPending { size: 3 * GI });
         pending.rests();
         pending.after(&ResizeUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
@@ -282,7 +282,7 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
         assert_eq!(fast.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
     }
-    let mut directory = world(3).after(&growing(3));
+    let mut directory = world(3).after(&in_progress(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
     assert_eq!(directory.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
 }
@@ -291,7 +291,7 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
     world.volume.expansion = note(2, 3, Reaction::Never);
-    assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
+    assert_eq!(world.step(Rule::FailureOutdated), Step::ClearFailure);
     let terminating = Job { deleting: true, ..job(2, 3) };
     world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
@@ -343,7 +343,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
         assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
-        let due = waiting.after(&ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
+        let due = waiting.after(&ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
         assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
@@ -354,12 +354,12 @@ fn another_request_or_recipe_does_not_wait() {
     failed.volume.expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(growing(requested)));
-        let reported = world.after(&growing(requested));
+        assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(in_progress(requested)));
+        let reported = world.after(&in_progress(requested));
         assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
-    let again = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    let again = ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(fixed.step(Rule::AttemptReported), Step::WriteStatus(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
@@ -372,11 +372,11 @@ fn a_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn a_run_is_reported_before_it_begins() {
-    assert_eq!(world(3).step(Rule::AttemptReported), Step::WriteStatus(growing(3)));
-    assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
+    assert_eq!(world(3).step(Rule::AttemptReported), Step::WriteStatus(in_progress(3)));
+    assert_eq!(world(3).after(&in_progress(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =
-        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
+        world(3).after(&in_progress(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 

@@ -59,11 +59,11 @@ pub enum Step {
         attributes: Attributes,
     },
     /// Writes the new attributes on the volume.
-    Apply(AppliedAttributes),
+    WriteAttributes(AppliedAttributes),
     /// Records that a run begins, or that one failed.
     Record(PendingModification),
     /// Removes the record from the volume.
-    Forget,
+    ClearFailure,
     /// Deletes a Job with its pods.
     RemoveJob {
         /// The namespace and name of the Job.
@@ -220,7 +220,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
-        return Some(Rule::RunSucceeded.step(Step::Apply(applied)));
+        return Some(Rule::RunSucceeded.step(Step::WriteAttributes(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let can_remove_job = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
@@ -309,7 +309,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             Rule::RequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
         );
     }
-    (volume.modification.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
+    (volume.modification.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when a run to these attributes is necessary.

@@ -85,7 +85,7 @@ proptest! {
                 prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
-            Step::Apply(applied) => {
+            Step::WriteAttributes(applied) => {
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.run_labels.attempt == applied.run));
                 prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
             }
@@ -102,7 +102,7 @@ proptest! {
                 let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }
-            Step::Forget => prop_assert!(settled && world.runs.is_empty()),
+            Step::ClearFailure => prop_assert!(settled && world.runs.is_empty()),
             Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),
         }
     }

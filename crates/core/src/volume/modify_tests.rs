@@ -243,7 +243,7 @@ fn a_volume_records_the_result_of_a_run() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
     assert_eq!(
         done("", 1).step(Rule::RunSucceeded),
-        Step::Apply(AppliedAttributes { attributes: attributes("gold"), run: 1 })
+        Step::WriteAttributes(AppliedAttributes { attributes: attributes("gold"), run: 1 })
     );
     assert_eq!(done("gold", 2).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
 }
@@ -292,7 +292,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::FailureOutdated), Step::Forget);
+    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::FailureOutdated), Step::ClearFailure);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
