@@ -76,8 +76,8 @@ impl Slots {
         self.dispatch(recipe, facts)
     }
 
-    /// Removes an item from the queue. Returns the class for which it waited.
-    pub fn dequeue(&mut self, key: &WorkItem) -> Option<String> {
+    /// Removes an item from the queue for slots. Returns the class for which it waited.
+    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Option<String> {
         self.queue.dequeue(key).map(|(class, _)| class)
     }
 

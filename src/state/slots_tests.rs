@@ -109,7 +109,10 @@ fn an_item_leaves_the_queue_when_it_gets_a_slot_or_asks_for_none() {
     }
     let now = facts.now();
     assert!(slots.waiting(CLASS, now).eq([&key("b"), &key("c")]));
-    assert_eq!((slots.dequeue(&key("b")).as_deref(), slots.dequeue(&key("b"))), (Some(CLASS), None));
+    assert_eq!(
+        (slots.stop_waiting_for_slot(&key("b")).as_deref(), slots.stop_waiting_for_slot(&key("b"))),
+        (Some(CLASS), None)
+    );
     slots.expectations_mut().remove("run-a");
     assert_eq!(slots.next(CLASS, &facts), [key("c")]);
     assert_eq!(slots.next_of_label(CLASS, &facts), [key("c")]);
@@ -154,7 +157,7 @@ fn operate(state: State, item: usize, operation: u8, slots: &mut Slots, facts: &
             State::Idle
         }
         (5, State::Waiting) => {
-            slots.dequeue(&asks(&name).key);
+            slots.stop_waiting_for_slot(&asks(&name).key);
             State::Idle
         }
         _ => state,

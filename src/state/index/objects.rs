@@ -65,7 +65,7 @@ impl Index {
         if changed.now.as_ref().is_none_or(|now| now.deleting || now.is_bound()) {
             freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
             freed.waited_for = self.quota_waiters.remove(&item);
-            freed.turn = self.slots.dequeue(&item);
+            freed.turn = self.slots.stop_waiting_for_slot(&item);
             claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
         }
         if changed.now.is_none() {
@@ -135,7 +135,7 @@ impl Index {
                 self.batches.forget_own_run(id);
                 freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
-            freed.turn = self.slots.dequeue(&item);
+            freed.turn = self.slots.stop_waiting_for_slot(&item);
         }
         let pool = self.pools.on_volume(changed, facts);
         if let Some(uid) = changed.now.as_ref().filter(|_| pool.left).and_then(|now| now.claim_uid.as_ref()) {

@@ -64,12 +64,12 @@ impl Index {
                 snapshots.apply_content(content.clone());
                 let needs_no_slot = content.deleting || content.ready;
                 let item = WorkItem::Content(content.name.clone());
-                let turn = if needs_no_slot { self.slots.dequeue(&item) } else { None };
+                let turn = if needs_no_slot { self.slots.stop_waiting_for_slot(&item) } else { None };
                 self.woken_by_content(&content, turn.as_deref())
             }
             Change::Delete(name) => {
                 let Some(content) = snapshots.remove_content(&name.name) else { return Vec::new() };
-                let turn = self.slots.dequeue(&WorkItem::Content(name.name));
+                let turn = self.slots.stop_waiting_for_slot(&WorkItem::Content(name.name));
                 self.woken_by_gone_content(&content, turn.as_deref())
             }
             Change::Retain(all) => {

@@ -53,9 +53,9 @@ impl Index {
         self.slots.wait(slot_request, recipe, &self.facts)
     }
 
-    /// Removes an item from the queue. If it was its turn, returns the items whose turn is now.
-    pub fn dequeue(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.slots.dequeue(key).map(|class| self.for_slot(&class)).unwrap_or_default()
+    /// Removes an item from the queue for slots. If it was its turn, returns the items whose turn is now.
+    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Vec<WorkItem> {
+        self.slots.stop_waiting_for_slot(key).map(|class| self.for_slot(&class)).unwrap_or_default()
     }
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
