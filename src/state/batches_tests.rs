@@ -113,7 +113,7 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
         assert_eq!(books.close(&batch), ["a", "b"]);
         let Books { batches, expectations, facts, recipe } = &mut books;
         let is_excluded = |batches: &Batches, facts: &Facts| {
-            batches.excludes(&batch, Operation::Provision, recipe, None, &facts.cache)
+            batches.is_shut_out_of_batch(&batch, Operation::Provision, recipe, None, &facts.cache)
         };
         assert!(!is_excluded(batches, facts), "its Job is being created");
         if is_refused {

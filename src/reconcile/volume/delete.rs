@@ -55,7 +55,7 @@ pub(super) struct DeleteRun {
 
 impl DeleteRun {
     /// Returns the node to which the pod is bound.
-    fn on(&self, recipe: &Recipe) -> Option<&str> {
+    fn pinned_node(&self, recipe: &Recipe) -> Option<&str> {
         recipe.required_node(&self.node).filter(|_| self.pinned)
     }
 }
@@ -69,29 +69,29 @@ pub(super) async fn start(
     run: DeleteRun,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let on = run.on(recipe);
+    let pinned_node = run.pinned_node(recipe);
     // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
-    let first = run.is_home_node && run.pinned && run.attempt == 1;
-    let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
-    let left;
-    let mut alone = volume;
+    let is_first_run = run.is_home_node && run.pinned && run.attempt == 1;
+    let can_batch = is_first_run && context.identity.config_namespaces.contains(&recipe.config.namespace);
+    let volume_without_batch;
+    let mut volume_of_run = volume;
     if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
-        && (!may || context.cluster.index().excludes(batch, Operation::Delete, recipe, on))
+        && (!can_batch || context.cluster.index().is_shut_out_of_batch(batch, Operation::Delete, recipe, pinned_node))
     {
-        left = context.writes.note_no_batch(volume).await?;
-        alone = &left;
-    } else if may && volume.batch().is_none() {
+        volume_without_batch = context.writes.note_no_batch(volume).await?;
+        volume_of_run = &volume_without_batch;
+    } else if can_batch && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
-        if context.acquire_slot(&job, &slot_request(volume, on), recipe).is_some() {
+        if context.acquire_slot(&job, &slot_request(volume, pinned_node), recipe).is_some() {
             return Ok(StepOutcome::WaitForSlot);
         }
-        let due = Due { volume, recipe, node: on, job: &job };
-        if let Some((noted, source)) = context.join_deletion(&due).await? {
+        let due_run = Due { volume, recipe, node: pinned_node, job: &job };
+        if let Some((noted, source)) = context.join_deletion(&due_run).await? {
             confirmed.source = Some((noted.resource_version.clone(), source));
             return Ok(noted.into());
         }
     }
-    begin(context, alone, recipe, run, confirmed).await
+    begin(context, volume_of_run, recipe, run, confirmed).await
 }
 
 fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
@@ -106,11 +106,11 @@ async fn begin(
     run: DeleteRun,
     confirmed: &Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let on = run.on(recipe).map(str::to_owned);
+    let pinned_node = run.pinned_node(recipe).map(str::to_owned);
     let DeleteRun { attempt, node, is_home_node, .. } = run;
     let scope = scope(volume, is_home_node, &node);
     let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
-    if context.acquire_slot(&job, &slot_request(volume, on.as_deref()), recipe).is_some() {
+    if context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
@@ -122,7 +122,7 @@ async fn begin(
     let source = if is_home_node { source } else { String::new() };
     let ts = context.timestamp();
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
-    let target = RunTarget { namespace: recipe.config.namespace.clone(), node: on, ..RunTarget::default() };
+    let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_home_node) {
         let (id, object) = (request.claim_uuid.clone(), MemberObject::Volume(volume.name.clone()));
         let member = Member { id, attempt, object, attributes: None };

@@ -231,8 +231,8 @@ impl Index {
 
     /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
     /// is for another kind of run.
-    pub fn excludes(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
-        self.batches.excludes(name, operation, recipe, node, &self.facts.cache)
+    pub fn is_shut_out_of_batch(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+        self.batches.is_shut_out_of_batch(name, operation, recipe, node, &self.facts.cache)
     }
 
     /// Observes an open batch. Returns `None` if it is not open.

@@ -416,7 +416,10 @@ fn deletions_join_a_batch_while_another_deletion_runs() {
     assert_eq!(of(&index, "b")[0].name.name, entries[0].member.job_name(&batch));
     assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
     assert!(index.detach_member(&of(&index, "c")[0]));
-    assert!(index.excludes(&batch, Operation::Delete, &recipe, None), "an item that does not see the Job is not in it");
+    assert!(
+        index.is_shut_out_of_batch(&batch, Operation::Delete, &recipe, None),
+        "an item that does not see the Job is not in it"
+    );
 }
 
 #[test]
@@ -426,9 +429,9 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     for uid in ["a", "b", "c", "d"] {
         index.change_volume(Change::Apply(volume(uid, Some(batch))));
     }
-    assert!(!index.excludes(batch, Operation::Delete, &recipe, None));
+    assert!(!index.is_shut_out_of_batch(batch, Operation::Delete, &recipe, None));
     assert!(index.add_entry(batch, to_be_deleted("a", &recipe)));
-    assert!(index.excludes(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
+    assert!(index.is_shut_out_of_batch(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
     assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
