@@ -96,8 +96,8 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         .map(|job| (job.run_labels.attempt, context.run_state(leftovers.jobs, leftovers.pods, &job.name.name)))
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
-        let now = context.class_recipe(&recipe.class);
-        with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
+        let class_recipe = context.class_recipe(&recipe.class);
+        with_program_of(recipe, class_recipe.as_ref().map(|recipe| &recipe.record))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let Decision { rule, step, requeue_at, .. } = late_runs::decide(

@@ -90,9 +90,10 @@ impl Writes {
         let what = || format!("claim {}", claim.name);
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), &claim.name.namespace);
-        let now = api.get(&claim.name.name).await.map_err(WriteError::of(what()))?.metadata;
-        match now.uid.as_ref() == Some(&claim.uid) && now.resource_version.as_ref() == Some(&claim.resource_version) {
-            true => Ok(now.finalizers.unwrap_or_default()),
+        let fresh = api.get(&claim.name.name).await.map_err(WriteError::of(what()))?.metadata;
+        match fresh.uid.as_ref() == Some(&claim.uid) && fresh.resource_version.as_ref() == Some(&claim.resource_version)
+        {
+            true => Ok(fresh.finalizers.unwrap_or_default()),
             false => Err(WriteError::Conflict(what())),
         }
     }

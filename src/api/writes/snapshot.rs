@@ -63,10 +63,10 @@ impl Writes {
         }
         let what = || format!("VolumeSnapshot {}", snapshot.name);
         let api = self.snapshots(&snapshot.name.namespace);
-        let now = api.get(&snapshot.name.name).await.map_err(WriteError::of(what()))?.metadata.clone();
-        let same = now.uid.as_ref() == Some(&snapshot.uid)
-            && now.resource_version.as_ref() == Some(&snapshot.resource_version);
-        if same { Ok(now.finalizers.unwrap_or_default()) } else { Err(WriteError::Conflict(what())) }
+        let fresh = api.get(&snapshot.name.name).await.map_err(WriteError::of(what()))?.metadata.clone();
+        let same = fresh.uid.as_ref() == Some(&snapshot.uid)
+            && fresh.resource_version.as_ref() == Some(&snapshot.resource_version);
+        if same { Ok(fresh.finalizers.unwrap_or_default()) } else { Err(WriteError::Conflict(what())) }
     }
 
     /// Adds the orchestrator's finalizer to a VolumeSnapshot.

@@ -276,8 +276,9 @@ async fn move_one(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -
 /// Returns the volume as it is now, if it still maps to the same.
 async fn confirmed(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -> Result<Volume, String> {
     let Fresh { volume, claim, places } = work.fresh(&volume.name).await?;
-    let now = self::mapping(work, (&volume, claim.as_ref(), &places), of).map_err(|refusal| refusal.to_string())?;
-    match now == *mapping {
+    let fresh_mapping =
+        self::mapping(work, (&volume, claim.as_ref(), &places), of).map_err(|refusal| refusal.to_string())?;
+    match fresh_mapping == *mapping {
         true => Ok(volume),
         false => Err("it was changed meanwhile: run the command again".to_owned()),
     }

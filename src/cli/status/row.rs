@@ -76,7 +76,7 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
 /// Checks whether the claim requests more than it has.
 fn grows(claim: &Claim) -> bool {
     let requested = claim.size.as_ref().copied().unwrap_or_default();
-    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < requested)
+    claim.resize.is_some() || claim.capacity.is_some_and(|reported| reported < requested)
 }
 
 /// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.

@@ -56,9 +56,9 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     };
     let claim = confirmed.claim.unwrap_or_else(|| claim_state(context, volume));
     let provenance = provenance(context, volume, &jobs);
-    let now = context.class_recipe(&volume.class);
+    let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let record = record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
+        let record = record(&provenance.record, class_recipe.as_ref().map(|recipe| &recipe.record));
         record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
     });
     let home_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.node);
@@ -76,7 +76,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
-        node_gone: now.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
+        node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
         delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
         attributes: modify::observe(context, volume, size.run_basis(), &jobs, &pods, &confirmed.attributes),
         size,

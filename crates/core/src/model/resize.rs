@@ -73,10 +73,10 @@ impl ResizeUpdate {
         match self {
             ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. } => storage,
             ResizeUpdate::FileSystemPending { size } => {
-                storage && (resize.file_system_pending || claim.capacity.is_some_and(|now| now >= *size))
+                storage && (resize.file_system_pending || claim.capacity.is_some_and(|reported| reported >= *size))
             }
             ResizeUpdate::Finished { size } => {
-                storage && !resize.file_system_pending && claim.capacity.is_some_and(|now| now >= *size)
+                storage && !resize.file_system_pending && claim.capacity.is_some_and(|reported| reported >= *size)
             }
         }
     }

@@ -196,7 +196,7 @@ pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.resize.is_some()
             || requested_size(volume, claim).is_some()
-            || volume.size.as_ref().is_ok_and(|size| claim.capacity.is_some_and(|now| now < *size)))
+            || volume.size.as_ref().is_ok_and(|size| claim.capacity.is_some_and(|reported| reported < *size)))
 }
 
 fn text(size: u64) -> String {
@@ -330,7 +330,7 @@ fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent 
 
 /// Decides when the volume has the requested size.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Option<Decision> {
-    let behind = claim.capacity.is_some_and(|now| now < size);
+    let behind = claim.capacity.is_some_and(|reported| reported < size);
     let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
     let file_system_pending = claim.resize.as_ref().is_some_and(|resize| resize.file_system_pending);
     if volume.kubelet_finishes_resize && behind && (begun || !file_system_pending) {

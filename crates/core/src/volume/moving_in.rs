@@ -210,15 +210,15 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
         (_, Some(_)) => ("archive", "archiveOnDelete: \"true\""),
         (_, None) => ("archive", "no archiveOnDelete, which means true"),
     };
-    let now = match record.data.get(ON_DELETE).map_or("", |value| value.trim()) {
+    let by_config = match record.data.get(ON_DELETE).map_or("", |value| value.trim()) {
         "" => "delete",
         "retain" => "keep",
         other => other,
     };
-    match now == wanted {
+    match by_config == wanted {
         true => Ok(()),
         false => Err(format!(
-            "its class {} has {because}, but the config would {now} the directory of a deleted volume: write `{ON_DELETE}: {wanted}` into the config {}, or change the class",
+            "its class {} has {because}, but the config would {by_config} the directory of a deleted volume: write `{ON_DELETE}: {wanted}` into the config {}, or change the class",
             recipe.class, record.config
         )),
     }

@@ -106,22 +106,23 @@ fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) ->
     if configs.recipes.contains(&record.hash()) {
         return None;
     }
-    let now = match configs.classes.lookup(&record.class) {
+    let class_recipe = match configs.classes.lookup(&record.class) {
         ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
         _ => None,
     };
-    let Some(now) = now.filter(|now| now.record.config == record.config) else {
+    let Some(class_recipe) = class_recipe.filter(|class_recipe| class_recipe.record.config == record.config) else {
         return Some(format!("the config {} does not serve class {} now", record.config, record.class));
     };
     let keys = |record: &EffectiveConfig| {
         let keys = record.data.keys().filter(|key| keys::is_key(key)).cloned();
         keys.collect::<std::collections::BTreeSet<_>>()
     };
-    let all: Vec<String> = keys(record).union(&keys(&now.record)).cloned().collect();
-    let script = (record.script != now.record.script).then(|| keys::SCRIPT.name.to_owned());
-    let differ = all.into_iter().filter(|key| record.data.get(key) != now.record.data.get(key));
+    let all: Vec<String> = keys(record).union(&keys(&class_recipe.record)).cloned().collect();
+    let script = (record.script != class_recipe.record.script).then(|| keys::SCRIPT.name.to_owned());
+    let differ = all.into_iter().filter(|key| record.data.get(key) != class_recipe.record.data.get(key));
     let differ: Vec<String> = differ.chain(script).collect();
-    let same_kind = (record.service_token, &record.replaces) == (now.record.service_token, &now.record.replaces);
+    let same_kind =
+        (record.service_token, &record.replaces) == (class_recipe.record.service_token, &class_recipe.record.replaces);
     match (differ.is_empty(), same_kind) {
         (true, true) => None,
         (false, _) => Some(format!("it differs from the config {} in {}", record.config, differ.join(", "))),

@@ -76,7 +76,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
-    let of_class = recorded.and_then(|recipe| recipe_now(&index, &recipe.class)).map(|recipe| recipe.node_gone);
+    let of_class = recorded.and_then(|recipe| class_recipe(&index, &recipe.class)).map(|recipe| recipe.node_gone);
     Observation {
         snapshot: state,
         claim,
@@ -94,7 +94,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
 }
 
 /// Returns the present recipe of a class, if the orchestrator serves the class.
-fn recipe_now(index: &Index, class: &str) -> Option<Arc<Recipe>> {
+fn class_recipe(index: &Index, class: &str) -> Option<Arc<Recipe>> {
     match index.classes().lookup(class) {
         ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
         _ => None,
@@ -103,8 +103,8 @@ fn recipe_now(index: &Index, class: &str) -> Option<Arc<Recipe>> {
 
 /// Returns a recorded recipe, with the keys that follow the class.
 fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
-    let now = recipe_now(index, &recorded.class);
-    let record = expand::record(recorded, now.as_ref().map(|recipe| &recipe.record));
+    let class_recipe = class_recipe(index, &recorded.class);
+    let record = expand::record(recorded, class_recipe.as_ref().map(|recipe| &recipe.record));
     let recipe = record.recipe().map_err(|problems| joined(&problems))?;
     Ok((record, recipe))
 }
@@ -140,7 +140,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
         }
         (None, Some(_)) => {
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
-            let recipe = of.and_then(|of| recipe_now(index, &of)).ok_or_else(|| {
+            let recipe = of.and_then(|of| class_recipe(index, &of)).ok_or_else(|| {
                 format!(
                     "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
                     crate::model::snapshot::STORAGE_CLASS
