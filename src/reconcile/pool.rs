@@ -74,7 +74,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
 /// Drains a volume. From this write on no claim can get it.
 async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
     let volume = context.cluster.index().volume(name);
-    let Some(volume) = volume.filter(|volume| volume.pool_kind().is_some()) else { return Ok(()) };
+    let Some(volume) = volume.filter(|volume| volume.pool_hash().is_some()) else { return Ok(()) };
     context.writes.drain(&volume).await?;
     context.cluster.index().expect_drained(name);
     Ok(())

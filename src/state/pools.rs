@@ -126,18 +126,18 @@ impl Pools {
                 self.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
                 change.classes.push(volume.class.clone());
             }
-            if volume.pool_kind().is_none() {
+            if volume.pool_hash().is_none() {
                 continue;
             }
             change.classes.push(volume.class.clone());
             let is_assigned = self.assigned.values().any(|name| *name == volume.name);
             if let Some(entry) = entry(volume).filter(|_| !is_assigned) {
                 self.pooled.entry(volume.class.clone()).or_default().insert(entry);
-                change.ready = before.is_none_or(|before| before.pool_kind().is_none());
+                change.ready = before.is_none_or(|before| before.pool_hash().is_none());
             }
         }
-        let was_pooled = before.is_some_and(|before| before.pool_kind().is_some());
-        if now.is_none_or(|now| now.pool_kind().is_none()) {
+        let was_pooled = before.is_some_and(|before| before.pool_hash().is_some());
+        if now.is_none_or(|now| now.pool_hash().is_none()) {
             if before.is_some() {
                 self.drained_unseen.remove(&name);
             }
@@ -163,7 +163,7 @@ impl Pools {
         }
         drop_from(&mut self.requests, class, &claim.name);
         let made = claim.volume_ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)));
-        made.filter(|volume| volume.pool_kind().is_some()).collect()
+        made.filter(|volume| volume.pool_hash().is_some()).collect()
     }
 }
 
@@ -221,7 +221,7 @@ impl Pools {
     /// class whose pool has it again.
     pub fn forget_assigned_to(&mut self, uid: &str, cache: &Cache) -> Option<String> {
         let name = self.assigned.remove(uid)?;
-        let volume = cache.volumes.get(&name).filter(|volume| volume.pool_kind().is_some())?;
+        let volume = cache.volumes.get(&name).filter(|volume| volume.pool_hash().is_some())?;
         self.pooled.entry(volume.class.clone()).or_default().insert(entry(&volume)?);
         Some(volume.class.clone())
     }
@@ -241,8 +241,8 @@ impl Pools {
     /// Records that the volume of a request is ready. The watch may show this after the request is gone.
     pub fn expect_pooled(&mut self, volume: &Volume, cache: &Cache, now: Duration) {
         self.drop_expired(now);
-        let is_seen = cache.volumes.get(&volume.name).is_some_and(|observed| observed.pool_kind().is_some());
-        if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_kind().is_some()) {
+        let is_seen = cache.volumes.get(&volume.name).is_some_and(|observed| observed.pool_hash().is_some());
+        if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_hash().is_some()) {
             self.made.insert(name, Unseen { class: volume.class.clone(), size, since: now });
         }
     }
@@ -337,7 +337,7 @@ impl Pools {
         let observed = observed.filter(|claim| !self.is_made(&names::pv_name(&claim.volume_id()), now));
         let leaves = |claim: &Claim| {
             let volume = cache.volumes.get(&names::pv_name(&claim.volume_id()));
-            volume.is_some_and(|volume| volume.pool_kind().is_some())
+            volume.is_some_and(|volume| volume.pool_hash().is_some())
         };
         let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
             name: claim.name.clone(),
@@ -397,7 +397,7 @@ fn is_settled(volume: &Volume, cache: &Cache) -> bool {
 fn matches_class(volume: &Volume, pool: &Pool) -> bool {
     let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
     let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == ReclaimPolicy::Delete;
-    volume.pool_kind() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
+    volume.pool_hash() == Some(&pool.hash) && untouched && volume.quarantine.is_none()
 }
 
 /// Checks whether a node reaches the volume that answers and that the class allows.

@@ -215,7 +215,7 @@ mod tests {
 
     fn pool(sizes: &[(u64, usize, usize)]) -> Pool {
         let sizes = sizes.iter().map(|(size, low, high)| (*size, Watermarks { low: *low, high: *high })).collect();
-        Pool { sizes, max_bytes: None, in_flight: None, kind: "k".into() }
+        Pool { sizes, max_bytes: None, in_flight: None, hash: "k".into() }
     }
 
     fn pooled(name: &str, size: u64) -> PooledVolume {
@@ -326,7 +326,7 @@ mod tests {
         ) -> (Option<Pool>, Vec<PooledVolume>, Vec<PoolRequest>, usize, bool, Option<u64>, Option<u64>) {
             let sizes: BTreeMap<_, _> =
                 sizes.into_iter().map(|(size, (low, more))| (size, Watermarks { low, high: low + more })).collect();
-            let pool = (!sizes.is_empty()).then(|| Pool { sizes, max_bytes, in_flight: None, kind: "k".into() });
+            let pool = (!sizes.is_empty()).then(|| Pool { sizes, max_bytes, in_flight: None, hash: "k".into() });
             let ready = ready.into_iter().enumerate();
             let ready = ready.map(|(n, (size, right, usable))| PooledVolume { name: format!("v{n}"), size, right, usable });
             let requests = requests.into_iter().enumerate();

@@ -27,7 +27,7 @@ pub struct Dependent {
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
     let is_released = volume.phase.is_released();
-    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && !is_released && volume.pool_kind().is_none()
+    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && !is_released && volume.pool_hash().is_none()
 }
 
 /// Returns the objects of an orchestrator that still need it, sorted.
@@ -47,7 +47,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
     } else if deletes && volume.phase.is_released() {
         ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
-    } else if volume.pool_kind().is_some() {
+    } else if volume.pool_hash().is_some() {
         (
             "it is pooled, and nobody would use or delete it",
             "remove `pool` from its config, and wait until the pool is empty",

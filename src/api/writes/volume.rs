@@ -261,7 +261,7 @@ impl Writes {
         let metadata = json!({
             "labels": {
                 names::LABEL_INSTANCE: self.identity.instance,
-                names::LABEL_POOL: size.is_some().then(|| provenance.record.kind()),
+                names::LABEL_POOL: size.is_some().then(|| provenance.record.pool_hash()),
             },
             "annotations": {
                 names::CLAIM_UID: uid,

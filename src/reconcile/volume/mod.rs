@@ -42,14 +42,14 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 /// Returns the volume with the adoption mark that only this process knows to be due. If no claim waits for its binding
 /// any more, the mark is written: without it, another process would take the volume for a restored one.
 async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
-    let (marked, is_awaited) = {
+    let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
         (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
     };
     match marked {
         None => Ok(volume),
-        Some(marked) if is_awaited => Ok((*marked).clone()),
+        Some(marked) if claim_is_provisioning => Ok((*marked).clone()),
         Some(marked) => context.writes.write_adoption_mark(&marked).await,
     }
 }

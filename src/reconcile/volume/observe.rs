@@ -146,7 +146,7 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     let index = context.cluster.index();
-    if volume.pool_kind().is_some() {
+    if volume.pool_hash().is_some() {
         return ClaimState::Awaited;
     }
     // Somebody has removed the claimRef.

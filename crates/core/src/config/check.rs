@@ -47,8 +47,8 @@ pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     let parameters = parameters(&mut reader, &recipe.record.parameters);
     match reader.problems {
         problems if problems.is_empty() => {
-            let kind = recipe.record.kind();
-            let pool = recipe.pool.map(|pool| Pool { kind, ..pool });
+            let hash = recipe.record.pool_hash();
+            let pool = recipe.pool.map(|pool| Pool { hash, ..pool });
             Ok(Recipe { parameters, pool, ..recipe })
         }
         mut problems => {

@@ -209,7 +209,7 @@ fn a_pool_names_sizes_with_their_watermarks() {
     let pool = some.pool.as_ref().unwrap();
     let marks = |low, high| Watermarks { low, high };
     assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
-    assert_eq!((pool.max_bytes, pool.in_flight, pool.kind.clone()), (Some(20 << 40), None, some.record.kind()));
+    assert_eq!((pool.max_bytes, pool.in_flight, pool.hash.clone()), (Some(20 << 40), None, some.record.pool_hash()));
     let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);
     assert_eq!(yaml.pool.as_ref().map(|pool| (&pool.sizes, pool.in_flight)), Some((&pool.sizes, Some(7))));
     for (value, says) in [
@@ -239,14 +239,14 @@ fn a_pool_names_sizes_with_their_watermarks() {
 }
 
 #[test]
-fn keys_without_effect_on_a_volume_do_not_change_its_kind() {
-    let kind = |keys: &[(&str, &str)]| good(keys).record.kind();
-    let plain = kind(&[]);
+fn keys_without_effect_on_a_volume_do_not_change_the_pool_hash() {
+    let pool_hash = |keys: &[(&str, &str)]| good(keys).record.pool_hash();
+    let plain = pool_hash(&[]);
     for same in [("timeout", "90s"), ("max-volumes", "9"), ("batch-size", "9"), ("reclaim-policy", "Retain")] {
-        assert_eq!(kind(&[same]), plain, "{same:?}");
+        assert_eq!(pool_hash(&[same]), plain, "{same:?}");
     }
     for other in [("image", "y"), ("fs-type", "xfs"), ("mount-options", "ro"), ("server", "b"), ("placement", "any")] {
-        assert_ne!(kind(&[other]), plain, "{other:?}");
+        assert_ne!(pool_hash(&[other]), plain, "{other:?}");
     }
 }
 

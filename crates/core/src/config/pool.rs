@@ -24,7 +24,7 @@ pub struct Pool {
     /// The number of slots that pool requests may use; `None` for a quarter of those of the class.
     pub in_flight: Option<usize>,
     /// A hash of all settings that make a difference to the volumes. Pooled volumes with another hash are drained.
-    pub kind: String,
+    pub hash: String,
 }
 
 impl Pool {

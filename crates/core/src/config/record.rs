@@ -41,7 +41,7 @@ impl EffectiveConfig {
 
     /// Returns a hash of the data that make a difference to the volumes. It leaves out settings that only say how, when
     /// or how many.
-    pub fn kind(&self) -> String {
+    pub fn pool_hash(&self) -> String {
         let data = self.data.iter().filter(|(key, _)| keys::find(key).is_none_or(|key| key.affects_volume));
         let data = data.map(|(key, value)| (key.clone(), value.clone())).collect();
         EffectiveConfig { data, ..self.clone() }.hash()

@@ -109,8 +109,8 @@ fn a_parameter_of_this_name_in_an_old_record_stays_a_parameter() {
 
 #[test]
 fn another_script_makes_other_volumes() {
-    let kind = |text: &str| record_of(&config(&[("script", text)]), "c").kind();
-    assert_ne!(kind("exit 0"), kind("exit 1"));
+    let pool_hash = |text: &str| record_of(&config(&[("script", text)]), "c").pool_hash();
+    assert_ne!(pool_hash("exit 0"), pool_hash("exit 1"));
     assert_ne!(checked(&[("script", "exit 0")]).unwrap().hash, checked(&[("script", "exit 1")]).unwrap().hash);
 }
 

@@ -71,8 +71,8 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     if w.now - volume.created < MIN_AGE || volume.abandoned {
         return None;
     }
-    if let Some(kind) = volume.pool_kind() {
-        return unwanted_pooled_volume(w, volume, kind, finding);
+    if let Some(hash) = volume.pool_hash() {
+        return unwanted_pooled_volume(w, volume, hash, finding);
     }
     if volume.is_restored() && !is_being_adopted(w, volume) {
         return restored(w, volume, finding);
@@ -196,14 +196,14 @@ fn keep_or_let_go(volume: &Volume) -> String {
 fn unwanted_pooled_volume(
     w: &Lookups<'_>,
     volume: &Volume,
-    kind: &str,
+    hash: &str,
     finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
 ) -> Option<Finding> {
     let size = volume.pool_size.unwrap_or_default();
     let why = match w.s.classes.lookup(&volume.class) {
         ClassLookup::Ours(class) => match &class.recipe {
             Ok(recipe) => match &recipe.pool {
-                Some(pool) if pool.kind == kind && pool.sizes.contains_key(&size) => return None,
+                Some(pool) if pool.hash == hash && pool.sizes.contains_key(&size) => return None,
                 Some(_) => "its class keeps other volumes ready now".to_owned(),
                 None => "its class has no pool any more".to_owned(),
             },

@@ -184,7 +184,7 @@ impl Volume {
 
     /// Returns the hash of a pooled volume, if the volume is one. Only the orchestrator writes it, when it adopts a
     /// volume.
-    pub fn pool_kind(&self) -> Option<&str> {
+    pub fn pool_hash(&self) -> Option<&str> {
         let reserved = self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty());
         self.pool.as_deref().filter(|_| reserved && self.is_adopted())
     }

@@ -63,8 +63,8 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     let is_its = || match o.pool.is_request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
-            let is_kind = |kind: &str| kind == recipe.record.kind();
-            as_asked && volume.claim_uid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
+            let has_hash = |hash: &str| hash == recipe.record.pool_hash();
+            as_asked && volume.claim_uid.is_none() && volume.has_finalizer() && volume.pool_hash().is_some_and(has_hash)
         }
         false => {
             is_claimed_by_this(o, volume)

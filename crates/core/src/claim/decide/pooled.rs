@@ -60,7 +60,7 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     if given_away {
         return Some(done());
     }
-    let fits = own.mismatches.is_empty() || volume.pool_kind().is_some();
+    let fits = own.mismatches.is_empty() || volume.pool_hash().is_some();
     (fits && !is_terminating_without_finalizer(volume))
         .then(|| adopt_unless_done(o, volume, Rule::AdoptPooledVolume).unwrap_or_else(done))
 }

@@ -4,10 +4,10 @@ use super::*;
 
 /// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
-    let kind = recipe_with(&[]).record.kind();
+    let pool_hash = recipe_with(&[]).record.pool_hash();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
     let pool_size = new().claim.size.ok();
-    Volume { pool: Some(kind), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }
+    Volume { pool: Some(pool_hash), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }
 }
 
 fn request(mut world: World) -> World {

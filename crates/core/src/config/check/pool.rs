@@ -27,7 +27,7 @@ pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
             );
         }
     }
-    kept.map(|sizes| Pool { sizes, max_bytes, in_flight, kind: String::new() })
+    kept.map(|sizes| Pool { sizes, max_bytes, in_flight, hash: String::new() })
 }
 
 /// Reads sizes, each with its low and high watermark.

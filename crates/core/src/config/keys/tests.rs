@@ -40,7 +40,7 @@ fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
     let script = script::take(&mut data);
     let record = EffectiveConfig { config, class: "silver".into(), data, script, ..EffectiveConfig::default() };
     let recipe = record.recipe()?;
-    let pool = recipe.pool.map(|pool| crate::config::pool::Pool { kind: String::new(), ..pool });
+    let pool = recipe.pool.map(|pool| crate::config::pool::Pool { hash: String::new(), ..pool });
     Ok(Recipe { record: EffectiveConfig::default(), hash: String::new(), pool, ..recipe })
 }
 
