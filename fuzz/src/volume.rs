@@ -22,9 +22,9 @@ use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
 use flex_provisioner::run::state::RunState;
-use flex_provisioner::volume::change::ChangeRuns;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
+use flex_provisioner::volume::in_place_run::InPlaceRuns;
 use flex_provisioner::volume::modify;
 use flex_provisioner::volume::observed::{self, ClaimState};
 use flex_provisioner::volume::request::request;
@@ -263,8 +263,14 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
 }
 
 /// Returns runs without a Job, and maybe with a pod.
-fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
-    ChangeRuns { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
+fn no_runs<'a>(has_running_pods: bool) -> InPlaceRuns<'a> {
+    InPlaceRuns {
+        all: &[],
+        is_starting: false,
+        has_running_pods,
+        unreachable_node: None,
+        has_other_running_pods: false,
+    }
 }
 
 /// Decides about the volume after its claim is gone.

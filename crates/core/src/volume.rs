@@ -1,10 +1,10 @@
 //! The decisions about a volume: what happens when its claim is gone ([`decide`]), when the claim asks for more bytes
 //! ([`expand`]) and when it asks for other attributes ([`modify`]).
 
-pub mod change;
 pub mod decide;
 pub mod expand;
 pub mod import;
+pub mod in_place_run;
 pub mod modify;
 pub mod moving_in;
 pub mod moving_in_refusal;

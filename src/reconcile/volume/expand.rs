@@ -18,8 +18,8 @@ use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, WorkItem};
-use crate::volume::change::ChangeRuns;
 use crate::volume::expand::{Observed, Step, failed_start, requested_size};
+use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::request::{expand, request};
 
 /// The data from which a decision borrows.
@@ -83,7 +83,7 @@ pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observed: 
 
 impl Observation {
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: ChangeRuns<'a>) -> Observed<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: InPlaceRuns<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),

@@ -17,7 +17,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job::{self, RunTarget};
 use crate::run::view::{Job, Pod};
-use crate::volume::change::ChangeRuns;
+use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::modify::{Observed, Step, failed_start, requested_class};
 use crate::volume::request::{modify, request};
 
@@ -55,7 +55,7 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: ChangeRuns<'a>) -> Observed<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: InPlaceRuns<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),

@@ -18,9 +18,9 @@ use crate::reconcile::context::Context;
 use crate::run::job;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
-use crate::volume::change::ChangeRun;
 use crate::volume::decide::next_node;
 use crate::volume::expand::record;
+use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
 
 /// The data from which a decision borrows.
@@ -94,8 +94,8 @@ impl Observation {
     pub(super) fn observed<'a>(
         &'a self,
         volume: &'a Volume,
-        expand_runs: &'a [ChangeRun<'a>],
-        modify_runs: &'a [ChangeRun<'a>],
+        expand_runs: &'a [InPlaceRun<'a>],
+        modify_runs: &'a [InPlaceRun<'a>],
     ) -> Observed<'a> {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {

@@ -1,4 +1,4 @@
-//! The common part of runs that change a volume, be it the size or the attributes.
+//! The common part of in-place runs: expand and modify runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::has_running_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
-use crate::volume::change::{ChangeRun, ChangeRuns};
+use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
@@ -73,13 +73,13 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the runs, for [`Observation::observed`].
-    pub(super) fn runs(&self) -> Vec<ChangeRun<'_>> {
-        self.jobs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect()
+    pub(super) fn runs(&self) -> Vec<InPlaceRun<'_>> {
+        self.jobs.iter().map(|(job, state)| InPlaceRun { job, state: state.clone() }).collect()
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [ChangeRun<'a>], locations: &'a NodeStates) -> ChangeRuns<'a> {
-        ChangeRuns {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [InPlaceRun<'a>], locations: &'a NodeStates) -> InPlaceRuns<'a> {
+        InPlaceRuns {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,

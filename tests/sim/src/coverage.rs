@@ -127,7 +127,7 @@ pub const UNREACHED: &[Unreached] = &[
         "an admin must delete a retained volume, and then change its policy to Delete",
     ),
     rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
-    rare("volume", "ChangeRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
+    rare("volume", "InPlaceRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
     rare("volume", "OriginUnknown", "a volume must appear after all Jobs of its id are gone"),
     rare("volume", "DeleteRunStuck", "the image of the class must be missing, and the config must stay as it is"),

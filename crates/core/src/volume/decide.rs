@@ -16,7 +16,7 @@ use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
-use crate::volume::change::{LeftoverRun, POD_END_POLL};
+use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step};
 use crate::volume::{expand, modify, restored};
@@ -122,7 +122,7 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
             return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
         }
         (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
-            return waiting(o, Rule::ChangeRunEnding).requeue_at(now + POD_END_POLL);
+            return waiting(o, Rule::InPlaceRunEnding).requeue_at(now + POD_END_POLL);
         }
         (None, None) => {}
     }

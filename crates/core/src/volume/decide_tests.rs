@@ -6,7 +6,7 @@ use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
-use crate::volume::change::{ChangeRun, ChangeRuns};
+use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 use flex_contract::exit::Reaction;
 
 const NOW: i64 = 1_000_000;
@@ -58,8 +58,8 @@ struct World {
 }
 
 /// Returns runs, each with a pod.
-fn runs_of<'a>(all: &'a [ChangeRun<'a>], has_other_running_pods: bool) -> ChangeRuns<'a> {
-    ChangeRuns {
+fn runs_of<'a>(all: &'a [InPlaceRun<'a>], has_other_running_pods: bool) -> InPlaceRuns<'a> {
+    InPlaceRuns {
         all,
         is_starting: false,
         has_running_pods: !all.is_empty(),
@@ -75,14 +75,14 @@ impl World {
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| InPlaceRun { job, state: RunState::Running }).collect();
         let expansion = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
-        let runs: Vec<_> = self.modifying.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.modifying.iter().map(|job| InPlaceRun { job, state: RunState::Running }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
@@ -331,12 +331,12 @@ fn an_expand_run_is_stopped_before_a_deletion() {
             World { growing: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { growing: Some(terminating.clone()), ..world };
-        assert_eq!(world.decide(NOW), Rule::ChangeRunEnding.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
         let goes_on = Job { deleting: false, ..terminating.clone() };
         let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(Rule::StopModifyRun), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
         let world = World { modifying: Some(terminating), ..world };
-        assert_eq!(world.decide(NOW), Rule::ChangeRunEnding.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
     }
 }
 

@@ -31,7 +31,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -90,7 +90,7 @@ pub struct Observed<'a> {
     /// The recipe of a run, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The expand runs of the volume.
-    pub runs: ChangeRuns<'a>,
+    pub runs: InPlaceRuns<'a>,
     /// The reason why a quota does not allow the requested size.
     pub quota_error: Option<&'a str>,
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::values::yaml;
-use crate::volume::change::ChangeRun;
+use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -93,11 +93,11 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the size needs nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| InPlaceRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
-            runs: ChangeRuns {
+            runs: InPlaceRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,

@@ -28,7 +28,7 @@ use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::change::{ChangeRun, ChangeRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Observed<'a> {
     /// The attributes that the claim requests, or the reason why they are not available.
     pub requested_attributes: Result<&'a Attributes, String>,
     /// The modify runs of the volume.
-    pub runs: ChangeRuns<'a>,
+    pub runs: InPlaceRuns<'a>,
 }
 
 /// The next step for a volume's attributes.
@@ -216,14 +216,14 @@ fn target_of(job: &Job) -> Attributes {
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let is_unrecorded = |run: &&ChangeRun<'_>| run.job.run_labels.attempt > known;
+    let is_unrecorded = |run: &&InPlaceRun<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
         return Some(Rule::RunSucceeded.step(Step::WriteAttributes(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
-    let can_remove_job = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
+    let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = leftovers.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::record::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
-use crate::volume::change::LeftoverRun;
+use crate::volume::in_place_run::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -121,12 +121,12 @@ struct World {
 impl World {
     /// Returns the decision; `None` if the attributes need nothing.
     fn decided(&self, now: i64) -> Option<Decision> {
-        let runs: Vec<_> = self.runs.iter().map(|(job, state)| ChangeRun { job, state: state.clone() }).collect();
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| InPlaceRun { job, state: state.clone() }).collect();
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
             requested_attributes: self.requested_attributes.as_ref().map_err(String::clone),
-            runs: ChangeRuns {
+            runs: InPlaceRuns {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
@@ -392,8 +392,8 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
 fn a_run_is_stopped_when_the_claim_is_gone() {
     let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
-        let runs = [ChangeRun { job, state: RunState::Running }];
-        let runs = ChangeRuns {
+        let runs = [InPlaceRun { job, state: RunState::Running }];
+        let runs = InPlaceRuns {
             all: &runs,
             is_starting: false,
             has_running_pods,

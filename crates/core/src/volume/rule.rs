@@ -115,7 +115,7 @@ pub enum Rule {
     /// The volume is released, and a modify run is left. Deletes its Job.
     StopModifyRun,
     /// The volume is released, and an expand or modify run is ending. Waits.
-    ChangeRunEnding,
+    InPlaceRunEnding,
     /// The volume is released, has the finalizer, its policy is not Delete, and other nodes are clean. Removes the
     /// finalizer.
     ReleasedButRetained,

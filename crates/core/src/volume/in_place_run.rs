@@ -1,4 +1,5 @@
-//! The common part of runs that change a volume, be it the size or the attributes.
+//! In-place runs: expand and modify runs. They change the size or the attributes of a volume that a claim uses. This is
+//! their common part.
 
 use flex_contract::exit::Reaction;
 
@@ -15,16 +16,16 @@ use crate::run::view::Job;
 /// claim.
 pub(super) const POD_END_POLL: i64 = 5;
 
-/// One run that changes the volume.
+/// One expand or modify run.
 #[derive(Clone, Debug)]
-pub struct ChangeRun<'a> {
+pub struct InPlaceRun<'a> {
     /// The Job of the run.
     pub job: &'a Job,
     /// The state of the run.
     pub state: RunState,
 }
 
-impl ChangeRun<'_> {
+impl InPlaceRun<'_> {
     /// Checks that no process of the run is running any more.
     pub(super) fn is_over(&self) -> bool {
         self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. })
@@ -33,9 +34,9 @@ impl ChangeRun<'_> {
 
 /// The runs of one operation for a volume.
 #[derive(Clone, Debug)]
-pub struct ChangeRuns<'a> {
+pub struct InPlaceRuns<'a> {
     /// The runs whose Jobs exist.
-    pub all: &'a [ChangeRun<'a>],
+    pub all: &'a [InPlaceRun<'a>],
     /// The Job of the next run was created a moment ago and is not in the cache.
     pub is_starting: bool,
     /// A pod of one of the runs may still be running.
@@ -46,9 +47,9 @@ pub struct ChangeRuns<'a> {
     pub has_other_running_pods: bool,
 }
 
-impl<'a> ChangeRuns<'a> {
+impl<'a> InPlaceRuns<'a> {
     /// Returns the run that is in progress or stuck.
-    pub(super) fn current(&self) -> Option<&'a ChangeRun<'a>> {
+    pub(super) fn current(&self) -> Option<&'a InPlaceRun<'a>> {
         self.all.iter().find(|run| !run.is_over() && run.state != RunState::Absent)
     }
 
@@ -69,7 +70,7 @@ impl<'a> ChangeRuns<'a> {
         recipe: &Result<&Recipe, String>,
         is_wanted: impl Fn(&Job) -> bool,
     ) -> Option<Progress<'a>> {
-        let Some(ChangeRun { job, state }) = self.current() else {
+        let Some(InPlaceRun { job, state }) = self.current() else {
             return self.is_starting.then_some(Progress::Starting);
         };
         Some(match state {
