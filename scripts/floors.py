@@ -40,7 +40,7 @@ FLOORS = {
         cli
     """,
     "src/state": """
-        change compact id queue unstarted words work_item
+        compact id queue unstarted words watch_change work_item
         cache configs expectations fair_queue slot_request
         facts members open_batch removed_jobs revisions scripts unmarked unseen_writes
         batches pv_sync quota slots

@@ -64,7 +64,7 @@ pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
                 None => tracing::warn!(driver, "the Lease of an external provisioner was not read in time"),
             }
         }
-        cluster.change(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
+        cluster.update(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
         clock.sleep(LEASE_LIST_INTERVAL).await;
     }
 }

@@ -27,7 +27,7 @@ use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, Vol
 use crate::object::ObjectName;
 use crate::run::view::{WarningEvent, seconds};
 use crate::state::ClusterState;
-use crate::state::index::{Change, Index, WorkItem};
+use crate::state::index::{Index, WatchChange, WorkItem};
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
@@ -106,7 +106,7 @@ fn follow<K, V>(
     api: Api<Trimmed<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
-    change: fn(&mut Index, Change<V>) -> Vec<WorkItem>,
+    change: fn(&mut Index, WatchChange<V>) -> Vec<WorkItem>,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default,
@@ -132,9 +132,9 @@ fn follow<K, V>(
                 Ok(watcher::Event::InitApply(object)) => watch.list(name_of(&object), view(object.0)),
                 Ok(watcher::Event::InitDone) => watch.end_list(),
                 Ok(watcher::Event::Apply(object)) => {
-                    view(object.0).into_iter().for_each(|view| watch.apply(Change::Apply(view)))
+                    view(object.0).into_iter().for_each(|view| watch.apply(WatchChange::Apply(view)))
                 }
-                Ok(watcher::Event::Delete(object)) => watch.apply(Change::Delete(name_of(&object))),
+                Ok(watcher::Event::Delete(object)) => watch.apply(WatchChange::Delete(name_of(&object))),
                 Err(error) => watch.fail(error).await,
             }
         }
@@ -151,7 +151,7 @@ struct Watch<V> {
     /// The namespace of the watch; empty for all.
     namespace: String,
     /// Changes the cache, and returns the items to requeue.
-    change: fn(&mut Index, Change<V>) -> Vec<WorkItem>,
+    change: fn(&mut Index, WatchChange<V>) -> Vec<WorkItem>,
     /// The objects of the list in progress.
     listed: HashSet<ObjectName>,
     /// The first list has not ended.
@@ -161,15 +161,15 @@ struct Watch<V> {
 }
 
 impl<V> Watch<V> {
-    fn apply(&self, change: Change<V>) {
-        self.cluster.change(|index| (self.change)(index, change));
+    fn apply(&self, change: WatchChange<V>) {
+        self.cluster.update(|index| (self.change)(index, change));
     }
 
     /// Notes an object of a list, and applies it.
     fn list(&mut self, name: ObjectName, view: Option<V>) {
         self.listed.insert(name);
         if let Some(view) = view {
-            self.cluster.change(|index| index.list(|index| (self.change)(index, Change::Apply(view))));
+            self.cluster.update(|index| index.list(|index| (self.change)(index, WatchChange::Apply(view))));
         }
     }
 
@@ -181,15 +181,15 @@ impl<V> Watch<V> {
         self.absent = 0;
         let listed = std::mem::take(&mut self.listed);
         self.retain(listed);
-        self.cluster.change(Index::end_list);
+        self.cluster.update(Index::end_list);
         self.report_first_list();
     }
 
     /// Removes all other objects from the cache. Watches of other namespaces fill the same cache.
     fn retain(&self, all: HashSet<ObjectName>) {
         self.apply(match self.namespace.is_empty() {
-            true => Change::Retain(all),
-            false => Change::RetainIn(self.namespace.clone(), all),
+            true => WatchChange::Retain(all),
+            false => WatchChange::RetainIn(self.namespace.clone(), all),
         });
     }
 
@@ -324,11 +324,11 @@ pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
     })
 }
 
-fn change_warning_event(index: &mut Index, change: Change<WarningEvent>) -> Vec<WorkItem> {
+fn change_warning_event(index: &mut Index, change: WatchChange<WarningEvent>) -> Vec<WorkItem> {
     match change {
-        Change::Apply(event) => index.add_warning_event(event),
+        WatchChange::Apply(event) => index.add_warning_event(event),
         // Events expire. Their warnings stay true until the object changes.
-        Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
+        WatchChange::Delete(_) | WatchChange::Retain(_) | WatchChange::RetainIn(..) => Vec::new(),
     }
 }
 

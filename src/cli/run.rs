@@ -165,7 +165,7 @@ async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>
                 }
                 if leads {
                     // A new leader reconciles everything, from the cache at that time.
-                    context.cluster.change(|index| index.begin_term());
+                    context.cluster.update(|index| index.begin_term());
                 }
                 context.cluster.queue.pause(!leads);
             }

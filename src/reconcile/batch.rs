@@ -48,7 +48,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
-    context.cluster.change(|index| index.refuse_batch(name));
+    context.cluster.update(|index| index.refuse_batch(name));
     Ok(Requeue::Done)
 }
 
@@ -107,7 +107,7 @@ impl Context {
         let noted = self.writes.note_batch(volume, &batch).await;
         if noted.is_err() {
             let id = volume.volume_id().unwrap_or_default();
-            self.cluster.change(|index| {
+            self.cluster.update(|index| {
                 let mut woken = index.leave_batches(Operation::Delete, id);
                 woken.extend(index.cancel_expectation(&job::name(Operation::Delete, id, 1, &batch)));
                 woken

@@ -16,7 +16,7 @@ use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::NewEvent;
 use crate::run::job::prefix;
 use crate::run::view;
-use crate::state::index::Change;
+use crate::state::index::WatchChange;
 
 /// Reconciles all segments.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -84,7 +84,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let done = record.as_ref().map(|record| record.failures == 0);
             let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
             // The cache learns of the write at once: no run may begin for a question that was just answered.
-            context.cluster.index().change_capacity(Change::Apply(written));
+            context.cluster.index().change_capacity(WatchChange::Apply(written));
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, run } => {
@@ -114,7 +114,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
         Step::Switch { on } => {
             let before = context.cluster.index().driver();
             let driver = writes.switch(on, before.as_deref()).await?;
-            context.cluster.index().change_driver(Change::Apply(driver));
+            context.cluster.index().change_driver(WatchChange::Apply(driver));
         }
         Step::RemoveDriver => {
             let driver = context.cluster.index().driver();

@@ -109,7 +109,7 @@ impl Context {
             return None;
         }
         tracing::debug!(job, "waits for a slot");
-        self.cluster.change(|index| index.wait_for_slot(slot_request, recipe));
+        self.cluster.update(|index| index.wait_for_slot(slot_request, recipe));
         Some(Requeue::WaitingForSlot)
     }
 
@@ -135,7 +135,7 @@ impl Context {
         let created = self.writes.create_job(&job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            self.cluster.change(|index| index.cancel_expectation(name));
+            self.cluster.update(|index| index.cancel_expectation(name));
         }
         created
     }

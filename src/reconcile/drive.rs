@@ -149,7 +149,7 @@ pub(super) async fn drive<R: Reconcile>(
             StepOutcome::End(requeue) => requeue,
         };
         if !R::keeps_position(&observation) {
-            context.cluster.change(|index| index.stop_waiting_for_slot(&R::item(&object)));
+            context.cluster.update(|index| index.stop_waiting_for_slot(&R::item(&object)));
         }
         return Ok(requeue);
     }

@@ -67,7 +67,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         }
     }
     if !waits {
-        context.cluster.change(|index| index.stop_waiting_for_slot(&WorkItem::Findings));
+        context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Findings));
     }
     let unsettled = sightings.iter().any(|sighting| !sighting.confirmed);
     Ok(match waits {

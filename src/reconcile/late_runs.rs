@@ -45,7 +45,7 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
         };
     }
     if !matches!(next, Requeue::WaitingForSlot) {
-        context.cluster.change(|index| index.stop_waiting_for_slot(&WorkItem::Claim(name.clone())));
+        context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Claim(name.clone())));
     }
     Ok(next)
 }

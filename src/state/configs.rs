@@ -11,7 +11,7 @@ use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::{keys, script};
 use crate::object::ObjectName;
-use crate::state::change::Change;
+use crate::state::watch_change::WatchChange;
 
 /// The time for which a class whose StorageClass was deleted is not served by its label alone.
 pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
@@ -76,16 +76,16 @@ impl Configs {
     }
 
     /// Applies a change of a provisioner ConfigMap.
-    pub fn change_config(&mut self, change: Change<Config>) -> bool {
+    pub fn change_config(&mut self, change: WatchChange<Config>) -> bool {
         match change {
-            Change::Apply(config) => {
+            WatchChange::Apply(config) => {
                 // The orchestrator's own verdict on the config is no change.
                 let before = self.configs.insert(config.name.clone(), config.clone());
                 before.is_none_or(|before| Config { verdict: None, ..before } != Config { verdict: None, ..config })
             }
-            Change::Delete(name) => self.configs.remove(&name).is_some(),
-            Change::Retain(all) => retain(&mut self.configs, |name| all.contains(name)),
-            Change::RetainIn(namespace, all) => {
+            WatchChange::Delete(name) => self.configs.remove(&name).is_some(),
+            WatchChange::Retain(all) => retain(&mut self.configs, |name| all.contains(name)),
+            WatchChange::RetainIn(namespace, all) => {
                 retain(&mut self.configs, |name| name.namespace != namespace || all.contains(name))
             }
         }
@@ -93,28 +93,28 @@ impl Configs {
 
     /// Applies a change of a ServiceAccount. A config gets a warning if its account does not exist, and claims may wait
     /// for the account.
-    pub fn change_account(&mut self, change: Change<Account>) -> bool {
+    pub fn change_account(&mut self, change: WatchChange<Account>) -> bool {
         match change {
-            Change::Apply(account) => self.accounts.add(account),
-            Change::Delete(name) => self.accounts.remove(&name),
+            WatchChange::Apply(account) => self.accounts.add(account),
+            WatchChange::Delete(name) => self.accounts.remove(&name),
             // ServiceAccounts are watched in single namespaces only.
-            Change::Retain(_) => false,
-            Change::RetainIn(namespace, all) => self.accounts.retain(&namespace, |name| all.contains(name)),
+            WatchChange::Retain(_) => false,
+            WatchChange::RetainIn(namespace, all) => self.accounts.retain(&namespace, |name| all.contains(name)),
         }
     }
 
     /// Applies a change of a StorageClass.
-    pub fn change_class(&mut self, change: Change<ClassObject>, now: Duration) -> bool {
+    pub fn change_class(&mut self, change: WatchChange<ClassObject>, now: Duration) -> bool {
         match change {
-            Change::Apply(object) => self.objects.insert(object.name.clone(), object.clone()) != Some(object),
-            Change::Delete(name) => {
+            WatchChange::Apply(object) => self.objects.insert(object.name.clone(), object.clone()) != Some(object),
+            WatchChange::Delete(name) => {
                 let known = self.objects.remove(&name.name).is_some();
                 if known {
                     self.objects_gone.insert(name.name, now);
                 }
                 known
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let there = |name: &String| all.contains(&ObjectName::new("", name));
                 let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
                 for name in &gone {
@@ -124,7 +124,7 @@ impl Configs {
                 !gone.is_empty()
             }
             // The kind has no namespace.
-            Change::RetainIn(..) => false,
+            WatchChange::RetainIn(..) => false,
         }
     }
 

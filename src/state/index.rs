@@ -22,12 +22,12 @@ mod writes;
 use std::collections::HashSet;
 
 pub use crate::state::batches::BatchEntry;
-pub use crate::state::change::Change;
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 pub use crate::state::pools::PoolObservation;
 pub use crate::state::revisions::REVISION_TTL;
 pub use crate::state::slot_request::SlotRequest;
 pub use crate::state::unseen_writes::CACHE_LAG_MAX;
+pub use crate::state::watch_change::WatchChange;
 pub use crate::state::work_item::WorkItem;
 
 use crate::clock::Clock;

@@ -3,7 +3,6 @@
 
 mod batches;
 mod cache;
-mod change;
 mod compact;
 mod configs;
 mod expectations;
@@ -28,6 +27,7 @@ mod testing;
 mod unmarked;
 mod unseen_writes;
 mod unstarted;
+mod watch_change;
 mod words;
 mod work_item;
 
@@ -67,9 +67,9 @@ impl ClusterState {
         self.index.lock().expect("no code panics while it holds the index")
     }
 
-    /// Changes the index, and requeues the items that the change returns.
-    pub fn change<K: IntoIterator<Item = WorkItem>>(&self, change: impl FnOnce(&mut Index) -> K) {
-        let keys = change(&mut self.index());
+    /// Updates the index, and requeues the items that the update returns.
+    pub fn update<K: IntoIterator<Item = WorkItem>>(&self, update: impl FnOnce(&mut Index) -> K) {
+        let keys = update(&mut self.index());
         self.queue.add_all(keys);
     }
 

@@ -19,10 +19,10 @@ use crate::node::Node;
 use crate::object::{ObjectName, hash};
 use crate::pool::{Observed, PoolRequest, PooledVolume};
 use crate::state::cache::Cache;
-use crate::state::change::{Changed, drop_from};
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::quota::has_charge;
+use crate::state::watch_change::{Changed, drop_from};
 
 /// The time after which a write that no watch has shown has failed. It is long, so that a slow watch does not lead to
 /// too many volumes.

@@ -7,8 +7,8 @@ use flex_contract::names;
 
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
-use crate::state::change::Changed;
 use crate::state::facts::Facts;
+use crate::state::watch_change::Changed;
 use crate::sync_probe::{MIN_VOLUMES, Observed};
 
 /// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may

@@ -14,9 +14,9 @@ use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
 use crate::run::view::Job;
-use crate::state::change::Changed;
 use crate::state::facts::Facts;
 use crate::state::id::Id;
+use crate::state::watch_change::Changed;
 use crate::state::words::Words;
 
 /// An object that counts against a quota.

@@ -8,8 +8,8 @@ use crate::config::Recipe;
 use crate::config::classes::Revision;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
-use crate::state::change::Change;
 use crate::state::configs::{Configs, retain};
+use crate::state::watch_change::WatchChange;
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
 pub const REVISION_TTL: Duration = Duration::from_secs(60);
@@ -90,7 +90,7 @@ impl Revisions {
     /// unless the watch says that it is gone. Returns whether the classes must be decided again.
     pub fn cancel_deletion(&mut self, hash: &str, now: Duration) -> bool {
         match self.being_deleted.remove(hash) {
-            Some(revision) => self.change(Change::Apply((hash.to_owned(), revision)), now),
+            Some(revision) => self.change(WatchChange::Apply((hash.to_owned(), revision)), now),
             None => false,
         }
     }
@@ -101,11 +101,11 @@ impl Revisions {
     }
 
     /// Applies a change of a revision. Returns whether the classes must be decided again.
-    pub fn change(&mut self, change: Change<(String, Revision)>, now: Duration) -> bool {
+    pub fn change(&mut self, change: WatchChange<(String, Revision)>, now: Duration) -> bool {
         match change {
             // A list shows known revisions again.
-            Change::Apply((hash, revision)) if self.stored.get(&hash) == Some(&revision) => false,
-            Change::Apply((hash, revision)) => {
+            WatchChange::Apply((hash, revision)) if self.stored.get(&hash) == Some(&revision) => false,
+            WatchChange::Apply((hash, revision)) => {
                 if let Ok(recipe) = revision.record.checked() {
                     self.recipes.insert(hash.clone(), recipe);
                 }
@@ -113,7 +113,7 @@ impl Revisions {
                 self.stored.insert(hash, revision);
                 true
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 let hash = hash_in(&name);
                 self.being_deleted.remove(hash);
                 self.stored.remove(hash);
@@ -122,7 +122,7 @@ impl Revisions {
                 true
             }
             // Revisions are in one namespace only.
-            Change::Retain(all) | Change::RetainIn(_, all) => {
+            WatchChange::Retain(all) | WatchChange::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().map(hash_in).collect();
                 self.being_deleted.retain(|hash, _| kept.contains(hash.as_str()));
                 self.used.retain(|hash, _| kept.contains(hash.as_str()));
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_revision_is_deleted_some_time_after_its_last_use() {
         let revision = Revision { number: 1, record: Default::default(), created: 0 };
-        let change = || Change::Apply(("hash".to_owned(), revision.clone()));
+        let change = || WatchChange::Apply(("hash".to_owned(), revision.clone()));
         let unused = |revisions: &Revisions, used: &[&str]| {
             revisions.unused(&used.iter().copied().collect(), &Configs::default(), MIN_AGE + 1)
         };
@@ -161,7 +161,7 @@ mod tests {
         assert!(unused(&revisions, &[]).is_empty());
         assert!(revisions.cancel_deletion("hash", later), "it was not deleted");
         assert!(revisions.begin_deletion("hash", later));
-        revisions.change(Change::Delete(ObjectName::new("own", "flex-config-hash")), later);
+        revisions.change(WatchChange::Delete(ObjectName::new("own", "flex-config-hash")), later);
         assert!(!revisions.cancel_deletion("hash", later), "the watch shows that it is gone");
     }
 }

@@ -19,8 +19,8 @@ use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::batch::{Member, MemberObject};
 use crate::run::view::{Job, RunLabels};
-use crate::state::change::Change;
 use crate::state::facts::Facts;
+use crate::state::watch_change::WatchChange;
 
 /// The class of all objects here.
 pub const CLASS: &str = "c";
@@ -81,7 +81,7 @@ pub fn config(keys: &[(&str, &str)]) -> Config {
 
 /// Adds a config of [`CLASS`] to the facts. Returns the recipe of the class.
 pub fn serve(facts: &mut Facts, keys: &[(&str, &str)]) -> Arc<Recipe> {
-    facts.configs.change_config(Change::Apply(config(keys)));
+    facts.configs.change_config(WatchChange::Apply(config(keys)));
     facts.configs.decide(&facts.identity, &BTreeMap::new());
     facts.configs.recipe_of(CLASS).expect("the config is valid").clone()
 }

@@ -16,7 +16,7 @@ use flex_provisioner::metrics::Metrics;
 use flex_provisioner::model::volume::Volume;
 use flex_provisioner::reconcile::{self, Context};
 use flex_provisioner::state::ClusterState;
-use flex_provisioner::state::index::{Change, WorkItem};
+use flex_provisioner::state::index::{WatchChange, WorkItem};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
@@ -204,7 +204,7 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
         Context::new(identity, cluster.clone(), writes.clone(), events, Metrics::default(), String::new(), clock);
     writes.write_script(FIRST).await.unwrap();
     let object = is_kept(&ring, FIRST).await;
-    cluster.index().change_stored(Change::Apply(stored(object.clone()).unwrap()));
+    cluster.index().change_stored(WatchChange::Apply(stored(object.clone()).unwrap()));
     let provenance = json!({ "config": { "namespace": ADMIN, "name": "c" }, "class": "c", "script": hash(FIRST) });
     let volume = json!({
         "metadata": { "name": "old", "annotations": { names::PROVENANCE: provenance.to_string() } },
@@ -219,14 +219,14 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     };
 
     // The cache shows the volume.
-    cluster.index().change_volume(Change::Apply(Volume::from(&volume)));
+    cluster.index().change_volume(WatchChange::Apply(Volume::from(&volume)));
     for _ in 0..3 {
         pass(2 * UNNAMED_TTL);
         sweep().await;
     }
     assert!(exists().await);
     // The cache lacks the volume, and the API has it.
-    cluster.index().change_volume(Change::Delete(flex_provisioner::object::ObjectName::new("", "old")));
+    cluster.index().change_volume(WatchChange::Delete(flex_provisioner::object::ObjectName::new("", "old")));
     for _ in 0..4 {
         pass(2 * UNNAMED_TTL);
         sweep().await;

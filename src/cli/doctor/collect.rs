@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::config::classes::{Config, Identity, KeptScript, Stored};
 use crate::config::{keys, script};
 use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::state::index::{Change, Index};
+use crate::state::index::{Index, WatchChange};
 
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
@@ -31,19 +31,19 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     let mut index = Index::new(identity.clone(), clock.clone());
     let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
     for object in all::<StorageClass>(Api::all(client.clone()), "").await? {
-        index.change_class(Change::Apply((&object).into()));
+        index.change_class(WatchChange::Apply((&object).into()));
     }
     for config in configs(client, identity).await? {
-        index.change_config(Change::Apply(config));
+        index.change_config(WatchChange::Apply(config));
     }
     let external_provisioners = external_provisioner::once(client, index.replaced_drivers(), clock).await;
     index.change_external_provisioners(external_provisioners);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(stored) {
-        index.change_stored(Change::Apply(kept));
+        index.change_stored(WatchChange::Apply(kept));
     }
     for object in all::<Node>(Api::all(client.clone()), "").await? {
-        index.change_node(Change::Apply((&object).into()));
+        index.change_node(WatchChange::Apply((&object).into()));
     }
     let mut namespaces = identity.config_namespaces.clone();
     namespaces.push(identity.namespace.clone());
@@ -51,25 +51,25 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     namespaces.dedup();
     for namespace in &namespaces {
         for object in all::<Pod>(Api::namespaced(client.clone(), namespace), &ours).await? {
-            index.change_pod(Change::Apply((&object).into()));
+            index.change_pod(WatchChange::Apply((&object).into()));
         }
         for object in all::<Job>(Api::namespaced(client.clone(), namespace), &ours).await? {
-            index.change_job(Change::Apply((&object).into()));
+            index.change_job(WatchChange::Apply((&object).into()));
         }
     }
     // Contents are read after their Jobs, and before the VolumeSnapshots and claims that they keep, each for the same
     // reason.
     for object in served::<VolumeSnapshotContent>(Api::all(client.clone())).await? {
-        index.change_content(Change::Apply((&object).into()));
+        index.change_content(WatchChange::Apply((&object).into()));
     }
     for object in served::<VolumeSnapshot>(Api::all(client.clone())).await? {
-        index.change_snapshot(Change::Apply((&object).into()));
+        index.change_snapshot(WatchChange::Apply((&object).into()));
     }
     for object in all::<PersistentVolume>(Api::all(client.clone()), "").await? {
-        index.change_volume(Change::Apply((&object).into()));
+        index.change_volume(WatchChange::Apply((&object).into()));
     }
     for object in all::<PersistentVolumeClaim>(Api::all(client.clone()), "").await? {
-        index.change_claim(Change::Apply((&object).into()));
+        index.change_claim(WatchChange::Apply((&object).into()));
     }
     Ok(index)
 }

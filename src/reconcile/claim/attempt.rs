@@ -68,7 +68,7 @@ pub(super) async fn stamp(
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
-        context.cluster.change(|index| {
+        context.cluster.update(|index| {
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
             woken.extend(index.cancel_expectation(&job));
             // An earlier try may have stamped the claim.

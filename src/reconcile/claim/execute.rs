@@ -86,7 +86,7 @@ impl Execution<'_> {
             (None, _) if !observation.preconditions.has_revision => {}
             (None, _) => {
                 let item = WorkItem::Claim(self.claim.name.clone());
-                context.cluster.change(|index| index.stop_waiting_for_quota(&item));
+                context.cluster.update(|index| index.stop_waiting_for_quota(&item));
             }
             // Pooled volumes give way to the claim.
             (Some(_), Some(class)) if observation.pool.exists => {
@@ -102,7 +102,7 @@ impl Execution<'_> {
             && let Ok(recipe) = &class.recipe
         {
             let slot_request = SlotRequest::attempt(&self.claim.name, recipe, nodes);
-            self.context.cluster.change(|index| index.wait_for_slot(&slot_request, recipe));
+            self.context.cluster.update(|index| index.wait_for_slot(&slot_request, recipe));
         }
         StepOutcome::WaitForSlot
     }

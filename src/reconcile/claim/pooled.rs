@@ -56,7 +56,7 @@ pub(super) async fn assign(
         }
         Err(error) => {
             if error.was_not_written() {
-                context.cluster.change(|index| index.unassign(claim));
+                context.cluster.update(|index| index.unassign(claim));
             }
             Err(error)
         }

@@ -166,7 +166,7 @@ async fn execute(
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::WaitForSlot => {
             if let Ok(source) = &observed.source {
-                context.cluster.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
+                context.cluster.update(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
             Ok(StepOutcome::WaitForSlot)
         }
@@ -238,7 +238,7 @@ async fn stamp(
     }
     let stamped = context.writes.stamp_content(content, attempt, provenance).await;
     if stamped.is_err() {
-        context.cluster.change(|index| index.cancel_expectation(&job));
+        context.cluster.update(|index| index.cancel_expectation(&job));
     }
     confirmed.fresh = true;
     Ok(stamped?.into())

@@ -166,7 +166,7 @@ async fn start(
     let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    context.cluster.change(|index| index.refund_expansion(volume));
+    context.cluster.update(|index| index.refund_expansion(volume));
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);

@@ -35,7 +35,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
             return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
         }
     };
-    context.cluster.change(|index| index.stop_waiting_for_slot(&WorkItem::Volume(name.to_owned())));
+    context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Volume(name.to_owned())));
     Ok(next)
 }
 

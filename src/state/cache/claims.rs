@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::object::ObjectName;
-use crate::state::change::{Changed, drop_from};
 use crate::state::compact::CompactMap;
 use crate::state::id::Id;
+use crate::state::watch_change::{Changed, drop_from};
 
 /// All claims.
 #[derive(Debug, Default)]

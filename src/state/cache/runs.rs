@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, WarningEvent};
-use crate::state::change::{Changed, drop_from};
+use crate::state::watch_change::{Changed, drop_from};
 
 /// The largest number of warnings that are kept.
 const MAX_WARNINGS: usize = 10_000;

@@ -11,9 +11,9 @@ use crate::model::claim::Claim;
 use crate::model::volume::Reference;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::state::change::{Changed, drop_from};
 use crate::state::compact::CompactMap;
 use crate::state::id::Id;
+use crate::state::watch_change::{Changed, drop_from};
 
 /// All volumes.
 #[derive(Debug, Default)]

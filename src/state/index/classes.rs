@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, Index, WorkItem};
+use super::{Index, WatchChange, WorkItem};
 use crate::config::accounts::Account;
 use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
 use crate::config::external_provisioner::ExternalProvisioners;
@@ -15,19 +15,19 @@ use crate::object::ObjectName;
 
 impl Index {
     /// Applies a change of a provisioner ConfigMap.
-    pub fn change_config(&mut self, change: Change<Config>) -> Vec<WorkItem> {
+    pub fn change_config(&mut self, change: WatchChange<Config>) -> Vec<WorkItem> {
         let news = self.facts.configs.change_config(change);
         self.decide_classes(news)
     }
 
     /// Applies a change of a ServiceAccount.
-    pub fn change_account(&mut self, change: Change<Account>) -> Vec<WorkItem> {
+    pub fn change_account(&mut self, change: WatchChange<Account>) -> Vec<WorkItem> {
         let news = self.facts.configs.change_account(change);
         self.decide_classes(news)
     }
 
     /// Applies a change of a StorageClass.
-    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<WorkItem> {
+    pub fn change_class(&mut self, change: WatchChange<ClassObject>) -> Vec<WorkItem> {
         let now = self.facts.now();
         let news = self.facts.configs.change_class(change, now);
         self.decide_classes(news)
@@ -40,25 +40,25 @@ impl Index {
     }
 
     /// Applies a change of a revision or of a kept script.
-    pub fn change_stored(&mut self, change: Change<Stored>) -> Vec<WorkItem> {
+    pub fn change_stored(&mut self, change: WatchChange<Stored>) -> Vec<WorkItem> {
         let change = match change {
-            Change::Apply(Stored::Script(script)) => {
+            WatchChange::Apply(Stored::Script(script)) => {
                 self.scripts.apply(script);
                 return Vec::new();
             }
-            Change::Delete(name) => match script::kept_hash(&name.name) {
+            WatchChange::Delete(name) => match script::kept_hash(&name.name) {
                 Some(hash) if self.scripts.remove(hash) => return self.woken_by_gone_script(),
                 Some(_) => return Vec::new(),
-                None => Change::Delete(name),
+                None => WatchChange::Delete(name),
             },
-            Change::Apply(Stored::Recipe(hash, revision)) => Change::Apply((hash, revision)),
-            Change::Retain(all) => {
+            WatchChange::Apply(Stored::Recipe(hash, revision)) => WatchChange::Apply((hash, revision)),
+            WatchChange::Retain(all) => {
                 self.scripts.retain(&all);
-                Change::Retain(all)
+                WatchChange::Retain(all)
             }
-            Change::RetainIn(namespace, all) => {
+            WatchChange::RetainIn(namespace, all) => {
                 self.scripts.retain(&all);
-                Change::RetainIn(namespace, all)
+                WatchChange::RetainIn(namespace, all)
             }
         };
         let news = self.revisions.change(change, self.facts.now());

@@ -3,42 +3,42 @@
 use flex_contract::operation::Operation;
 
 use super::wake::{Freed, VolumeNews};
-use super::{Change, Index, WorkItem, unscoped, within};
+use super::{Index, WatchChange, WorkItem, unscoped, within};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::state::change::Changed;
 use crate::state::pv_sync::is_probe;
 use crate::state::quota::has_begun;
+use crate::state::watch_change::Changed;
 
 impl Index {
     /// Applies a change of a claim.
-    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<WorkItem> {
+    pub fn change_claim(&mut self, change: WatchChange<Claim>) -> Vec<WorkItem> {
         let claims = &self.facts.cache.claims;
         let is_another = |claim: &Claim| claims.get(&claim.name).is_some_and(|before| before.uid != claim.uid);
         match change {
             // A claim with another UID has the same name. No watch will report the deletion of the old one.
-            Change::Apply(claim) if is_another(&claim) => {
-                let mut items = self.change_claim(Change::Delete(claim.name.clone()));
-                items.extend(self.change_claim(Change::Apply(claim)));
+            WatchChange::Apply(claim) if is_another(&claim) => {
+                let mut items = self.change_claim(WatchChange::Delete(claim.name.clone()));
+                items.extend(self.change_claim(WatchChange::Apply(claim)));
                 items
             }
-            Change::Apply(claim) => {
+            WatchChange::Apply(claim) => {
                 let keys = self.metadata_keys(&claim);
                 let changed = self.facts.cache.claims.apply(claim.kept(keys));
                 self.on_claim(&changed)
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 if let Some(claim) = claims.get(&name) {
                     self.facts.cache.volumes.note_claim_deleted(&claim);
                 }
                 self.remove_claim(&name)
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = claims.names().cloned().collect();
                 self.retain(known, &all, Index::remove_claim)
             }
-            Change::RetainIn(namespace, all) => {
+            WatchChange::RetainIn(namespace, all) => {
                 let known = within(claims.names(), &namespace);
                 self.retain(known, &all, Index::remove_claim)
             }
@@ -94,29 +94,29 @@ impl Index {
     }
 
     /// Applies a change of a volume.
-    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<WorkItem> {
+    pub fn change_volume(&mut self, change: WatchChange<Volume>) -> Vec<WorkItem> {
         match change {
-            Change::Apply(volume) if is_probe(&volume, &self.facts) => {
+            WatchChange::Apply(volume) if is_probe(&volume, &self.facts) => {
                 let synced = self.pv_sync.on_probe(&volume, self.facts.now());
                 self.woken_by_probe(&synced)
             }
-            Change::Apply(volume) => {
+            WatchChange::Apply(volume) => {
                 let changed = self.facts.cache.volumes.apply(volume);
                 self.on_volume(&changed)
             }
-            Change::Delete(name) => match self.facts.cache.volumes.remove(&name.name) {
+            WatchChange::Delete(name) => match self.facts.cache.volumes.remove(&name.name) {
                 Some(changed) => self.on_volume(&changed),
                 None => {
                     self.pv_sync.forget_probe(&name.name);
                     Vec::new()
                 }
             },
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes().map(String::as_str)));
-                self.retain(known, &all, |index, name| index.change_volume(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_volume(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
-            Change::RetainIn(..) => Vec::new(),
+            WatchChange::RetainIn(..) => Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, Index, WorkItem, unscoped, within};
+use super::{Index, WatchChange, WorkItem, unscoped, within};
 use crate::attributes;
 use crate::capacity::{Driver, Published};
 use crate::model::grant::Grant;
@@ -13,53 +13,53 @@ use crate::node::Node;
 
 impl Index {
     /// Applies a change of a node.
-    pub fn change_node(&mut self, change: Change<Node>) -> Vec<WorkItem> {
+    pub fn change_node(&mut self, change: WatchChange<Node>) -> Vec<WorkItem> {
         let nodes = &mut self.facts.cache.nodes;
         match change {
-            Change::Apply(node) => {
+            WatchChange::Apply(node) => {
                 let name = node.name.clone();
                 if nodes.apply(node) { self.woken_by_node(&name, true) } else { Vec::new() }
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 nodes.remove(&name.name);
                 self.woken_by_node(&name.name, false)
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = unscoped(nodes.names());
-                self.retain(known, &all, |index, name| index.change_node(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_node(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
-            Change::RetainIn(..) => Vec::new(),
+            WatchChange::RetainIn(..) => Vec::new(),
         }
     }
 
     /// Applies a change of a VolumeSnapshot.
-    pub fn change_snapshot(&mut self, change: Change<Snapshot>) -> Vec<WorkItem> {
+    pub fn change_snapshot(&mut self, change: WatchChange<Snapshot>) -> Vec<WorkItem> {
         let snapshots = &mut self.facts.cache.snapshots;
         match change {
-            Change::Apply(snapshot) => {
+            WatchChange::Apply(snapshot) => {
                 let snapshot = Arc::new(snapshot);
                 snapshots.apply_snapshot(snapshot.clone());
                 self.woken_by_snapshot(&snapshot)
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 let gone = snapshots.remove_snapshot(&name);
                 self.woken_by_gone_snapshot(&name, gone.as_deref())
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = snapshots.snapshots().map(|snapshot| snapshot.name.clone()).collect();
-                self.retain(known, &all, |index, name| index.change_snapshot(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_snapshot(WatchChange::Delete(name.clone())))
             }
             // All namespaces are watched together.
-            Change::RetainIn(..) => Vec::new(),
+            WatchChange::RetainIn(..) => Vec::new(),
         }
     }
 
     /// Applies a change of a content.
-    pub fn change_content(&mut self, change: Change<Content>) -> Vec<WorkItem> {
+    pub fn change_content(&mut self, change: WatchChange<Content>) -> Vec<WorkItem> {
         let snapshots = &mut self.facts.cache.snapshots;
         match change {
-            Change::Apply(content) => {
+            WatchChange::Apply(content) => {
                 let content = Arc::new(content);
                 snapshots.apply_content(content.clone());
                 let needs_no_slot = content.deleting || content.ready;
@@ -67,107 +67,107 @@ impl Index {
                 let turn = if needs_no_slot { self.slots.stop_waiting_for_slot(&item) } else { None };
                 self.woken_by_content(&content, turn.as_deref())
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 let Some(content) = snapshots.remove_content(&name.name) else { return Vec::new() };
                 let turn = self.slots.stop_waiting_for_slot(&WorkItem::Content(name.name));
                 self.woken_by_gone_content(&content, turn.as_deref())
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = unscoped(snapshots.contents().map(|content| &content.name));
-                self.retain(known, &all, |index, name| index.change_content(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_content(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
-            Change::RetainIn(..) => Vec::new(),
+            WatchChange::RetainIn(..) => Vec::new(),
         }
     }
 
     /// Applies a change of a VolumeSnapshotClass.
-    pub fn change_snapshot_class(&mut self, change: Change<SnapshotClass>) -> Vec<WorkItem> {
+    pub fn change_snapshot_class(&mut self, change: WatchChange<SnapshotClass>) -> Vec<WorkItem> {
         let snapshots = &mut self.facts.cache.snapshots;
         match change {
-            Change::Apply(class) => snapshots.apply_class(class),
-            Change::Delete(name) => snapshots.remove_class(&name.name),
-            Change::Retain(all) => snapshots.retain_classes(&all),
+            WatchChange::Apply(class) => snapshots.apply_class(class),
+            WatchChange::Delete(name) => snapshots.remove_class(&name.name),
+            WatchChange::Retain(all) => snapshots.retain_classes(&all),
             // The kind has no namespace.
-            Change::RetainIn(..) => {}
+            WatchChange::RetainIn(..) => {}
         }
         self.woken_by_snapshot_class()
     }
 
     /// Applies a change of a ReferenceGrant.
-    pub fn change_grant(&mut self, change: Change<Grant>) -> Vec<WorkItem> {
+    pub fn change_grant(&mut self, change: WatchChange<Grant>) -> Vec<WorkItem> {
         let grants = &mut self.facts.cache.grants;
         match change {
-            Change::Apply(grant) => {
+            WatchChange::Apply(grant) => {
                 let namespace = grant.name.namespace.clone();
                 if grants.apply(grant) { self.woken_by_grant(&namespace) } else { Vec::new() }
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 if grants.remove(&name) {
                     self.woken_by_grant(&name.namespace)
                 } else {
                     Vec::new()
                 }
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = grants.names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_grant(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
             }
-            Change::RetainIn(namespace, all) => {
+            WatchChange::RetainIn(namespace, all) => {
                 let known = within(grants.names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_grant(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
             }
         }
     }
 
     /// Applies a change of a VolumeAttributesClass.
-    pub fn change_attributes_class(&mut self, change: Change<attributes::AttributesClass>) -> Vec<WorkItem> {
+    pub fn change_attributes_class(&mut self, change: WatchChange<attributes::AttributesClass>) -> Vec<WorkItem> {
         let classes = &mut self.facts.cache.attributes;
         match change {
-            Change::Apply(class) => {
+            WatchChange::Apply(class) => {
                 let name = class.name.clone();
                 if classes.apply(class) { self.woken_by_attributes_class(&name) } else { Vec::new() }
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 if classes.remove(&name.name) {
                     self.woken_by_attributes_class(&name.name)
                 } else {
                     Vec::new()
                 }
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = unscoped(classes.names());
-                self.retain(known, &all, |index, name| index.change_attributes_class(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_attributes_class(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
-            Change::RetainIn(..) => Vec::new(),
+            WatchChange::RetainIn(..) => Vec::new(),
         }
     }
 
     /// Applies a change of a published object.
-    pub fn change_capacity(&mut self, change: Change<Published>) -> Vec<WorkItem> {
+    pub fn change_capacity(&mut self, change: WatchChange<Published>) -> Vec<WorkItem> {
         let capacities = &mut self.facts.cache.capacities;
         match change {
-            Change::Apply(published) => {
+            WatchChange::Apply(published) => {
                 if !capacities.apply(published) {
                     return Vec::new();
                 }
             }
-            Change::Delete(name) => capacities.remove(&name.name),
-            Change::Retain(all) | Change::RetainIn(_, all) => capacities.retain(&all),
+            WatchChange::Delete(name) => capacities.remove(&name.name),
+            WatchChange::Retain(all) | WatchChange::RetainIn(_, all) => capacities.retain(&all),
         }
         self.woken_by_published()
     }
 
     /// Applies a change of the CSIDriver.
-    pub fn change_driver(&mut self, change: Change<Driver>) -> Vec<WorkItem> {
+    pub fn change_driver(&mut self, change: WatchChange<Driver>) -> Vec<WorkItem> {
         let capacities = &mut self.facts.cache.capacities;
         match change {
-            Change::Apply(driver) => capacities.set_driver(Some(driver)),
-            Change::Delete(_) => capacities.set_driver(None),
-            Change::Retain(all) => capacities.retain_driver(&all),
+            WatchChange::Apply(driver) => capacities.set_driver(Some(driver)),
+            WatchChange::Delete(_) => capacities.set_driver(None),
+            WatchChange::Retain(all) => capacities.retain_driver(&all),
             // The kind has no namespace.
-            Change::RetainIn(..) => return Vec::new(),
+            WatchChange::RetainIn(..) => return Vec::new(),
         }
         self.woken_by_published()
     }

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 
-use super::{Change, Index, WorkItem, within};
+use super::{Index, WatchChange, WorkItem, within};
 use crate::run::view::{Job, Pod, WarningEvent};
-use crate::state::change::Changed;
+use crate::state::watch_change::Changed;
 
 impl Index {
     /// Applies a change of a Job.
-    pub fn change_job(&mut self, change: Change<Job>) -> Vec<WorkItem> {
+    pub fn change_job(&mut self, change: WatchChange<Job>) -> Vec<WorkItem> {
         let runs = &self.facts.cache.runs;
         match change {
-            Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
-            Change::Apply(job) => {
+            WatchChange::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
+            WatchChange::Apply(job) => {
                 self.slots.expectations_mut().remove(&job.name.name);
                 let changed = self.facts.cache.runs.apply_job(job);
                 self.on_job(&changed)
             }
-            Change::Delete(name) => {
+            WatchChange::Delete(name) => {
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
                 self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
@@ -27,13 +27,13 @@ impl Index {
                 self.members.forget(&job.uid);
                 self.on_job(&changed)
             }
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = runs.job_names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_job(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_job(WatchChange::Delete(name.clone())))
             }
-            Change::RetainIn(namespace, all) => {
+            WatchChange::RetainIn(namespace, all) => {
                 let known = within(runs.job_names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_job(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_job(WatchChange::Delete(name.clone())))
             }
         }
     }
@@ -70,29 +70,29 @@ impl Index {
     }
 
     /// Applies a change of a pod.
-    pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<WorkItem> {
+    pub fn change_pod(&mut self, change: WatchChange<Pod>) -> Vec<WorkItem> {
         let runs = &self.facts.cache.runs;
         match change {
             // Most of a kubelet's writes on a pod do not matter here.
-            Change::Apply(pod) if runs.pod(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
-            Change::Apply(pod) => {
+            WatchChange::Apply(pod) if runs.pod(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
+            WatchChange::Apply(pod) => {
                 // Most pods start, and nobody asks for the age of their Jobs.
                 let job = if pod.never_started { runs.job_of(&pod) } else { None };
                 self.unstarted.see(&pod, job.map(Arc::as_ref));
                 let changed = self.facts.cache.runs.apply_pod(pod);
                 self.woken_by_pod(changed.last())
             }
-            Change::Delete(name) => match self.facts.cache.runs.remove_pod(&name) {
+            WatchChange::Delete(name) => match self.facts.cache.runs.remove_pod(&name) {
                 Some(changed) => self.woken_by_pod(changed.last()),
                 None => Vec::new(),
             },
-            Change::Retain(all) => {
+            WatchChange::Retain(all) => {
                 let known = runs.pod_names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_pod(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
             }
-            Change::RetainIn(namespace, all) => {
+            WatchChange::RetainIn(namespace, all) => {
                 let known = within(runs.pod_names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_pod(Change::Delete(name.clone())))
+                self.retain(known, &all, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
             }
         }
     }

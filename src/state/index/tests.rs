@@ -59,17 +59,17 @@ fn a_claim_that_waits_for_a_node_is_requeued_when_one_arrives() {
         claim("there", "{}", "n2"),
         claim("elsewhere", "{}", "n1"),
     ] {
-        index.change_claim(Change::Apply(claim));
+        index.change_claim(WatchChange::Apply(claim));
     }
     let node = |taints: &str| {
         let text = format!("{{metadata: {{name: n2}}, spec: {{taints: {taints}}}}}");
         Node::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::Node>(&text).unwrap())
     };
     let waiting = ["chosen-here", "copy", "restore", "there"].map(|claim| WorkItem::Claim(name(claim)));
-    assert_eq!(index.change_node(Change::Apply(node("[]"))), waiting);
-    assert_eq!(index.change_node(Change::Apply(node("[]"))), [], "nothing changed");
-    assert_eq!(index.change_node(Change::Apply(node("[{key: a, effect: NoSchedule}]"))), waiting);
-    assert_eq!(index.change_node(Change::Delete(ObjectName::new("", "n2"))), [WorkItem::Claim(name("there"))]);
+    assert_eq!(index.change_node(WatchChange::Apply(node("[]"))), waiting);
+    assert_eq!(index.change_node(WatchChange::Apply(node("[]"))), [], "nothing changed");
+    assert_eq!(index.change_node(WatchChange::Apply(node("[{key: a, effect: NoSchedule}]"))), waiting);
+    assert_eq!(index.change_node(WatchChange::Delete(ObjectName::new("", "n2"))), [WorkItem::Claim(name("there"))]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume
     let mut index = index();
     let claim = shared_claim("team", "a", true);
     let volume = shared_volume(&claim, "1Gi");
-    index.change_claim(Change::Apply(claim.clone()));
+    index.change_claim(WatchChange::Apply(claim.clone()));
     let snapshot = Snapshot {
         name: name("s"),
         uid: "s".into(),
@@ -92,13 +92,13 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume
         of: Of::Claim(claim.name.name.clone()),
         status: Status::default(),
     };
-    index.change_snapshot(Change::Apply(snapshot.clone()));
+    index.change_snapshot(WatchChange::Apply(snapshot.clone()));
     let (own, content) = (WorkItem::Snapshot(name("s")), WorkItem::Content(names::content_name("s")));
-    let keys = index.change_volume(Change::Apply(volume.clone()));
+    let keys = index.change_volume(WatchChange::Apply(volume.clone()));
     assert!(keys.contains(&own) && keys.contains(&content), "{keys:?}");
     let ready = Status { ready: Some(true), ..Status::default() };
-    index.change_snapshot(Change::Apply(Snapshot { status: ready, ..snapshot }));
-    assert!(!index.change_volume(Change::Apply(volume)).contains(&own), "one that is ready waits for nothing");
+    index.change_snapshot(WatchChange::Apply(Snapshot { status: ready, ..snapshot }));
+    assert!(!index.change_volume(WatchChange::Apply(volume)).contains(&own), "one that is ready waits for nothing");
 }
 
 #[test]
@@ -119,17 +119,17 @@ fn a_pod_of_a_snapshot_run_wakes_its_content_also_when_the_job_is_gone() {
         ..Pod::default()
     };
     let mut index = index();
-    index.change_content(Change::Apply(content(&text("snapcontent-u", "u", "{volumeHandle: v}"))));
-    index.change_content(Change::Apply(content(&text("theirs", "w", "{snapshotHandle: h}"))));
+    index.change_content(WatchChange::Apply(content(&text("snapcontent-u", "u", "{volumeHandle: v}"))));
+    index.change_content(WatchChange::Apply(content(&text("theirs", "w", "{snapshotHandle: h}"))));
     let (made, theirs) = (WorkItem::Content("snapcontent-u".into()), WorkItem::Content("theirs".into()));
     for (operation, id, key) in
         [("snapshot", "u", &made), ("delete-snapshot", "u", &made), ("delete-snapshot", "k", &theirs)]
     {
-        index.change_pod(Change::Apply(pod(operation, id)));
-        assert_eq!(index.change_pod(Change::Delete(name("pod"))), std::slice::from_ref(key), "{operation} {id}");
+        index.change_pod(WatchChange::Apply(pod(operation, id)));
+        assert_eq!(index.change_pod(WatchChange::Delete(name("pod"))), std::slice::from_ref(key), "{operation} {id}");
     }
-    index.change_pod(Change::Apply(pod("provision", "u")));
-    assert_eq!(index.change_pod(Change::Delete(name("pod"))), [], "no run of a snapshot");
+    index.change_pod(WatchChange::Apply(pod("provision", "u")));
+    assert_eq!(index.change_pod(WatchChange::Delete(name("pod"))), [], "no run of a snapshot");
 }
 
 #[test]
@@ -155,13 +155,13 @@ fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
     let content = crate::model::snapshot::Content::from(&content);
     let mut index = index();
-    index.change_claim(Change::Apply(Claim::from(&source)));
-    index.change_content(Change::Apply(content));
+    index.change_claim(WatchChange::Apply(Claim::from(&source)));
+    index.change_content(WatchChange::Apply(content));
     // Without the admission policies, another claim may have got the volume.
     let volume = "{metadata: {name: pvc-v}, spec: {claimRef: {namespace: team, name: b, uid: w}}}";
     let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
-    index.change_volume(Change::Apply(Volume::from(&volume)));
-    let woken = index.change_content(Change::Delete(ObjectName::new("", "snapcontent-u")));
+    index.change_volume(WatchChange::Apply(Volume::from(&volume)));
+    let woken = index.change_content(WatchChange::Delete(ObjectName::new("", "snapcontent-u")));
     assert!(woken.contains(&WorkItem::Claim(name("a"))) && woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
 }
 
@@ -173,16 +173,16 @@ fn an_unchanged_job_or_pod_wakes_nobody() {
     let pod = Pod { name: name("pod"), job: "job".into(), run_labels, phase: "Pending".into(), ..Pod::default() };
     let woken = [WorkItem::Claim(name("a"))];
     for _ in 0..2 {
-        assert_eq!(index.change_job(Change::Apply(job.clone())), woken);
-        assert_eq!(index.change_pod(Change::Apply(pod.clone())), woken);
-        assert_eq!(index.change_job(Change::Apply(job.clone())), []);
-        assert_eq!(index.change_pod(Change::Apply(pod.clone())), []);
-        assert_eq!(index.change_job(Change::Apply(Job { complete: true, ..job.clone() })), woken);
-        assert_eq!(index.change_pod(Change::Apply(Pod { phase: "Running".into(), ..pod.clone() })), woken);
+        assert_eq!(index.change_job(WatchChange::Apply(job.clone())), woken);
+        assert_eq!(index.change_pod(WatchChange::Apply(pod.clone())), woken);
+        assert_eq!(index.change_job(WatchChange::Apply(job.clone())), []);
+        assert_eq!(index.change_pod(WatchChange::Apply(pod.clone())), []);
+        assert_eq!(index.change_job(WatchChange::Apply(Job { complete: true, ..job.clone() })), woken);
+        assert_eq!(index.change_pod(WatchChange::Apply(Pod { phase: "Running".into(), ..pod.clone() })), woken);
     }
     index.expect_job("job");
     assert_eq!(
-        index.change_job(Change::Apply(Job { complete: true, ..job.clone() })),
+        index.change_job(WatchChange::Apply(Job { complete: true, ..job.clone() })),
         woken,
         "it is not expected any more"
     );
@@ -193,7 +193,7 @@ fn an_unchanged_job_or_pod_wakes_nobody() {
 fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     let revision = Revision { number: 1, record: Default::default(), created: 0 };
     let (clock, mut index) = timed();
-    index.change_stored(Change::Apply(Stored::Recipe("hash".into(), revision.clone())));
+    index.change_stored(WatchChange::Apply(Stored::Recipe("hash".into(), revision.clone())));
     assert_eq!(index.unused_revisions(10_000), ["hash"]);
     assert!(!index.begin_revision_deletion("hash"), "a stamp with it may be on its way");
     clock.pass(REVISION_TTL);
@@ -205,7 +205,7 @@ fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
     // The deletion had no answer, and the watch showed it first.
     clock.pass(REVISION_TTL);
     assert!(index.begin_revision_deletion("hash"));
-    index.change_stored(Change::Delete(ObjectName::new("own", "flex-config-hash")));
+    index.change_stored(WatchChange::Delete(ObjectName::new("own", "flex-config-hash")));
     assert_eq!(index.cancel_revision_deletion("hash"), Vec::new());
     assert!(!index.has_revision("hash"));
 }
@@ -217,17 +217,17 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     let claim = volume.claim_ref.clone().unwrap();
     index.note_claim_gone(&volume.name, &claim);
     assert!(!index.is_claim_gone(&volume.name, &claim), "there is no such volume");
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &claim);
     assert!(index.is_claim_gone(&volume.name, &claim));
     let other = Reference { uid: "another".into(), ..claim.clone() };
     assert!(!index.is_claim_gone(&volume.name, &other), "it is another's now");
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     assert!(index.is_claim_gone(&volume.name, &claim), "its volume is still there");
-    index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(!index.is_claim_gone(&volume.name, &claim), "nothing is kept of a volume that is gone");
     let reserved = Reference { uid: String::new(), ..claim };
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &reserved);
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
 }
@@ -236,10 +236,10 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
 fn classes_are_decided_once_at_the_end_of_a_list() {
     let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), ClassLookup::Unknown);
     let mut index = index();
-    assert_eq!(index.list(|index| index.change_config(Change::Apply(config(&[])))), []);
+    assert_eq!(index.list(|index| index.change_config(WatchChange::Apply(config(&[])))), []);
     assert!(!is_known(&index));
     let listed = [ObjectName::new("own", CLASS)].into();
-    assert_eq!(index.change_config(Change::RetainIn("own".into(), listed)), []);
+    assert_eq!(index.change_config(WatchChange::RetainIn("own".into(), listed)), []);
     assert!(index.end_list().contains(&WorkItem::Configs));
     assert!(is_known(&index));
     assert_eq!(index.end_list(), [], "the list shows known objects only");
@@ -247,7 +247,7 @@ fn classes_are_decided_once_at_the_end_of_a_list() {
 
 fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
     let mut index = index();
-    index.change_config(Change::Apply(config(keys)));
+    index.change_config(WatchChange::Apply(config(keys)));
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
     let recipe = (**class.recipe.as_ref().unwrap()).clone();
@@ -259,35 +259,35 @@ fn an_item_is_stale_until_a_watch_shows_its_write() {
     let (hands, mut index) = timed();
     let at = |version: &str| Claim { resource_version: version.into(), ..shared_claim("t", "a", true) };
     let of = |version: &str| Volume { resource_version: version.into(), ..shared_volume(&at("0"), "1Gi") };
-    index.change_claim(Change::Apply(at("5")));
-    index.change_volume(Change::Apply(of("6")));
+    index.change_claim(WatchChange::Apply(at("5")));
+    index.change_volume(WatchChange::Apply(of("6")));
     let (claim, volume) = (WorkItem::Claim(at("0").name), WorkItem::Volume(of("0").name));
     let behind = |index: &Index| (index.is_stale(&claim), index.is_stale(&volume));
     index.record_write(claim.clone(), "5");
     assert_eq!(behind(&index), (false, false), "it changed nothing, or the watch was faster");
     index.record_write(volume.clone(), "8");
     assert_eq!(behind(&index), (true, true), "both are decided on both");
-    index.change_volume(Change::Apply(of("7")));
+    index.change_volume(WatchChange::Apply(of("7")));
     assert_eq!(behind(&index), (true, true), "others wrote that version before");
-    index.change_volume(Change::Apply(of("8")));
+    index.change_volume(WatchChange::Apply(of("8")));
     assert_eq!(behind(&index), (false, false));
     index.record_write(claim.clone(), "9");
     assert_eq!(behind(&index), (true, true));
     hands.pass(CACHE_LAG_MAX);
     assert_eq!(behind(&index), (false, false), "its watch is slow");
     index.record_write(claim.clone(), "10");
-    index.change_claim(Change::Delete(at("0").name));
+    index.change_claim(WatchChange::Delete(at("0").name));
     assert_eq!(behind(&index), (false, false), "it is gone");
     index.record_write(WorkItem::Claim(ObjectName::new("t", "unknown")), "11");
     assert!(index.unseen_writes.is_empty());
     // No later version shows an object that a write has ended.
     index.ended(volume.clone());
-    index.change_volume(Change::Apply(of("99")));
+    index.change_volume(WatchChange::Apply(of("99")));
     assert!(index.is_stale(&volume));
     hands.pass(CACHE_LAG_MAX);
     assert!(!index.is_stale(&volume), "its watch is slow");
     index.ended(volume.clone());
-    index.change_volume(Change::Delete(ObjectName::new("", &of("0").name)));
+    index.change_volume(WatchChange::Delete(ObjectName::new("", &of("0").name)));
     index.ended(volume.clone());
     assert!(!index.is_stale(&volume) && index.unseen_writes.is_empty(), "it is seen to be gone");
 }

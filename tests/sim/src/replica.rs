@@ -13,7 +13,7 @@ use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Requeue};
 use flex_provisioner::state::ClusterState;
-use flex_provisioner::state::index::{Change, WorkItem};
+use flex_provisioner::state::index::{WatchChange, WorkItem};
 use flex_provisioner::state::queue::QueueState;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
@@ -74,10 +74,10 @@ impl Replica {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class =
                 attributes::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
-            cluster.index().change_attributes_class(Change::Apply(class));
+            cluster.index().change_attributes_class(WatchChange::Apply(class));
         }
         for class in snapshot_classes {
-            cluster.index().change_snapshot_class(Change::Apply(class.clone()));
+            cluster.index().change_snapshot_class(WatchChange::Apply(class.clone()));
         }
         let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client, identity.clone(), binding).with_cache(&cluster);

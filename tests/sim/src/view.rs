@@ -10,7 +10,7 @@ use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
-use flex_provisioner::state::index::{Change, Index, WorkItem};
+use flex_provisioner::state::index::{Index, WatchChange, WorkItem};
 use serde_json::Value;
 
 use crate::INSTANCE;
@@ -72,16 +72,16 @@ impl View {
     /// Applies the view to the index.
     pub fn apply(self, index: &mut Index) -> Vec<WorkItem> {
         match self {
-            View::Claim(claim) => index.change_claim(Change::Apply(*claim)),
-            View::Volume(volume) => index.change_volume(Change::Apply(*volume)),
-            View::Job(job) => index.change_job(Change::Apply(*job)),
-            View::Pod(pod) => index.change_pod(Change::Apply(*pod)),
-            View::Config(config) => index.change_config(Change::Apply(config)),
-            View::Class(class) => index.change_class(Change::Apply(class)),
-            View::Stored(stored) => index.change_stored(Change::Apply(stored)),
-            View::Node(node) => index.change_node(Change::Apply(node)),
-            View::Snapshot(snapshot) => index.change_snapshot(Change::Apply(*snapshot)),
-            View::Content(content) => index.change_content(Change::Apply(*content)),
+            View::Claim(claim) => index.change_claim(WatchChange::Apply(*claim)),
+            View::Volume(volume) => index.change_volume(WatchChange::Apply(*volume)),
+            View::Job(job) => index.change_job(WatchChange::Apply(*job)),
+            View::Pod(pod) => index.change_pod(WatchChange::Apply(*pod)),
+            View::Config(config) => index.change_config(WatchChange::Apply(config)),
+            View::Class(class) => index.change_class(WatchChange::Apply(class)),
+            View::Stored(stored) => index.change_stored(WatchChange::Apply(stored)),
+            View::Node(node) => index.change_node(WatchChange::Apply(node)),
+            View::Snapshot(snapshot) => index.change_snapshot(WatchChange::Apply(*snapshot)),
+            View::Content(content) => index.change_content(WatchChange::Apply(*content)),
         }
     }
 }
@@ -112,12 +112,12 @@ enum Gone {
     AllBut(std::collections::HashSet<ObjectName>),
 }
 
-impl<V> From<Gone> for Change<V> {
+impl<V> From<Gone> for WatchChange<V> {
     fn from(gone: Gone) -> Self {
         match gone {
-            Gone::One(name) => Change::Delete(name),
-            Gone::AllBut(all) => Change::Retain(all),
-            Gone::AllOfBut(namespace, all) => Change::RetainIn(namespace, all),
+            Gone::One(name) => WatchChange::Delete(name),
+            Gone::AllBut(all) => WatchChange::Retain(all),
+            Gone::AllOfBut(namespace, all) => WatchChange::RetainIn(namespace, all),
         }
     }
 }

@@ -153,9 +153,9 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
         match (has_request(volume, claim), has_unknown_attributes(volume)) {
             (true, false) => reached(volume, claim, o),
             // A run may have left the volume in between. Another run brings it back.
-            (true, true) => Some(change(volume, claim, o, volume.attributes(), now)),
+            (true, true) => Some(decide_run(volume, claim, o, volume.attributes(), now)),
             (false, _) => Some(match &o.requested_attributes {
-                Ok(attributes) => change(volume, claim, o, attributes, now),
+                Ok(attributes) => decide_run(volume, claim, o, attributes, now),
                 Err(why) => pending(Rule::RequestNotAvailable, claim, why.clone()),
             }),
         }
@@ -313,7 +313,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
 }
 
 /// Decides when a run to these attributes is necessary.
-fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
+fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
     let not_supported =
         |why: String| pending(Rule::NotSupported, claim, format!("the volume cannot be modified: {why}"));
     let recipe = match &o.recipe {

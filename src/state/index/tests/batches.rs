@@ -16,7 +16,7 @@ use crate::run::batch::{self, Member, MemberObject};
 use crate::run::collect::{STAMP_TIMEOUT, Step, decide};
 use crate::run::job::RunTarget;
 use crate::run::view::{Job, Pod, RunLabels};
-use crate::state::index::{BatchEntry, Change, EXPECTATION_TIMEOUT, Index, SlotRequest, WorkItem};
+use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, WorkItem};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -158,15 +158,15 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
 fn a_batch_takes_members_while_two_other_runs_are_in_progress() {
     let (hands, mut index) = timed();
     let recipe = recipe("9");
-    index.change_job(Change::Apply(job("one", &["x"])));
-    index.change_job(Change::Apply(job("two", &["y"])));
+    index.change_job(WatchChange::Apply(job("one", &["x"])));
+    index.change_job(WatchChange::Apply(job("two", &["y"])));
     let batch = join(&mut index, "a", &recipe).unwrap();
     assert!(index.add_entry(&batch, entry("a", &recipe)));
     hands.pass(WINDOW);
     assert_eq!(join(&mut index, "b", &recipe).as_ref(), Some(&batch), "the window is over");
     assert!(index.add_entry(&batch, entry("b", &recipe)));
     assert!(matches!(collected(&mut index, &batch).0, Step::Wait(_)));
-    let woken = index.change_job(Change::Apply(Job { is_over: true, complete: true, ..job("one", &["x"]) }));
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, complete: true, ..job("one", &["x"]) }));
     assert!(woken.contains(&WorkItem::Batch(batch.clone())), "{woken:?}");
     let (step, entries, _) = collected(&mut index, &batch);
     assert_eq!((step, entries.len()), (Step::Create, 2));
@@ -187,7 +187,7 @@ fn a_batch_does_not_wait_for_a_member_that_leaves_it() {
     assert!(!index.has_missed_batch(&late, &recipe) && index.add_entry(&batch, entry("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
     assert_eq!(collected(&mut index, &batch).0, Step::Forget, "there is no second one");
-    assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
+    assert!(index.change_job(WatchChange::Apply(job(&batch, &["b"]))).contains(&key("c")));
     assert!(index.has_missed_batch(&late, &recipe) && !index.is_expected(&job_name("c")));
 }
 
@@ -195,20 +195,20 @@ fn a_batch_does_not_wait_for_a_member_that_leaves_it() {
 fn a_job_that_may_not_exist_is_created_again_with_the_remaining_members() {
     let (hands, mut index, recipe, batch) = open_batch();
     for uid in ["b", "c", "d"] {
-        index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
+        index.change_claim(WatchChange::Apply(stamped(uid, &batch, &recipe)));
         index.add_entry(&batch, entry(uid, &recipe));
     }
     hands.pass(STAMP_TIMEOUT * 2);
     let (_, entries, _) = collected(&mut index, &batch);
     assert_eq!(entries.len(), 3);
-    index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
+    index.change_claim(WatchChange::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
     index.collect_again(&batch, &entries);
     let (step, again, _) = collected(&mut index, &batch);
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // The Job was created after all. Earlier members are unchanged.
     index.collect_again(&batch, &again);
-    index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
+    index.change_job(WatchChange::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
     assert_eq!(collected(&mut index, &batch).0, Step::Forget);
     index.collect_again(&batch, &entries);
     assert_eq!(collected(&mut index, &batch).0, Step::Forget);
@@ -238,11 +238,11 @@ fn a_terminating_claim_leaves_its_batch() {
     let (hands, mut index, recipe, batch) = open_batch();
     join(&mut index, "c", &recipe);
     for uid in ["b", "c"] {
-        index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
+        index.change_claim(WatchChange::Apply(stamped(uid, &batch, &recipe)));
         index.add_entry(&batch, entry(uid, &recipe));
     }
     let terminating = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
-    assert!(index.change_claim(Change::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
+    assert!(index.change_claim(WatchChange::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
     let ids: Vec<_> = collected(&mut index, &batch).1.into_iter().map(|entry| entry.member.id).collect();
@@ -253,7 +253,7 @@ fn a_terminating_claim_leaves_its_batch() {
 fn the_slot_of_a_member_that_wants_another_batch_goes_to_the_next_in_the_queue() {
     let (hands, mut index, recipe, batch) = open_batch();
     index.add_entry(&batch, entry("b", &recipe));
-    index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
+    index.change_claim(WatchChange::Apply(stamped("b", "another", &recipe)));
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
     let (step, entries, woken) = collected(&mut index, &batch);
@@ -265,7 +265,7 @@ fn an_open_batch_is_rebuilt_from_the_stamps() {
     let (_, mut index) = timed();
     let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
     for uid in ["a", "b"] {
-        index.change_claim(Change::Apply(stamped(uid, batch, &recipe)));
+        index.change_claim(WatchChange::Apply(stamped(uid, batch, &recipe)));
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
@@ -288,7 +288,7 @@ fn a_member_that_the_job_lacks_is_requeued() {
     }
     index.expect_job(batch);
     // An earlier orchestrator created the Job.
-    let keys = index.change_job(Change::Apply(job(batch, &["a", "z"])));
+    let keys = index.change_job(WatchChange::Apply(job(batch, &["a", "z"])));
     for uid in ["a", "b", "z"] {
         assert!(keys.contains(&key(uid)), "{uid}: {keys:?}");
     }
@@ -306,31 +306,31 @@ fn a_member_that_the_job_lacks_is_requeued() {
 fn a_member_that_leaves_waits_for_the_end_of_the_batch_and_the_last_one_ends_it() {
     let (_, mut index) = timed();
     let batch = "provision-batch-0123456789abcdef";
-    index.change_job(Change::Apply(job(batch, &["a", "b"])));
-    index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Running")));
+    index.change_job(WatchChange::Apply(job(batch, &["a", "b"])));
+    index.change_pod(WatchChange::Apply(pod(batch, &["a", "b"], "Running")));
     let of = |index: &Index, uid: &str| index.jobs_of(uid).into_iter().next();
     let a = of(&index, "a").unwrap();
     assert!(!index.detach_member(&a), "the other is still in it");
     assert!(of(&index, "a").unwrap().deleting && !of(&index, "b").unwrap().deleting);
     assert_eq!(index.pods_of("a").len(), 1, "its process may run");
     let over = Job { complete: true, is_over: true, ..job(batch, &["a", "b"]) };
-    index.change_job(Change::Apply(over.clone()));
+    index.change_job(WatchChange::Apply(over.clone()));
     assert!(of(&index, "a").is_some(), "its pod is not over");
-    index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Succeeded")));
+    index.change_pod(WatchChange::Apply(pod(batch, &["a", "b"], "Succeeded")));
     assert!(of(&index, "a").is_none() && index.pods_of("a").is_empty());
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "a")), []);
     assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "b")).len(), 1);
     assert!(index.detach_member(&of(&index, "b").unwrap()), "nobody is left");
     index.attach_member(&job(batch, &["a", "b"]).as_seen_by(1, &[], false).unwrap());
     assert!(of(&index, "b").is_some(), "it could not be removed");
-    index.change_job(Change::Delete(over.name));
+    index.change_job(WatchChange::Delete(over.name));
     assert!(index.jobs_of("b").is_empty() && index.members.is_empty());
 }
 
 #[test]
 fn a_batch_uses_a_slot_for_each_member() {
     let (_, mut index) = timed();
-    index.change_job(Change::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
+    index.change_job(WatchChange::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
     let recipe = recipe("3");
     let room = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
     assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team".into(), 3)].into()));
@@ -341,10 +341,10 @@ fn an_event_about_a_batch_requeues_all_its_members() {
     let (_, mut index) = timed();
     let batch = "provision-batch-0123456789abcdef";
     for uid in ["a", "b"] {
-        index.change_claim(Change::Apply(claim(uid)));
+        index.change_claim(WatchChange::Apply(claim(uid)));
     }
-    assert_eq!(index.change_job(Change::Apply(job(batch, &["a", "b"]))), [key("a"), key("b")]);
-    let keys = index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Pending")));
+    assert_eq!(index.change_job(WatchChange::Apply(job(batch, &["a", "b"]))), [key("a"), key("b")]);
+    let keys = index.change_pod(WatchChange::Apply(pod(batch, &["a", "b"], "Pending")));
     assert_eq!(keys, [key("a"), key("b")]);
     let event = |about: &str| crate::run::view::WarningEvent {
         object_uid: about.into(),
@@ -355,7 +355,7 @@ fn an_event_about_a_batch_requeues_all_its_members() {
     assert_eq!(index.add_warning_event(event("pod")), [key("a"), key("b")]);
     let shown = index.pods_of("b");
     assert_eq!(index.warning_events_of(shown.iter().map(|pod| pod.uid.as_str())).len(), 1, "by its own UID");
-    index.change_job(Change::Delete(ObjectName::new("own", batch)));
+    index.change_job(WatchChange::Delete(ObjectName::new("own", batch)));
     assert_eq!(index.removed("a", &job_name("a")).map(|removed| removed.times), Some(1));
     assert_eq!(index.removed("b", &job_name("b")).map(|removed| removed.times), Some(1));
 }
@@ -394,7 +394,7 @@ fn deletions_join_a_batch_while_another_deletion_runs() {
     let provisions = join(&mut index, "y", &recipe).unwrap();
     assert_ne!(provisions, batch, "nothing is made in a batch that deletes");
     for uid in ["b", "c"] {
-        index.change_volume(Change::Apply(volume(uid, Some(&batch))));
+        index.change_volume(WatchChange::Apply(volume(uid, Some(&batch))));
         assert!(index.add_entry(&batch, to_be_deleted(uid, &recipe)));
     }
     let gone = BatchEntry { request: entry("d", &recipe).request, ..to_be_deleted("d", &recipe) };
@@ -406,7 +406,7 @@ fn deletions_join_a_batch_while_another_deletion_runs() {
     let members = entries.iter().map(|entry| entry.member.clone()).collect();
     let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
     let observed = Job { run_labels: labels, members, ..job(&batch, &[]) };
-    let keys = index.change_job(Change::Apply(observed));
+    let keys = index.change_job(WatchChange::Apply(observed));
     assert!(
         keys.contains(&WorkItem::Volume("pvc-b".into())) && keys.contains(&WorkItem::Volume("pvc-c".into())),
         "{keys:?}"
@@ -427,7 +427,7 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     let (_, mut index) = timed();
     let (recipe, batch) = (recipe("9"), "delete-batch-0123456789abcdef");
     for uid in ["a", "b", "c", "d"] {
-        index.change_volume(Change::Apply(volume(uid, Some(batch))));
+        index.change_volume(WatchChange::Apply(volume(uid, Some(batch))));
     }
     assert!(!index.is_shut_out_of_batch(batch, Operation::Delete, &recipe, None));
     assert!(index.add_entry(batch, to_be_deleted("a", &recipe)));
@@ -435,9 +435,11 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
     assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
-    assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into())));
-    index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
-    index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
+    assert!(
+        index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into()))
+    );
+    index.change_volume(WatchChange::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
+    index.change_volume(WatchChange::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
     let ids: Vec<_> = collected(&mut index, batch).1.into_iter().map(|entry| entry.member.id).collect();
     assert_eq!(ids, ["a"], "abandoned and retained volumes are not deleted");
 }

@@ -14,7 +14,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::adoption_mark;
 use crate::object::ObjectName;
 use crate::pool::{Step, decide};
-use crate::state::index::{Change, Index, SlotRequest, WorkItem};
+use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
 
 const CLASS: &str = "c";
 
@@ -32,10 +32,10 @@ fn index(more: &[(&str, &str)]) -> Index {
         data: data(more),
         ..Config::default()
     };
-    index.change_config(Change::Apply(config));
+    index.change_config(WatchChange::Apply(config));
     let object: StorageClass =
         serde_json::from_value(json!({ "metadata": { "name": CLASS }, "provisioner": "p" })).unwrap();
-    index.change_class(Change::Apply((&object).into()));
+    index.change_class(WatchChange::Apply((&object).into()));
     index
 }
 
@@ -70,7 +70,7 @@ fn volume(index: &Index, id: &str) -> PersistentVolume {
 
 fn add(index: &mut Index, id: &str) {
     let volume = volume(index, id);
-    index.change_volume(Change::Apply((&volume).into()));
+    index.change_volume(WatchChange::Apply((&volume).into()));
 }
 
 fn claim(name: &str, size: &str) -> Claim {
@@ -115,9 +115,9 @@ fn a_claim_is_offered_a_pooled_volume_that_fits() {
         assert_eq!(offered(&index, &other), None, "{other:?}");
     }
     // Until its request is gone, the request may still change the volume.
-    index.change_claim(Change::Apply(request("pool-x-0", "a")));
+    index.change_claim(WatchChange::Apply(request("pool-x-0", "a")));
     assert_eq!(offered(&index, &fits), None);
-    let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
+    let keys = index.change_claim(WatchChange::Delete(ObjectName::new("own", "pool-x-0")));
     assert!(keys.contains(&WorkItem::Pool(CLASS.into())), "{keys:?}");
     assert!(offered(&index, &fits).is_some());
 }
@@ -136,15 +136,15 @@ fn a_volume_that_differs_from_its_pool_is_offered_to_no_claim() {
     ];
     let mut larger = right.clone();
     larger.spec.as_mut().unwrap().capacity = Some(serde_json::from_value(json!({ "storage": "2Gi" })).unwrap());
-    index.change_volume(Change::Apply((&larger).into()));
+    index.change_volume(WatchChange::Apply((&larger).into()));
     assert!(offered(&index, &fits).is_some() && offered(&index, &claim("x", "2Gi")).is_none(), "backends round up");
     for change in wrong {
         let mut volume = right.clone();
         change(&mut volume);
-        index.change_volume(Change::Apply((&volume).into()));
+        index.change_volume(WatchChange::Apply((&volume).into()));
         assert_eq!(offered(&index, &fits), None, "{volume:?}");
     }
-    index.change_volume(Change::Apply((&right).into()));
+    index.change_volume(WatchChange::Apply((&right).into()));
     assert!(offered(&index, &fits).is_some());
 }
 
@@ -153,8 +153,8 @@ fn a_pooled_volume_is_assigned_once() {
     let mut index = index(&[]);
     add(&mut index, "a");
     let (x, y) = (claim("x", "1Gi"), claim("y", "1Gi"));
-    index.change_claim(Change::Apply(x.clone()));
-    index.change_claim(Change::Apply(y.clone()));
+    index.change_claim(WatchChange::Apply(x.clone()));
+    index.change_claim(WatchChange::Apply(y.clone()));
     let volume = index.volume("pvc-a").unwrap();
     assert!(gives(&mut index, &x) && !index.assign(&y, &volume));
     assert_eq!((offered(&index, &x).as_deref(), offered(&index, &y)), (Some("pvc-a"), None), "it is its own");
@@ -163,7 +163,7 @@ fn a_pooled_volume_is_assigned_once() {
     assert_eq!(offered(&index, &y).as_deref(), Some("pvc-a"));
     // The claim is deleted before anything was written.
     assert!(gives(&mut index, &y));
-    index.change_claim(Change::Delete(y.name.clone()));
+    index.change_claim(WatchChange::Delete(y.name.clone()));
     assert_eq!(offered(&index, &x).as_deref(), Some("pvc-a"));
     // The watch shows that the volume is the claim's.
     assert!(gives(&mut index, &x));
@@ -172,7 +172,7 @@ fn a_pooled_volume_is_assigned_once() {
     given.metadata.annotations.as_mut().unwrap().insert(names::CLAIM_UID.into(), "x".into());
     let reference = given.spec.as_mut().unwrap().claim_ref.as_mut().unwrap();
     (reference.namespace, reference.name, reference.uid) = (Some("team".into()), Some("x".into()), Some("x".into()));
-    index.change_volume(Change::Apply((&given).into()));
+    index.change_volume(WatchChange::Apply((&given).into()));
     assert_eq!(offered(&index, &y), None);
     assert!(!index.has_pending_charge("x"), "its reservation is settled");
 }
@@ -183,7 +183,7 @@ fn a_pooled_volume_counts_for_the_class_and_for_no_namespace() {
     add(&mut index, "a");
     add(&mut index, "b");
     let (x, y) = (claim("x", "1Gi"), claim("y", "1Gi"));
-    index.change_claim(Change::Apply(x.clone()));
+    index.change_claim(WatchChange::Apply(x.clone()));
     let (_, recipe) = class(&index);
     assert!(index.quota_error(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
     assert!(gives(&mut index, &x), "an existing volume needs no quota of the class");
@@ -208,14 +208,14 @@ fn a_pool_creates_each_request_once() {
     assert_eq!(index.expect_pool_requests(CLASS, 1 << 30, 1), names[1..]);
     // The first volume is made. The watch shows the deletion of its request before the volume.
     let first = Claim { name: names[0].clone(), ..request("", "a") };
-    index.change_claim(Change::Apply(first.clone()));
+    index.change_claim(WatchChange::Apply(first.clone()));
     let made = volume(&index, "a");
     index.expect_pooled(&(&made).into());
     assert_eq!(steps(&mut index), [], "it stands for its request, which is still seen");
-    index.change_claim(Change::Apply(Claim { deleting: true, ..first }));
-    index.change_claim(Change::Delete(names[0].clone()));
+    index.change_claim(WatchChange::Apply(Claim { deleting: true, ..first }));
+    index.change_claim(WatchChange::Delete(names[0].clone()));
     assert_eq!(steps(&mut index), []);
-    index.change_volume(Change::Apply((&made).into()));
+    index.change_volume(WatchChange::Apply((&made).into()));
     assert_eq!(steps(&mut index), []);
     index.expect_drained("pvc-a");
     assert_eq!(steps(&mut index), [Step::CreateRequests { size: 1 << 30, count: 1 }], "it is none any more");
@@ -228,16 +228,16 @@ fn a_pool_gives_way_to_claims_without_quota() {
     add(&mut index, "b");
     assert_eq!(steps(&mut index), []);
     let other = claim("x", "2Gi");
-    index.change_claim(Change::Apply(other.clone()));
+    index.change_claim(WatchChange::Apply(other.clone()));
     index.wait_for_quota(WorkItem::Claim(other.name.clone()), CLASS);
     assert_eq!(steps(&mut index), [Step::Drain("pvc-b".into())]);
     let mut drained = volume(&index, "b");
     drained.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
     drained.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NO_CLAIM_UID.into());
-    index.change_volume(Change::Apply((&drained).into()));
+    index.change_volume(WatchChange::Apply((&drained).into()));
     assert_eq!(steps(&mut index), [], "its room is coming");
     drained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".into());
-    index.change_volume(Change::Apply((&drained).into()));
+    index.change_volume(WatchChange::Apply((&drained).into()));
     assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())], "it stays, by an admin's will");
 }
 
@@ -249,12 +249,12 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     let block = Claim { volume_mode: "Block".into(), ..claim("block", "1Gi") };
     let waiting = [block, claim("large", "2Gi"), claim("a", "1Gi"), claim("b", "1Gi"), claim("c", "1Gi")];
     for claim in &waiting {
-        index.change_claim(Change::Apply(claim.clone()));
+        index.change_claim(WatchChange::Apply(claim.clone()));
         index.wait_for_slot(&SlotRequest::claim(&claim.name), &recipe);
     }
     let woken = |index: &mut Index, id: &str| -> Vec<String> {
         let volume = volume(index, id);
-        let keys = index.change_volume(Change::Apply((&volume).into())).into_iter();
+        let keys = index.change_volume(WatchChange::Apply((&volume).into())).into_iter();
         let names = keys.filter_map(|key| if let WorkItem::Claim(name) = key { Some(name.name) } else { None });
         names.collect()
     };
@@ -264,13 +264,13 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     assert!(gives(&mut index, &waiting[2]) && gives(&mut index, &waiting[3]));
     assert_eq!(woken(&mut index, "z"), ["c"], "the others have theirs");
     // Until its request is gone, the request may still change the volume.
-    index.change_claim(Change::Apply(request("pool-x-0", "w")));
+    index.change_claim(WatchChange::Apply(request("pool-x-0", "w")));
     assert!(gives(&mut index, &waiting[4]));
     let last = claim("d", "1Gi");
-    index.change_claim(Change::Apply(last.clone()));
+    index.change_claim(WatchChange::Apply(last.clone()));
     index.wait_for_slot(&SlotRequest::claim(&last.name), &recipe);
     assert_eq!(woken(&mut index, "w"), ["pool-x-0"]);
-    let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
+    let keys = index.change_claim(WatchChange::Delete(ObjectName::new("own", "pool-x-0")));
     assert!(keys.contains(&WorkItem::Claim(last.name)), "{keys:?}");
 }
 
@@ -296,8 +296,8 @@ fn claims_get_slots_before_pool_requests() {
 fn a_pool_whose_config_is_gone_takes_no_step() {
     let mut index = index(&[]);
     add(&mut index, "a");
-    index.change_config(Change::Delete(ObjectName::new("own", CLASS)));
+    index.change_config(WatchChange::Delete(ObjectName::new("own", CLASS)));
     assert!(index.observe_pool(CLASS).is_none(), "the class is there, its config is not");
-    index.change_class(Change::Delete(ObjectName::new("", CLASS)));
+    index.change_class(WatchChange::Delete(ObjectName::new("", CLASS)));
     assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())]);
 }

@@ -17,7 +17,7 @@ use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::run::state::Cause;
 use crate::run::view::{Job, RunLabels};
-use crate::state::index::{Change, Index, WorkItem};
+use crate::state::index::{Index, WatchChange, WorkItem};
 
 const CLASSES: [&str; 2] = ["c", "d"];
 
@@ -179,12 +179,12 @@ impl Deed {
 
     fn on(&self, index: &mut Index) {
         match *self {
-            Deed::Claim { .. } => drop(index.change_claim(Change::Apply((&self.claim()).into()))),
-            Deed::ClaimGone(claim) => drop(index.change_claim(Change::Delete(name(claim)))),
-            Deed::Volume { .. } => drop(index.change_volume(Change::Apply((&self.volume()).into()))),
+            Deed::Claim { .. } => drop(index.change_claim(WatchChange::Apply((&self.claim()).into()))),
+            Deed::ClaimGone(claim) => drop(index.change_claim(WatchChange::Delete(name(claim)))),
+            Deed::Volume { .. } => drop(index.change_volume(WatchChange::Apply((&self.volume()).into()))),
             Deed::VolumeGone { claim, again, taken } => {
                 let name = ObjectName::new("", names::pv_name(&id(claim, again, taken)));
-                index.change_volume(Change::Delete(name));
+                index.change_volume(WatchChange::Delete(name));
             }
             Deed::Promise(claim) => {
                 if let Some(claim) = index.claim(&name(claim)) {
@@ -207,8 +207,8 @@ impl Deed {
                 let (volume, size) = (Some(names::pv_name(&id)), Some(u64::from(size) << 30));
                 let job = Job { name: name.clone(), volume, size, run_labels, is_over: end == 1, ..Job::default() };
                 match end {
-                    2 => drop(index.change_job(Change::Delete(name))),
-                    _ => drop(index.change_job(Change::Apply(job))),
+                    2 => drop(index.change_job(WatchChange::Delete(name))),
+                    _ => drop(index.change_job(WatchChange::Apply(job))),
                 }
             }
         }
@@ -235,7 +235,7 @@ fn three_for_one_place(stamped: bool) -> (Index, Recipe, [Claim; 3]) {
     let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
     let claims = [("a", stamped), ("b", false), ("c", false)].map(|(name, stamped)| shared_claim("t", name, stamped));
     for claim in &claims {
-        index.change_claim(Change::Apply(claim.clone()));
+        index.change_claim(WatchChange::Apply(claim.clone()));
     }
     (index, recipe, claims)
 }
@@ -264,17 +264,17 @@ fn the_last_quota_is_given_once_and_again_after_it_is_freed() {
     assert!(index.charge(&a, CLASS));
 
     // The watch shows the stamp, then the volume, then the deletion of both.
-    index.change_claim(Change::Apply(shared_claim("t", "a", true)));
+    index.change_claim(WatchChange::Apply(shared_claim("t", "a", true)));
     assert!(refused(&index, &b));
     let bound = Claim { volume_name: Some(names::pv_name(&a.uid)), ..shared_claim("t", "a", true) };
-    index.change_claim(Change::Apply(bound));
+    index.change_claim(WatchChange::Apply(bound));
     assert!(refused(&index, &b), "bound to a volume that no watch has shown yet");
     let volume = shared_volume(&a, "1Gi");
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     assert!(refused(&index, &b), "claim and volume are one");
-    let woken = index.change_claim(Change::Delete(a.name.clone()));
+    let woken = index.change_claim(WatchChange::Delete(a.name.clone()));
     assert!(refused(&index, &b) && !woken.contains(&WorkItem::Claim(b.name.clone())), "its storage is there");
-    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    let woken = index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
     assert!(!refused(&index, &c));
 }
@@ -285,15 +285,15 @@ fn a_reservation_ends_with_the_version_of_its_stamp() {
     let at = |uid: &str, version: &str| Claim { resource_version: version.into(), ..shared_claim("t", uid, false) };
     let (a, b) = (at("a", "9"), at("b", "5"));
     for claim in [&a, &b] {
-        index.change_claim(Change::Apply(claim.clone()));
+        index.change_claim(WatchChange::Apply(claim.clone()));
     }
     assert!(index.charge(&a, CLASS));
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     for version in ["8", "9"] {
-        let woken = index.change_claim(Change::Apply(at("a", version)));
+        let woken = index.change_claim(WatchChange::Apply(at("a", version)));
         assert!(!woken.contains(&WorkItem::Claim(b.name.clone())), "the stamp may come to stand on version 9");
     }
-    let woken = index.change_claim(Change::Apply(at("a", "10")));
+    let woken = index.change_claim(WatchChange::Apply(at("a", "10")));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !index.has_pending_charge(&a.uid));
     assert_eq!(index.quota_error(&b, &recipe), None);
 }
@@ -304,13 +304,13 @@ fn a_claim_is_not_blocked_by_its_own_reservation() {
     // The stamp may or may not have been written, and the quota turns out to be used by another claim.
     assert!(index.charge(&c, CLASS));
     let volume = shared_volume(&a, "1Gi");
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     for claim in [&b, &c] {
         assert!(index.quota_error(claim, &recipe).is_some());
         index.wait_for_quota(WorkItem::Claim(claim.name.clone()), CLASS);
     }
-    index.change_claim(Change::Delete(a.name.clone()));
-    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    index.change_claim(WatchChange::Delete(a.name.clone()));
+    let woken = index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
     assert_eq!(index.quota_error(&c, &recipe), None);
 }
@@ -321,13 +321,13 @@ fn a_reservation_of_a_claim_that_is_gone_blocks_no_claim() {
     let (old, b) = (shared_claim("t", "a", false), shared_claim("t", "b", false));
     let another = Claim { uid: format!("{}0", old.uid), ..old.clone() };
     for claim in [&old, &b] {
-        index.change_claim(Change::Apply(claim.clone()));
+        index.change_claim(WatchChange::Apply(claim.clone()));
     }
     assert!(index.charge(&old, CLASS));
     assert!(index.quota_error(&b, &recipe).is_some());
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     // The watch was interrupted when the claim was deleted, and shows another claim of the same name.
-    let woken = index.change_claim(Change::Apply(another));
+    let woken = index.change_claim(WatchChange::Apply(another));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())), "{woken:?}");
     // An earlier reconcile tries once more.
     index.charge(&old, CLASS);
@@ -338,10 +338,10 @@ fn a_reservation_of_a_claim_that_is_gone_blocks_no_claim() {
 fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_size() {
     let (mut index, recipe) = with_limits(&[("max-volumes-per-namespace", "2"), ("max-bytes-per-namespace", "3Gi")]);
     let (one, two) = (shared_claim("t", "one", true), shared_claim("t", "two", false));
-    index.change_claim(Change::Apply(one.clone()));
-    index.change_claim(Change::Apply(two.clone()));
+    index.change_claim(WatchChange::Apply(one.clone()));
+    index.change_claim(WatchChange::Apply(two.clone()));
     let volume = shared_volume(&one, "1Gi");
-    index.change_volume(Change::Apply(volume.clone()));
+    index.change_volume(WatchChange::Apply(volume.clone()));
     let gi = |count: u64| count << 30;
     assert_eq!(index.quota_error(&two, &recipe), None);
     assert_eq!(index.expansion_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
@@ -362,12 +362,12 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
         run_labels,
         ..Job::default()
     };
-    index.change_job(Change::Apply(job.clone()));
+    index.change_job(WatchChange::Apply(job.clone()));
     assert!(index.quota_error(&two, &recipe).is_some(), "the Job says it now");
-    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(two.name.clone())), "{woken:?}");
     assert_eq!(index.quota_error(&two, &recipe), None);
-    index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
+    index.change_volume(WatchChange::Apply(shared_volume(&one, "3Gi")));
     assert!(index.quota_error(&two, &recipe).is_some(), "it has grown");
 }
 
@@ -380,12 +380,12 @@ fn a_claim_that_has_given_up_uses_no_quota_until_its_next_attempt() {
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
     };
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
-    index.change_claim(Change::Apply(failed(&a, Reaction::Retry, 1)));
+    index.change_claim(WatchChange::Apply(failed(&a, Reaction::Retry, 1)));
     assert!(refused(&index, &b), "it is tried again in a moment");
-    index.change_claim(Change::Apply(failed(&a, Reaction::Never, 0)));
+    index.change_claim(WatchChange::Apply(failed(&a, Reaction::Never, 0)));
     assert!(refused(&index, &b), "an attempt before it failed");
     let given_up = failed(&a, Reaction::Never, 1);
-    let woken = index.change_claim(Change::Apply(given_up.clone()));
+    let woken = index.change_claim(WatchChange::Apply(given_up.clone()));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
 
     assert!(index.charge(&b, CLASS));
@@ -394,8 +394,8 @@ fn a_claim_that_has_given_up_uses_no_quota_until_its_next_attempt() {
     assert!(!refused(&index, &given_up) && index.charge(&given_up, CLASS), "for the next attempt");
     assert!(refused(&index, &b));
     let newer = Claim { resource_version: "9".into(), ..given_up.clone() };
-    index.change_claim(Change::Apply(newer));
+    index.change_claim(WatchChange::Apply(newer));
     assert!(refused(&index, &c), "the stamp of the next attempt may come");
-    index.change_claim(Change::Apply(a));
+    index.change_claim(WatchChange::Apply(a));
     assert!(refused(&index, &c), "it tries again");
 }

@@ -39,49 +39,52 @@ fn object(hash: &str) -> ObjectName {
 #[test]
 fn a_script_is_stored_until_the_watch_shows_it() {
     let mut index = index();
-    index.change_config(Change::Apply(config(TEXT)));
+    index.change_config(WatchChange::Apply(config(TEXT)));
     let due = vec![(ObjectName::new("own", CLASS), Arc::from(TEXT))];
     assert_eq!(index.scripts_to_store(), due);
     assert_eq!(index.script(&hash(TEXT)).as_deref(), Some(TEXT), "the config has the text");
-    index.change_stored(Change::Apply(kept(TEXT)));
+    index.change_stored(WatchChange::Apply(kept(TEXT)));
     assert_eq!(index.scripts_to_store(), []);
     // Somebody deletes the object.
-    assert_eq!(index.change_stored(Change::Delete(object(&hash(TEXT)))), [WorkItem::Configs]);
+    assert_eq!(index.change_stored(WatchChange::Delete(object(&hash(TEXT)))), [WorkItem::Configs]);
     assert_eq!(index.scripts_to_store(), due);
     // The same, while the watch is interrupted.
-    index.change_stored(Change::Apply(kept(TEXT)));
-    index.change_stored(Change::Retain([object(&hash("other"))].into()));
+    index.change_stored(WatchChange::Apply(kept(TEXT)));
+    index.change_stored(WatchChange::Retain([object(&hash("other"))].into()));
     assert_eq!(index.scripts_to_store(), due);
 }
 
 #[test]
 fn a_class_without_a_script_stores_none() {
     let mut index = index();
-    index.change_config(Change::Apply(config("")));
+    index.change_config(WatchChange::Apply(config("")));
     assert_eq!(index.scripts_to_store(), []);
-    index.change_config(Change::Apply(Config { data: [("script".to_owned(), TEXT.to_owned())].into(), ..config("") }));
+    index.change_config(WatchChange::Apply(Config {
+        data: [("script".to_owned(), TEXT.to_owned())].into(),
+        ..config("")
+    }));
     assert_eq!(index.scripts_to_store(), [], "a refused config serves nothing");
 }
 
 #[test]
 fn a_script_is_named_by_configs_their_versions_and_storage() {
     let mut index = index();
-    index.change_stored(Change::Apply(kept(TEXT)));
+    index.change_stored(WatchChange::Apply(kept(TEXT)));
     assert_eq!(named(&index), (false, false));
 
-    index.change_config(Change::Apply(config(TEXT)));
+    index.change_config(WatchChange::Apply(config(TEXT)));
     assert_eq!(named(&index), (true, false));
-    index.change_config(Change::Apply(config("exit 0")));
+    index.change_config(WatchChange::Apply(config("exit 0")));
     assert_eq!(named(&index), (false, false));
 
     let record = record_of(&config(TEXT), CLASS);
     let revision = Revision { number: 1, record: record.clone(), created: 0 };
-    index.change_stored(Change::Apply(Stored::Recipe(record.hash(), revision)));
+    index.change_stored(WatchChange::Apply(Stored::Recipe(record.hash(), revision)));
     assert_eq!(named(&index), (true, false));
     // A revision that is being deleted may stay.
     index.begin_revision_deletion(&record.hash());
     assert_eq!(named(&index), (true, false));
-    index.change_stored(Change::Delete(ObjectName::new("own", format!("flex-config-{}", record.hash()))));
+    index.change_stored(WatchChange::Delete(ObjectName::new("own", format!("flex-config-{}", record.hash()))));
     assert_eq!(named(&index), (false, false));
 
     let provenance =
@@ -90,15 +93,15 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
         "status": { "reason": adoption_mark(&provenance) } });
     let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
-    index.change_volume(Change::Apply(Volume::from(&volume)));
+    index.change_volume(WatchChange::Apply(Volume::from(&volume)));
     assert_eq!(named(&index), (false, true));
-    index.change_volume(Change::Delete(ObjectName::new("", "pv")));
+    index.change_volume(WatchChange::Delete(ObjectName::new("", "pv")));
     assert_eq!(named(&index), (false, false));
 
     let content = serde_json::json!({ "metadata": { "name": "content", "annotations": annotations },
         "spec": { "deletionPolicy": "Delete", "driver": "p", "source": {}, "volumeSnapshotRef": {} } });
     let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
-    index.change_content(Change::Apply((&content).into()));
+    index.change_content(WatchChange::Apply((&content).into()));
     assert_eq!(named(&index), (false, true));
 }
 
@@ -106,13 +109,13 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
 fn the_time_without_a_name_is_forgotten_with_the_object() {
     let since = |index: &Index| index.observe_scripts()[0].1.unnamed_since;
     let mut index = index();
-    index.change_stored(Change::Apply(kept(TEXT)));
+    index.change_stored(WatchChange::Apply(kept(TEXT)));
     index.note_unnamed_script(&hash(TEXT), Some(7));
     assert_eq!(since(&index), Some(7));
     index.note_unnamed_script(&hash(TEXT), None);
     assert_eq!(since(&index), None);
     index.note_unnamed_script(&hash(TEXT), Some(9));
-    index.change_stored(Change::Delete(object(&hash(TEXT))));
-    index.change_stored(Change::Apply(kept(TEXT)));
+    index.change_stored(WatchChange::Delete(object(&hash(TEXT))));
+    index.change_stored(WatchChange::Apply(kept(TEXT)));
     assert_eq!(since(&index), None);
 }

@@ -7,7 +7,7 @@ use crate::model::claim::Claim;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, RunLabels};
-use crate::state::index::{Change, Index, SlotRequest, WorkItem};
+use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
 
 fn asks(index: &mut Index, claim: &str) -> bool {
     let has = index.acquire_slot(claim, &SlotRequest::claim(&name(claim)), &recipe(CLASS));
@@ -41,18 +41,18 @@ fn a_job_that_somebody_deletes_in_progress_is_remembered_while_its_claim_waits()
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
     let claim = Claim::from(&claim);
     let mut index = index();
-    index.change_claim(Change::Apply(claim.clone()));
+    index.change_claim(WatchChange::Apply(claim.clone()));
     let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), run_labels, ..Job::default() };
     let removed = |index: &mut Index, job: &Job| {
-        index.change_job(Change::Apply(job.clone()));
-        index.change_job(Change::Delete(job.name.clone()));
+        index.change_job(WatchChange::Apply(job.clone()));
+        index.change_job(WatchChange::Delete(job.name.clone()));
         index.removed("u", "provision-u-1").map(|removed| removed.times)
     };
     assert_eq!(removed(&mut index, &Job { is_over: true, ..job.clone() }), None, "it was done");
     assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
     assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
-    index.change_claim(Change::Delete(claim.name));
+    index.change_claim(WatchChange::Delete(claim.name));
     assert_eq!(index.removed("u", "provision-u-1"), None);
     assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");
 }
@@ -63,11 +63,14 @@ fn the_end_of_a_run_wakes_the_first_in_the_queue() {
     assert!(asks(&mut index, "a"));
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("a"), claim: Some(name("a")), run_labels, ..Job::default() };
-    index.change_job(Change::Apply(job.clone()));
+    index.change_job(WatchChange::Apply(job.clone()));
     assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
     let over = Job { is_over: true, ..job };
-    assert_eq!(index.change_job(Change::Apply(over.clone())), [WorkItem::Claim(name("a")), WorkItem::Claim(name("z"))]);
-    assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
+    assert_eq!(
+        index.change_job(WatchChange::Apply(over.clone())),
+        [WorkItem::Claim(name("a")), WorkItem::Claim(name("z"))]
+    );
+    assert_eq!(index.change_job(WatchChange::Apply(over)), [], "its end is told once");
     assert!(asks(&mut index, "z"));
 }
 
@@ -75,12 +78,12 @@ fn the_end_of_a_run_wakes_the_first_in_the_queue() {
 fn a_run_on_a_lost_node_leaves_its_slot_to_the_next_in_the_queue() {
     let mut index = with_limits(&[("max-in-flight", "1")]).0;
     let answers =
-        |reachable| Change::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
+        |reachable| WatchChange::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
     index.change_node(answers(true));
     assert!(asks(&mut index, "a"));
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-    index.change_job(Change::Apply(Job { name: name("a"), run_labels: run_labels.clone(), ..Job::default() }));
-    index.change_pod(Change::Apply(Pod {
+    index.change_job(WatchChange::Apply(Job { name: name("a"), run_labels: run_labels.clone(), ..Job::default() }));
+    index.change_pod(WatchChange::Apply(Pod {
         name: name("p"),
         job: "a".into(),
         node: Some("n".into()),
@@ -91,7 +94,7 @@ fn a_run_on_a_lost_node_leaves_its_slot_to_the_next_in_the_queue() {
     let next = WorkItem::Claim(name("b"));
     assert!(index.change_node(answers(false)).contains(&next), "nobody knows when it ends");
     assert!(!index.change_node(answers(true)).contains(&next), "it goes on");
-    assert!(index.change_node(Change::Delete(ObjectName::new("", "n"))).contains(&next));
+    assert!(index.change_node(WatchChange::Delete(ObjectName::new("", "n"))).contains(&next));
     assert!(asks(&mut index, "b"));
 }
 
@@ -107,22 +110,22 @@ fn snapshots_wait_in_the_same_queue_as_claims() {
         Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), run_labels, ..Job::default() }
     };
     let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
-    index.change_job(Change::Apply(snapshot.clone()));
+    index.change_job(WatchChange::Apply(snapshot.clone()));
     let other = SlotRequest::content("snapcontent-t", "team");
     assert!(!index.has_slot(&claim, &recipe) && !index.acquire_slot("snapshot-t-1", &other, &recipe));
     index.wait_for_slot(&other, &recipe);
-    let woken = index.change_job(Change::Apply(Job { is_over: true, ..snapshot }));
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..snapshot }));
     assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
     assert!(index.acquire_slot("provision-a-1", &claim, &recipe));
     let provision = run("provision", "a");
-    index.change_job(Change::Apply(provision.clone()));
-    let woken = index.change_job(Change::Delete(provision.name));
+    index.change_job(WatchChange::Apply(provision.clone()));
+    let woken = index.change_job(WatchChange::Delete(provision.name));
     assert!(woken.contains(&other.key), "{woken:?}");
     let deletion = run("delete-snapshot", "s");
-    index.change_job(Change::Apply(deletion.clone()));
+    index.change_job(WatchChange::Apply(deletion.clone()));
     assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "a deletion uses a slot");
-    index.change_job(Change::Delete(deletion.name));
-    index.change_job(Change::Apply(run("capacity", "")));
+    index.change_job(WatchChange::Delete(deletion.name));
+    index.change_job(WatchChange::Apply(run("capacity", "")));
     assert!(index.acquire_slot("snapshot-t-1", &other, &recipe), "a run for the whole class uses none");
 }
 
@@ -139,9 +142,9 @@ fn a_namespace_at_its_limit_delays_no_other_namespace() {
     assert!(index.acquire_slot("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("a"), claim: Some(of("t", "a")), run_labels, ..Job::default() };
-    index.change_job(Change::Apply(job.clone()));
+    index.change_job(WatchChange::Apply(job.clone()));
     assert!(!index.acquire_slot("b", &asks("t", "b"), &recipe));
-    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..job }));
     assert_eq!(woken[1..], [WorkItem::Claim(of("t", "b"))], "one place, one claim");
     assert!(!index.acquire_slot("c", &asks("t", "c"), &recipe) && index.acquire_slot("b", &asks("t", "b"), &recipe));
 }
@@ -164,10 +167,10 @@ fn a_node_at_its_limit_delays_no_other_node() {
         node: Some("n".into()),
         ..Job::default()
     };
-    index.change_job(Change::Apply(job.clone()));
+    index.change_job(WatchChange::Apply(job.clone()));
     assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "seen there");
     assert!(index.acquire_slot("provision-c-1", &on("c", "m"), &recipe), "another node");
-    let woken = index.change_job(Change::Apply(Job { is_over: true, ..job }));
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
     assert!(index.acquire_slot("provision-b-1", &on("b", "n"), &recipe));
     assert!(index.wait_for_slot(&on("d", "n"), &recipe).is_empty());

@@ -9,7 +9,7 @@ use crate::object::ObjectName;
 
 /// A change in a watch whose objects are stored as `V`.
 #[derive(Debug)]
-pub enum Change<V> {
+pub enum WatchChange<V> {
     /// An object is new, or has a new state.
     Apply(V),
     /// An object is gone.
