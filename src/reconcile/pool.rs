@@ -14,8 +14,10 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::rules::NewEvent;
 use crate::state::index::EXPECTATION_TIMEOUT;
 
-/// The largest number of steps in a reconcile. The next follows at once.
+/// The largest number of steps in a reconcile. The others follow after [`MORE_STEPS_DELAY`].
 const MAX_STEPS: usize = 64;
+/// The delay before the next steps, if a pool needs more than [`MAX_STEPS`].
+const MORE_STEPS_DELAY: Duration = Duration::from_millis(10);
 /// The delay after which a pool checks again whether claims still wait.
 const CLAIMS_WAIT_RETRY: Duration = Duration::from_secs(2);
 /// The delay before a request that the API server refused is created again.
@@ -61,7 +63,7 @@ pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue,
     match (failed, refused) {
         (Some(error), _) => Err(error),
         (None, Some(_)) => Ok(Requeue::After(REFUSED_RETRY)),
-        (None, None) if more => Ok(Requeue::After(Duration::from_millis(10))),
+        (None, None) if more => Ok(Requeue::After(MORE_STEPS_DELAY)),
         (None, None) if claims_wait => Ok(Requeue::After(CLAIMS_WAIT_RETRY)),
         // If somebody deletes a request before any watch has shown it, there is no event.
         (None, None) if asks || context.cluster.index().expects_pool_request(class) => {

@@ -120,10 +120,8 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
 /// Checks whether another orchestrator may be deleting a volume. It has had little time, or it has recorded a failed
 /// delete run and the next is not overdue.
 fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
-    let failed = volume
-        .last_failure
-        .as_ref()
-        .map(|failure| failure.at.saturating_add(backoff::seconds(backoff::DELAY_AFTER_RETRIES)));
+    let failed =
+        volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(backoff::seconds(backoff::LONG_DELAY)));
     now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= STUCK_AFTER
 }
 

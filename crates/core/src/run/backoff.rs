@@ -1,26 +1,18 @@
-//! The backoff of failed runs.
+//! The delays after failed runs.
 
 use std::time::Duration;
 
 use flex_contract::exit::Reaction;
-use flex_contract::reason;
 
 use crate::config::Recipe;
-use crate::rules::{self, Rule};
 
-/// The delay of a run that will hardly ever succeed.
-pub const DELAY_AFTER_RETRIES: Duration = Duration::from_secs(30 * 60);
-
-/// The delay after which a waiting item is requeued. A free slot requeues it earlier, except if items before it have
-/// left.
-const SLOT_POLL: Duration = Duration::from_secs(30);
-/// The time after which an item that waits for a slot gets an event.
-const SLOT_EVENT_AFTER: Duration = Duration::from_secs(30);
+/// The delay after all retries, and after a failure that a retry would repeat.
+pub const LONG_DELAY: Duration = Duration::from_secs(30 * 60);
 
 /// Returns the delay after a failed run, in seconds. It doubles with each attempt, and is long after all retries.
 pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     if attempt > recipe.retries {
-        return seconds(DELAY_AFTER_RETRIES.max(recipe.backoff.max));
+        return seconds(LONG_DELAY.max(recipe.backoff.max));
     }
     let doubled = recipe.backoff.initial.saturating_mul(1 << attempt.saturating_sub(1).min(20));
     seconds(doubled.min(recipe.backoff.max))
@@ -29,7 +21,7 @@ pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
 /// Returns the delay after a failure with this reaction, in seconds. A failure that a retry would repeat has the longest delay.
 pub fn delay_after(reaction: Reaction, recipe: &Recipe, attempt: u32) -> i64 {
     match reaction {
-        Reaction::Never => seconds(DELAY_AFTER_RETRIES),
+        Reaction::Never => seconds(LONG_DELAY),
         Reaction::Retry | Reaction::NoCapacity => delay(recipe, attempt),
     }
 }
@@ -54,19 +46,6 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
 /// missing.
 pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
-}
-
-/// The event of an item that waits for a slot.
-pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it gets a slot when another run ends";
-
-/// Adds to the decision that an item waits for a slot the time of the next decision, and an event after a while. In a
-/// burst each waits for a moment, and needs no event for that.
-pub fn until_slot_is_free<R: Rule>(wait: rules::Decision<R>, created: i64, now: i64) -> rules::Decision<R> {
-    let event_at = created + seconds(SLOT_EVENT_AFTER) + 1;
-    match event_at > now {
-        true => wait.requeue_at(event_at.min(now + seconds(SLOT_POLL))),
-        false => wait.requeue_at(now + seconds(SLOT_POLL)).with_event(reason::LIMIT_REACHED, ALL_TAKEN),
-    }
 }
 
 #[cfg(test)]

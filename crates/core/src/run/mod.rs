@@ -21,6 +21,7 @@ pub mod phase;
 mod pod;
 pub mod request;
 pub mod script;
+pub mod slot_wait;
 pub mod state;
 pub mod stuck;
 pub mod template;

@@ -22,8 +22,9 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, clamp_to_recent, delay, delay_after, due_after, until_slot_is_free};
+use crate::run::backoff::{LONG_DELAY, clamp_to_recent, delay, delay_after, due_after};
 use crate::run::failure::LastFailure;
+use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -399,7 +400,7 @@ pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: 
     let next = match (reaction, recipe) {
         (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
-            DELAY_AFTER_RETRIES.as_secs() / 60
+            LONG_DELAY.as_secs() / 60
         ),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when there is a provisioner config".to_owned(),

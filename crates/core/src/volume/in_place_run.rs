@@ -8,7 +8,7 @@ use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, delay, delay_after, due_after};
+use crate::run::backoff::{LONG_DELAY, delay, delay_after, due_after};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -136,7 +136,7 @@ pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, 
     match (reaction, recipe) {
         (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
-            DELAY_AFTER_RETRIES.as_secs() / 60
+            LONG_DELAY.as_secs() / 60
         ),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, tries)),
         (_, None) => "next try when its provisioner config is known".to_owned(),

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::record::EffectiveConfig;
-use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
+use crate::run::backoff::{LONG_DELAY, seconds};
 use crate::volume::in_place_run::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
@@ -357,7 +357,7 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.step(Rule::AttemptNotDue), Step::WriteStatus(infeasible.clone()));
-    assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(DELAY_AFTER_RETRIES)));
+    assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
     assert_eq!(other.step(Rule::AttemptReported), Step::WriteStatus(modifying("bronze")));

@@ -13,7 +13,7 @@ use crate::config::Recipe;
 use crate::config::classes::Class;
 use crate::limits;
 use crate::rules::Rule as _;
-use crate::run::backoff::until_slot_is_free;
+use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 
