@@ -52,6 +52,7 @@ pub fn mismatches(
     if let Err(mismatch) = verify_maker(volume, claim, recipe) {
         refuse(mismatch);
     }
+    verify_surplus(volume, claim, recipe).into_iter().for_each(&mut refuse);
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
     if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
@@ -129,21 +130,24 @@ fn verify_request(volume: &Volume, claim: &Claim) -> Vec<String> {
 /// that follows from the size.
 const SURPLUS: u64 = 10 << 30;
 
+/// Returns how much larger the volume is than the config allows.
+fn verify_surplus(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Option<String> {
+    let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) else { return None };
+    let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
+    (*has > asked.saturating_add(surplus)).then(|| {
+        format!(
+            "its size is {}, the claim asks for {}, and it may have {} more; `max-surplus` of the provisioner config allows another difference",
+            quantity::quantity(*has).0,
+            quantity::quantity(*asked).0,
+            quantity::quantity(surplus).0
+        )
+    })
+}
+
 /// Returns the fields of a volume that other programs would act upon and that the config does not allow.
 fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
     let mut mismatches = Vec::new();
     let mut refuse = |mismatch: String| mismatches.push(mismatch);
-    if let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) {
-        let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
-        if *has > asked.saturating_add(surplus) {
-            refuse(format!(
-                "its size is {}, the claim asks for {}, and it may have {} more; `max-surplus` of the provisioner config allows another difference",
-                quantity::quantity(*has).0,
-                quantity::quantity(*asked).0,
-                quantity::quantity(surplus).0
-            ));
-        }
-    }
     let allowed = |finalizer: &&String| {
         FINALIZERS.contains(&finalizer.as_str())
             || finalizer.starts_with("external-attacher/")

@@ -36,8 +36,8 @@ const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
-/// Checks the effective data of a class.
-pub fn recipe(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
+/// Checks the effective data of a class, and returns its recipe.
+pub fn parse(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
     bounded(&record)?;
     let data = record.data.clone();
     let mut reader = Reader { data: &data, problems: Vec::new() };

@@ -10,7 +10,7 @@ fn data(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn check(keys: &[(&str, &str)]) -> Result<Recipe, Vec<Problem>> {
     let config = ObjectName::new("admin", "silver");
-    recipe(EffectiveConfig { config, class: "silver".into(), data: data(keys), ..EffectiveConfig::default() })
+    parse(EffectiveConfig { config, class: "silver".into(), data: data(keys), ..EffectiveConfig::default() })
 }
 
 fn good(keys: &[(&str, &str)]) -> Recipe {
@@ -161,7 +161,7 @@ fn an_image_is_required() {
         let mut data = data(&[]);
         data.remove("image");
         data.extend(missing.map(|text| ("image".to_owned(), text.to_owned())));
-        let problems = recipe(EffectiveConfig { data, ..EffectiveConfig::default() }).unwrap_err();
+        let problems = parse(EffectiveConfig { data, ..EffectiveConfig::default() }).unwrap_err();
         assert!(problems.len() == 1 && problems[0].to_string().starts_with("image: is missing; name"), "{problems:?}");
     }
 }

@@ -22,7 +22,7 @@ thread_local! {
 impl EffectiveConfig {
     /// Checks the record and returns its recipe.
     pub fn recipe(&self) -> Result<Recipe, Vec<Problem>> {
-        check::recipe(self.clone())
+        check::parse(self.clone())
     }
 
     /// Returns the same, and checks each record only once.
