@@ -4,7 +4,7 @@ use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
 use super::phase::PodPhase;
-use super::stuck::StuckReason;
+use super::stuck::{explain, strip_random_suffix};
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
 use crate::text::line;
@@ -92,18 +92,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
             end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
         if failed.reason == DEADLINE_EXCEEDED && end.filter(ended_before).is_none() {
-            let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
-            let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
-            let message = match (said, kept) {
-                (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
-                (None, Some((reason, message))) => {
-                    format!("the pod did not start within `timeout`: {reason}: {}", texts(&message))
-                }
-                (None, None) if never_started(Some(job), &pods) => {
-                    "no container of the run had started within `timeout`".to_owned()
-                }
-                (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
-            };
+            let message = deadline_message(job, &pods, pod.copied(), said, warning_events);
             return RunState::Failed {
                 cause: Cause::new(DEADLINE_EXCEEDED, message),
                 reaction: Reaction::Retry,
@@ -129,6 +118,28 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         return RunState::Failed { cause, reaction: Reaction::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
+}
+
+/// Says why a run has not ended within `timeout`. `said` are the last words of its image.
+fn deadline_message(
+    job: &Job,
+    pods: &[&Pod],
+    pod: Option<&Pod>,
+    said: Option<String>,
+    warning_events: &[&WarningEvent],
+) -> String {
+    let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
+    let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
+    match (said, kept) {
+        (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
+        (None, Some((reason, message))) => {
+            format!("the pod did not start within `timeout`: {reason}: {}", termination_message(&message))
+        }
+        (None, None) if never_started(Some(job), pods) => {
+            "no container of the run had started within `timeout`".to_owned()
+        }
+        (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
+    }
 }
 
 /// Checks that no container of a run has run and none will, by its Job and by the observed pods. A missing pod proves
@@ -177,29 +188,6 @@ fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Opti
     let event = newest(&pod.uid)?;
     let message = termination_message(&event.message);
     Some(RunState::Stuck { cause: Cause::new(&event.reason, explain(&event.reason, &message)), since: pod.created })
-}
-
-/// Returns the message of Kubernetes, with advice where there is any.
-fn explain(reason: &str, message: &str) -> String {
-    format!("{}: {reason}: {message}", StuckReason::of(reason, message).hint())
-}
-
-/// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
-/// same for the same cause, and one event is emitted.
-fn strip_random_suffix(message: &str, job: &str) -> String {
-    const RANDOM_SUFFIX_LEN: usize = 5;
-    let named = format!("{job}-");
-    let mut parts = message.split(&named);
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let name = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
-        text.push_str(job);
-        match name == RANDOM_SUFFIX_LEN {
-            true => text.push_str(&part[RANDOM_SUFFIX_LEN..]),
-            false => text.extend(["-", part]),
-        }
-    }
-    text
 }
 
 /// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.

@@ -1,4 +1,4 @@
-//! The reason why a run does not start, and what an admin can do.
+//! The reason why a run does not start, what an admin can do, and the text about both.
 
 use super::mounts::EXISTING_VOLUME;
 
@@ -81,6 +81,29 @@ impl StuckReason {
             StuckReason::ImageInspect | StuckReason::Other => "the provisioner's pod does not start",
         }
     }
+}
+
+/// Returns the message of Kubernetes, with advice where there is any.
+pub(super) fn explain(reason: &str, message: &str) -> String {
+    format!("{}: {reason}: {message}", StuckReason::of(reason, message).hint())
+}
+
+/// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
+/// same for the same cause, and one event is emitted.
+pub(super) fn strip_random_suffix(message: &str, job: &str) -> String {
+    const RANDOM_SUFFIX_LEN: usize = 5;
+    let named = format!("{job}-");
+    let mut parts = message.split(&named);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
+        text.push_str(job);
+        match name == RANDOM_SUFFIX_LEN {
+            true => text.push_str(&part[RANDOM_SUFFIX_LEN..]),
+            false => text.extend(["-", part]),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
