@@ -220,7 +220,7 @@ impl Batches {
         let namespace = member.claim().map(|claim| claim.namespace.clone()).or_else(of_volume).unwrap_or_default();
         let expected = Expectation {
             since: facts.now(),
-            class: label_value(&recipe.class),
+            class_label: label_value(&recipe.class),
             namespace,
             created: true,
             operation: Some(request.operation),

@@ -41,7 +41,7 @@ impl Books {
     fn join(&mut self, id: &str) -> Option<String> {
         let job = member(id).job_name("");
         let operation = Some(Operation::Provision);
-        self.expectations.add(&job, Expectation { class: CLASS.into(), operation, ..Expectation::default() });
+        self.expectations.add(&job, Expectation { class_label: CLASS.into(), operation, ..Expectation::default() });
         let stamp = (job.as_str(), &[][..], "t");
         self.batches.join_provision(&claim_of(id), &self.recipe, stamp, &self.facts, &mut self.expectations)
     }

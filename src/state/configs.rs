@@ -1,4 +1,5 @@
-//! Configs and StorageClasses, and the table of classes that follows from them.
+//! Configs, StorageClasses, ServiceAccounts and the state of external provisioners, and the table of classes that follows
+//! from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::{keys, script};
 use crate::object::ObjectName;
-use crate::state::watch_change::WatchChange;
+use crate::state::watch_change::{WatchChange, retain};
 
-/// The time for which a class whose StorageClass was deleted is not served by its label alone.
+/// The time after the deletion of a StorageClass for which the label of a config alone does not serve the class. Whoever
+/// replaces a StorageClass must delete it first.
 pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
 
 /// All objects on which the table of classes rests, and the table.
@@ -23,8 +25,9 @@ pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
 pub struct Configs {
     configs: BTreeMap<ObjectName, Config>,
     accounts: Accounts,
-    objects: BTreeMap<String, ClassObject>,
-    objects_gone: BTreeMap<String, Duration>,
+    storage_classes: BTreeMap<String, ClassObject>,
+    /// StorageClasses that were deleted a moment ago, with the time.
+    deleted_classes: BTreeMap<String, Duration>,
     external_provisioners: ExternalProvisioners,
     classes: Arc<Classes>,
     /// An image reports the capacity of a class.
@@ -106,20 +109,22 @@ impl Configs {
     /// Applies a change of a StorageClass.
     pub fn change_class(&mut self, change: WatchChange<ClassObject>, now: Duration) -> bool {
         match change {
-            WatchChange::Apply(object) => self.objects.insert(object.name.clone(), object.clone()) != Some(object),
+            WatchChange::Apply(object) => {
+                self.storage_classes.insert(object.name.clone(), object.clone()) != Some(object)
+            }
             WatchChange::Delete(name) => {
-                let known = self.objects.remove(&name.name).is_some();
+                let known = self.storage_classes.remove(&name.name).is_some();
                 if known {
-                    self.objects_gone.insert(name.name, now);
+                    self.deleted_classes.insert(name.name, now);
                 }
                 known
             }
             WatchChange::Retain(all) => {
                 let there = |name: &String| all.contains(&ObjectName::new("", name));
-                let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
+                let gone: Vec<_> = self.storage_classes.keys().filter(|name| !there(name)).cloned().collect();
                 for name in &gone {
-                    self.objects.remove(name);
-                    self.objects_gone.insert(name.clone(), now);
+                    self.storage_classes.remove(name);
+                    self.deleted_classes.insert(name.clone(), now);
                 }
                 !gone.is_empty()
             }
@@ -136,16 +141,16 @@ impl Configs {
     }
 
     /// Forgets the StorageClasses that were not created again in time. Their classes are served by label alone.
-    pub fn forget_gone_objects(&mut self, now: Duration) -> bool {
-        let before = self.objects_gone.len();
-        self.objects_gone.retain(|_, since| now.saturating_sub(*since) < CLASS_REPLACE_GRACE);
-        self.objects_gone.len() < before
+    pub fn forget_deleted_classes(&mut self, now: Duration) -> bool {
+        let before = self.deleted_classes.len();
+        self.deleted_classes.retain(|_, since| now.saturating_sub(*since) < CLASS_REPLACE_GRACE);
+        self.deleted_classes.len() < before
     }
 
     /// Returns the time until the next deleted StorageClass is forgotten.
     pub fn next_forgotten(&self, now: Duration) -> Option<Duration> {
         let remaining = |since: &Duration| CLASS_REPLACE_GRACE.saturating_sub(now.saturating_sub(*since));
-        self.objects_gone.values().map(remaining).min()
+        self.deleted_classes.values().map(remaining).min()
     }
 
     /// Begins or ends a change that is a part of a list. The table is not decided with each object.
@@ -164,19 +169,12 @@ impl Configs {
         if self.listing {
             return false;
         }
-        let (configs, objects) = (self.configs.values(), self.objects.values());
-        let mut table = classes(identity, configs, objects, revisions, &self.external_provisioners);
-        self.objects_gone.keys().for_each(|class| table.defer_class(class));
+        let (configs, storage_classes) = (self.configs.values(), self.storage_classes.values());
+        let mut table = classes(identity, configs, storage_classes, revisions, &self.external_provisioners);
+        self.deleted_classes.keys().for_each(|class| table.defer_class(class));
         table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
         self.has_capacity_class = any_has_capacity(self.classes.iter());
         true
     }
-}
-
-/// Keeps the entries that still exist. Returns whether any was removed.
-pub(super) fn retain<K: Ord, V>(all: &mut BTreeMap<K, V>, mut there: impl FnMut(&K) -> bool) -> bool {
-    let before = all.len();
-    all.retain(|name, _| there(name));
-    all.len() < before
 }

@@ -1,4 +1,5 @@
-//! Expectations: Jobs that this process has created or is about to create, and that no watch shows yet.
+//! Expectations: Jobs that this process has created or is about to create, and that no watch shows yet. The
+//! expectation of a run also holds its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,8 +16,8 @@ pub const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Expectation {
     /// The time from which the watch has [`EXPECTATION_TIMEOUT`] to show the Job.
     pub since: Duration,
-    /// The label value of the class.
-    pub class: String,
+    /// The label value of the class; empty if the Job holds no slot.
+    pub class_label: String,
     /// The namespace of the user.
     pub namespace: String,
     /// The Job is created, or being created.
@@ -43,7 +44,7 @@ impl Expectation {
 pub struct Expectations {
     jobs: BTreeMap<String, Expectation>,
     /// Batches whose Jobs are being created: no answer has arrived yet, however long that takes.
-    creating: BTreeSet<String>,
+    creating_batches: BTreeSet<String>,
 }
 
 impl Expectations {
@@ -65,7 +66,7 @@ impl Expectations {
 
     /// Removes the expectation for a Job that is visible, or was not created. Returns the label value of its class.
     pub fn remove(&mut self, job: &str) -> Option<String> {
-        self.jobs.remove(job).map(|expected| expected.class)
+        self.jobs.remove(job).map(|expected| expected.class_label)
     }
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
@@ -79,9 +80,9 @@ impl Expectations {
         from.into_iter().any(|(job, _)| self.is_expected(job, now))
     }
 
-    /// Returns the Jobs of a class, by its label value, that may still appear.
-    pub fn of_class(&self, class: &str, now: Duration) -> impl Iterator<Item = (&String, &Expectation)> {
-        let runs = self.jobs.iter().filter(move |(_, expected)| expected.class == class);
+    /// Returns the Jobs of a class that may still appear, by the label value of the class.
+    pub fn of_class(&self, class_label: &str, now: Duration) -> impl Iterator<Item = (&String, &Expectation)> {
+        let runs = self.jobs.iter().filter(move |(_, expected)| expected.class_label == class_label);
         runs.filter(move |(job, expected)| self.may_still_appear(job, expected, now))
     }
 
@@ -95,7 +96,7 @@ impl Expectations {
     /// Checks whether the watch may still show an expected Job.
     fn may_still_appear(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
         let name = expected.batch_name().unwrap_or(job);
-        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(name)
+        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating_batches.contains(name)
     }
 
     /// Records the batch of a run whose slot is taken as `job`.
@@ -119,13 +120,13 @@ impl Expectations {
             self.jobs.entry(job).and_modify(|expected| expected.since = now);
         }
         self.expect(batch, now);
-        self.creating.insert(batch.to_owned());
+        self.creating_batches.insert(batch.to_owned());
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
     /// now.
     pub fn end_creation(&mut self, batch: &str, now: Duration) {
-        self.creating.remove(batch);
+        self.creating_batches.remove(batch);
         let of_batch = |job: &str, expected: &Expectation| job == batch || expected.batch_name() == Some(batch);
         self.jobs.iter_mut().filter(|(job, expected)| of_batch(job, expected)).for_each(|(_, e)| e.since = now);
     }
@@ -156,7 +157,8 @@ mod tests {
     fn an_expectation_expires_unless_its_batch_is_being_created() {
         let mut expectations = Expectations::default();
         let member = WorkItem::Volume("pv".into());
-        expectations.add("delete-a-1", Expectation { class: "c".into(), created: true, ..Expectation::default() });
+        expectations
+            .add("delete-a-1", Expectation { class_label: "c".into(), created: true, ..Expectation::default() });
         expectations.join_batch("delete-a-1", "batch", member.clone());
         expectations.expect("delete-b-1", Duration::ZERO);
         assert!(
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn a_run_in_a_batch_keeps_its_slot_under_another_name() {
         let mut expectations = Expectations::default();
-        expectations.add("own", Expectation { class: "c".into(), ..Expectation::default() });
+        expectations.add("own", Expectation { class_label: "c".into(), ..Expectation::default() });
         expectations.move_to_batch("own", "batch", ("in-batch", WorkItem::Volume("pv".into())));
         assert!(!expectations.contains("own"));
         assert_eq!(expectations.remove("in-batch").as_deref(), Some("c"));
@@ -193,7 +195,7 @@ mod tests {
                 let (member, moved) = (WorkItem::Volume(own.clone()), format!("{own}-in-{batch_name}"));
                 match operation {
                     0 => {
-                        let expected = Expectation { class: "c".into(), created: true, ..Expectation::default() };
+                        let expected = Expectation { class_label: "c".into(), created: true, ..Expectation::default() };
                         expectations.add(&own, expected);
                         model.insert(own, None);
                     }

@@ -8,8 +8,8 @@ use crate::config::Recipe;
 use crate::config::classes::Revision;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
-use crate::state::configs::{Configs, retain};
-use crate::state::watch_change::WatchChange;
+use crate::state::configs::Configs;
+use crate::state::watch_change::{WatchChange, retain};
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
 pub const REVISION_TTL: Duration = Duration::from_secs(60);

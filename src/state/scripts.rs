@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::config::classes::KeptScript;
 use crate::config::script;
 use crate::object::ObjectName;
-use crate::state::configs::retain;
+use crate::state::watch_change::retain;
 
 /// All kept scripts, by their hashes.
 #[derive(Debug, Default)]

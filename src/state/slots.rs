@@ -47,7 +47,7 @@ impl Slots {
         let Flow { for_pool, namespace, node, .. } = flow;
         let expected = Expectation {
             since: facts.now(),
-            class: label_value(&recipe.class),
+            class_label: label_value(&recipe.class),
             operation: Some(slot_request.operation),
             namespace,
             for_pool,

@@ -1,7 +1,7 @@
 //! Changes: the messages of watches, and their effect on the cache.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -54,4 +54,11 @@ where
             map.remove(key);
         }
     }
+}
+
+/// Keeps the entries that still exist. Returns whether any was removed.
+pub(super) fn retain<K: Ord, V>(all: &mut BTreeMap<K, V>, mut there: impl FnMut(&K) -> bool) -> bool {
+    let before = all.len();
+    all.retain(|name, _| there(name));
+    all.len() < before
 }

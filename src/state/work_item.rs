@@ -8,7 +8,7 @@ use crate::run::batch::{Member, MemberObject};
 pub enum WorkItem {
     /// All provisioner configs.
     Configs,
-    /// A claim.
+    /// A claim, or the late runs of a claim that does not exist any more.
     Claim(ObjectName),
     /// A volume.
     Volume(String),

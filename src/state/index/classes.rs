@@ -117,7 +117,7 @@ impl Index {
     /// requeue, and the time for which others are still waited for.
     pub fn serve_without_objects(&mut self) -> (Vec<WorkItem>, Option<Duration>) {
         let now = self.facts.now();
-        let news = self.facts.configs.forget_gone_objects(now);
+        let news = self.facts.configs.forget_deleted_classes(now);
         (self.decide_classes(news), self.facts.configs.next_forgotten(now))
     }
 
