@@ -49,6 +49,8 @@ metrics! {
         made by Histogram::new(exponential_buckets(0.01, 1.5, 18));
     /// Volumes deleted with their storage.
     deleted: Family<Class, Counter> = "controller_persistentvolume_delete";
+    /// Volumes deleted without their storage: an admin abandoned them, or their node is gone for good.
+    abandoned: Family<Class, Counter> = "flex_volumes_abandoned";
     /// Delete runs that failed.
     delete_failed: Family<Class, Counter> = "controller_persistentvolume_delete_failed";
     /// Claims whose storage has grown.
@@ -155,6 +157,11 @@ impl Metrics {
     /// Counts a volume that was deleted with its storage.
     pub fn deleted(&self, name: &str) {
         self.deleted.get_or_create(&class(name)).inc();
+    }
+
+    /// Counts a volume that was deleted without its storage.
+    pub fn abandoned(&self, name: &str) {
+        self.abandoned.get_or_create(&class(name)).inc();
     }
 
     /// Counts a failed delete run.
@@ -322,9 +329,10 @@ mod tests {
         metrics.orphan_removed(FindingKind::JobFinished);
         metrics.configs(std::iter::empty());
         type Counts = fn(&Metrics, &str);
-        let by_class: [Counts; 9] = [
+        let by_class: [Counts; 10] = [
             Metrics::provision_failed,
             Metrics::deleted,
+            Metrics::abandoned,
             Metrics::delete_failed,
             Metrics::expanded,
             Metrics::expand_failed,

@@ -26,15 +26,19 @@ const LEASE_POLL: Duration = Duration::from_secs(2);
 /// that of its predecessor, whose name differs.
 const VERSION: &str = "flex-provisioner.io/version";
 
+/// Returns the name of the leader; none between two leaders.
+pub fn leader(lease: Option<&Lease>) -> Option<&str> {
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
+}
+
 /// Checks that the leader has the version of this command. An older orchestrator ignores what newer commands write.
 ///
 /// # Errors
 /// If it has another version, or none leads. The text is for the admin.
 pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
     let own = env!("CARGO_PKG_VERSION");
-    let spec = lease.and_then(|lease| lease.spec.as_ref());
-    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
-    let Some(holder) = holder else {
+    let Some(holder) = leader(lease) else {
         return Err("no orchestrator leads, so that its version is not known: see --namespace and --instance".into());
     };
     let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());

@@ -67,7 +67,7 @@ async fn a_larger_request_expands_the_volume_twice_in_a_row() {
         (allocated(&in_progress).as_deref(), conditions(&in_progress)),
         (Some("3Gi"), vec!["Resizing".to_owned()])
     );
-    ring.event(&ring.user, "a", reason::RESIZING, "run 1 to 3Gi: image example/image").await;
+    ring.event(&ring.user, "a", reason::RESIZING, "expand run 1 to 3Gi: image example/image").await;
     // The second request arrives during the first run.
     ring.ask("a", "5Gi").await.unwrap();
     stays("one run at a time", WHILE, || async {

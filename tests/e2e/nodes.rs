@@ -293,8 +293,8 @@ impl Both {
     }
 
     /// Waits for an event of a volume that contains a text, and prints it.
-    async fn says(&self, id: &str, text: &str) {
-        let message = self.ring.event("default", &names::pv_name(id), reason::VOLUME_FAILED_DELETE, text).await;
+    async fn says(&self, id: &str, reason: impl AsRef<str>, text: &str) {
+        let message = self.ring.event("default", &names::pv_name(id), reason, text).await;
         println!("          {message}");
     }
 
@@ -314,8 +314,9 @@ impl Both {
         self.ring.delete_claim("late").await;
         let began = Instant::now();
         let silent = format!("a pod of the provisioner is on node {}, which does not answer", self.second.name());
-        for (id, text) in ids.iter().zip([silent.as_str(), "fits on no node"]) {
-            self.says(id, text).await;
+        let waits = format!("delete run: it must run on node {}, which does not answer", self.second.name());
+        for (id, text) in ids.iter().zip([silent, waits]) {
+            self.says(id, reason::VOLUME_FAILED_DELETE, &text).await;
         }
         println!("{:>6} ms until both volumes said why they wait", began.elapsed().as_millis());
         for id in &ids {
@@ -356,7 +357,7 @@ impl Both {
         }
         for id in &ids {
             let gone = format!("node {}, where something must be deleted, is gone", self.second.name());
-            self.says(id, &gone).await;
+            self.says(id, reason::VOLUME_FAILED_DELETE, &gone).await;
         }
         let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
         let volume = names::pv_name(&ids[0]);
@@ -367,7 +368,7 @@ impl Both {
         let forget = r#"{"data": {"node-gone": "forget"}}"#;
         kubectl(self.ring.cluster(), &["-n", OWN, "patch", "configmap", CLASS, "-p", forget]);
         self.ring.volume_gone(&names::pv_name(&ids[1])).await;
-        self.says(&ids[1], "and with it the storage there (node-gone: forget)").await;
+        self.says(&ids[1], reason::STORAGE_ABANDONED, "and with it the storage there (node-gone: forget)").await;
 
         // A node that comes back all the same has its directories, and nobody deletes them.
         self.second.start().await.unwrap();

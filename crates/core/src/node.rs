@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 
+use crate::run::state::Cause;
+
 /// The taints with which Kubernetes marks a node whose kubelet does not answer, or is not ready.
 const UNREACHABLE: &[&str] = &["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 
@@ -78,6 +80,22 @@ impl NodeStates {
     pub fn unreachable_node<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
         nodes.iter().find(|node| self.state(node) != NodeState::Ready)
     }
+
+    /// Says why a run cannot start on a node. What Kubernetes says of a node that does not answer, such as that the pod
+    /// fits on no node, would make the reader look for an error in the config.
+    pub fn why_stuck(&self, node: &str, cause: &Cause) -> String {
+        match self.state(node) {
+            NodeState::Unreachable => run_waits_for_node(node),
+            _ => cause.message.clone(),
+        }
+    }
+}
+
+/// Says that a run waits for its node, which does not answer.
+fn run_waits_for_node(node: &str) -> String {
+    format!(
+        "it must run on node {node}, which does not answer; the provisioner waits until the node is back, or until an admin says that it does not come back: `kubectl delete node {node}`"
+    )
 }
 
 /// Returns all nodes except for one.
@@ -122,5 +140,16 @@ mod tests {
         assert_eq!(node_states.first(&[]), None);
         assert_eq!(node_states.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
         assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Ready, NodeState::NotCached));
+    }
+
+    #[test]
+    fn a_run_whose_node_does_not_answer_waits_for_the_node() {
+        let states = [("a", NodeState::Ready), ("b", NodeState::Unreachable)];
+        let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
+        let cause = Cause::new("Unschedulable", "the pod fits on no node");
+        assert_eq!(node_states.why_stuck("a", &cause), cause.message);
+        assert_eq!(node_states.why_stuck("", &cause), cause.message);
+        let why = node_states.why_stuck("b", &cause);
+        assert!(why.starts_with("it must run on node b, which does not answer"), "{why}");
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
 use super::places::{places, recipe, source};
-use crate::api::lease::verify_version;
+use crate::api::lease;
 use crate::api::writes::Writes;
 use crate::cli::job::{RunFailure, finished};
 use crate::clock::Clock;
@@ -26,6 +27,11 @@ use crate::state::index::Index;
 use crate::volume::moving_out::{Dependents, MovingOut};
 use crate::volume::place::Places;
 use crate::volume::request::request;
+
+/// The time that a replica takes to lead after the term of its predecessor.
+const LEADER_START: Duration = Duration::from_secs(5);
+/// The delay between two reads of the Lease while none leads.
+const LEADER_POLL: Duration = Duration::from_secs(1);
 
 /// The data of one call of the command.
 pub(in crate::cli) struct Work {
@@ -48,14 +54,19 @@ pub(in crate::cli) struct Fresh {
 }
 
 impl Work {
-    /// Checks that the orchestrator that leads has the version of this command.
+    /// Checks that the orchestrator that leads has the version of this command. If none leads, as during an upgrade, waits
+    /// until the next one has had the time to begin.
     pub async fn verify_version(&self) -> anyhow::Result<()> {
         let (namespace, name) = (&self.identity.namespace, format!("flex-provisioner-{}", self.identity.instance));
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
-        match verify_version(lease.as_ref()) {
-            Err(why) => bail!("{why}"),
-            Ok(()) => Ok(()),
+        let deadline = Instant::now() + lease::TERM + LEADER_START;
+        loop {
+            let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
+            if lease::leader(lease.as_ref()).is_none() && Instant::now() < deadline {
+                tokio::time::sleep(LEADER_POLL).await;
+                continue;
+            }
+            return lease::verify_version(lease.as_ref()).map_err(anyhow::Error::msg);
         }
     }
 

@@ -328,7 +328,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     let (kind, cause) = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => {
             let image = context.image(recipe);
-            let message = format!("run {}: image {image} of class {}", content.attempt, recipe.class);
+            let message = format!("snapshot run {}: image {image} of class {}", content.attempt, recipe.class);
             context
                 .emit(ObjectRef::content(content), NewEvent { warning: false, reason: reason::SNAPSHOTTING, message });
             return Ok(StepOutcome::End(Requeue::JobCreated));

@@ -13,7 +13,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::view::Job;
 use crate::volume::observed::ClaimState;
-use crate::volume::rule::Step;
+use crate::volume::rule::{Step, Storage};
 
 /// Executes a step.
 pub(super) async fn execute(
@@ -67,10 +67,19 @@ pub(super) async fn execute(
             context.metrics.delete_failed(&volume.class);
             writes.record_volume_failure(volume, &failure).await?.into()
         }
-        Step::DeleteVolume => {
+        Step::DeleteVolume { storage } => {
             writes.remove_volume(volume).await?;
-            context.metrics.deleted(&volume.class);
-            tracing::info!(volume = volume.name, class = volume.class, "the storage and the volume are deleted");
+            let (name, class) = (&volume.name, &volume.class);
+            match storage {
+                Storage::Deleted => {
+                    context.metrics.deleted(class);
+                    tracing::info!(volume = name, class, "the storage and the volume are deleted");
+                }
+                Storage::Abandoned => {
+                    context.metrics.abandoned(class);
+                    tracing::warn!(volume = name, class, "the volume is deleted, and its storage is abandoned");
+                }
+            }
             StepOutcome::End(Requeue::Done)
         }
     })

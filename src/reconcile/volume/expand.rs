@@ -163,7 +163,7 @@ async fn start(
         }
         index.charge_expansion(&volume.name, size);
     }
-    let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
+    let message = format!("expand run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.cluster.update(|index| index.refund_expansion(volume));

@@ -125,7 +125,7 @@ async fn start(
     if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let message = format!("run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
+    let message = format!("modify run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::MODIFYING, message)).await?;
     let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());

@@ -81,11 +81,9 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
         Owner::Alive(claim) => in_use(w, volume, claim, finding),
-        Owner::None if volume.is_adopted() => finding(
-            FindingKind::VolumeRetained,
-            "somebody removed its claimRef, so it can be bound again".into(),
-            kept(),
-        ),
+        Owner::None if volume.is_adopted() => {
+            finding(FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again".into(), kept())
+        }
         Owner::None => finding(
             FindingKind::VolumeNotAdopted,
             format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UID),

@@ -26,6 +26,13 @@ pub fn delay_after(reaction: Reaction, recipe: &Recipe, attempt: u32) -> i64 {
     }
 }
 
+/// Says when a run is repeated whose failure a retry would repeat: after a change that may help, or after
+/// [`LONG_DELAY`].
+pub fn not_before(change: &str) -> String {
+    let minutes = LONG_DELAY.as_secs() / 60;
+    format!("a retry would fail, too; the next try is when {change}, at the latest in {minutes} min")
+}
+
 /// Returns the whole seconds of a duration.
 pub fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4)

@@ -22,7 +22,7 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
 use crate::node::{NodeState, NodeStates, unreachable_message};
 use crate::rules::Rule as _;
-use crate::run::backoff::{LONG_DELAY, clamp_to_recent, delay, delay_after, due_after};
+use crate::run::backoff::{clamp_to_recent, delay, delay_after, due_after, not_before};
 use crate::run::failure::LastFailure;
 use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::{Cause, RunState};
@@ -153,9 +153,9 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
 fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
-        let message = "released by annotation; the provisioner did not delete the stored snapshot";
+        let message = "abandoned by annotation: the provisioner does not delete the stored snapshot";
         let decision = Rule::Abandoned.step(Step::RemoveFinalizer);
-        return decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message);
+        return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
     match o.snapshot {
         SnapshotState::Missing => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
@@ -225,7 +225,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
         }
         RunState::Stuck { cause, .. } => {
-            let message = format!("delete-snapshot run: {}", cause.message);
+            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.home_node, cause));
             Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
@@ -255,7 +255,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
             let decision = Rule::NodeGoneForget.step(Step::RemoveFinalizer);
-            decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message)
+            decision.with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::Gone, NodeGone::Hold) => {
             let why = format!(
@@ -398,10 +398,7 @@ pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: 
         unstarted_attempts: 0,
     };
     let next = match (reaction, recipe) {
-        (Reaction::Never, _) => format!(
-            "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
-            LONG_DELAY.as_secs() / 60
-        ),
+        (Reaction::Never, _) => not_before("the provisioner config changes"),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };

@@ -18,7 +18,7 @@ use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed};
-use crate::volume::rule::{Decision, Rule, Step};
+use crate::volume::rule::{Decision, Rule, Step, Storage};
 use crate::volume::{expand, modify, restored};
 
 fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
@@ -60,9 +60,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// deleted.
 fn claim_ref_removed(volume: &Volume, elsewhere: bool) -> Decision {
     if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !elsewhere) {
-        let message = "somebody removed its claimRef before it was deleted; the provisioner did not delete its storage";
+        let message = "the claimRef was removed from this volume before the volume was deleted; its storage is kept";
         let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
-        return decision.with_warning(reason::VOLUME_FAILED_DELETE, message);
+        return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
     let why = "it was deleted while it had no claimRef, so no claim has released it";
     needs_manual_cleanup(Rule::ClaimRefRemovedHold, why)
@@ -78,7 +78,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     }
     if deletes && is_unprotected {
         let message = format!(
-            "policy Delete came too late: somebody deleted the volume under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
+            "the reclaim policy was set to Delete too late: the volume had already been deleted under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and delete it by hand",
             volume.volume_id().unwrap_or_default()
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
@@ -108,10 +108,10 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
-        let message = "released by annotation; the provisioner did not delete its storage";
-        return match removal(volume, Rule::Abandoned) {
+        let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
+        return match removal(volume, Rule::Abandoned, Storage::Abandoned) {
             kept if kept.step == Step::Nothing => kept,
-            removed => removed.with_warning(reason::VOLUME_FAILED_DELETE, message),
+            removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
         };
     }
     match (o.expansion.runs.leftover(), o.modification.runs.leftover()) {
@@ -243,9 +243,10 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }
-            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
+            let why = o.node_states.why_stuck(&node, cause);
+            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
-        RunState::Succeeded => node_clean(o, &node),
+        RunState::Succeeded => node_clean(o, &node, Storage::Deleted),
         RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::DeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
@@ -257,22 +258,23 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Marks a node as clean. After the last one, the volume is deleted if its policy says so.
-fn node_clean(o: &Observed<'_>, node: &str) -> Decision {
+/// Marks a node as clean. After the last one, the volume is deleted if its policy says so; `storage` says what became of
+/// the storage on that node.
+fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
     if nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.is_in_use() {
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes, node) });
     }
     match o.volume.reclaim_policy {
-        ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted),
+        ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted, storage),
         _ => Rule::RetainedCleaned.step(Step::MarkNodeClean { nodes: Vec::new() }),
     }
 }
 
 /// Deletes a volume by a rule. A terminating volume is not deleted again while finalizers of others keep it.
-fn removal(volume: &Volume, rule: Rule) -> Decision {
+fn removal(volume: &Volume, rule: Rule, storage: Storage) -> Decision {
     match volume.deleting && !volume.has_finalizer() {
         true => Rule::KeptByOthers.nothing(),
-        false => rule.step(Step::DeleteVolume),
+        false => rule.step(Step::DeleteVolume { storage }),
     }
 }
 
@@ -290,8 +292,8 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         }
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
-            let step = node_clean(o, &node).step;
-            Rule::NodeGoneForget.step(step).with_warning(reason::VOLUME_FAILED_DELETE, message)
+            let step = node_clean(o, &node, Storage::Abandoned).step;
+            Rule::NodeGoneForget.step(step).with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::Gone, NodeGone::Hold) => {
             let message = format!(

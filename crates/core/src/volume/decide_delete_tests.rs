@@ -52,10 +52,7 @@ fn the_storage_is_deleted() {
     World { delete_run_state: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
     World { delete_run_state: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
-    assert_eq!(
-        World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted),
-        Step::DeleteVolume
-    );
+    assert_eq!(World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), DELETED);
     World { delete_run_state: failed(NOW, false), ..released() }.rests(Rule::DeleteRunEnding);
 }
 
@@ -68,11 +65,12 @@ fn a_terminating_volume_is_not_deleted_again() {
     for volume in [volume("Delete"), unheld("Delete")] {
         let abandoned = Volume { abandoned: true, ..volume.clone() };
         let gone = !volume.has_finalizer();
-        for (volume, rule) in [(volume, Rule::StorageDeleted), (abandoned, Rule::Abandoned)] {
-            assert_eq!(removed(false, volume.clone()).step(rule), Step::DeleteVolume);
+        let ends = [(volume, Rule::StorageDeleted, DELETED), (abandoned, Rule::Abandoned, ABANDONED)];
+        for (volume, rule, removal) in ends {
+            assert_eq!(removed(false, volume.clone()).step(rule), removal);
             match gone {
                 true => removed(true, volume).rests(Rule::KeptByOthers),
-                false => assert_eq!(removed(true, volume).step(rule), Step::DeleteVolume),
+                false => assert_eq!(removed(true, volume).step(rule), removal),
             }
         }
     }
@@ -143,7 +141,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let gone = with_state("c", NodeState::Gone, last);
     gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
-    assert_eq!(forget.step(Rule::NodeGoneForget), Step::DeleteVolume);
+    assert_eq!(forget.step(Rule::NodeGoneForget), ABANDONED);
     assert!(forget.decide(NOW).event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
     assert_eq!(

@@ -121,12 +121,12 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         }
         Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
-        Step::DeleteVolume => {
+        Step::DeleteVolume { storage } => {
             let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::Absent;
-            let done = (world.delete_run_state == RunState::Succeeded || forgotten)
-                && !world.has_running_pods
-                && world.recipe.is_ok();
+            let deleted = world.delete_run_state == RunState::Succeeded && !volume.abandoned;
+            let done = (deleted || forgotten) && !world.has_running_pods && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
+            prop_assert_eq!(*storage == Storage::Deleted, deleted);
             prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
         }
     }

@@ -10,6 +10,8 @@ use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 use flex_contract::exit::Reaction;
 
 const NOW: i64 = 1_000_000;
+const DELETED: Step = Step::DeleteVolume { storage: Storage::Deleted };
+const ABANDONED: Step = Step::DeleteVolume { storage: Storage::Abandoned };
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
 fn recipe() -> Recipe {
@@ -203,7 +205,7 @@ fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     world(Volume { adoption_mark: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     let late = Volume { deleting: true, ..unheld };
-    world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "came too late");
+    world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "set to Delete too late");
 }
 
 fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
@@ -272,7 +274,7 @@ fn a_restored_volume_can_be_retained_or_abandoned() {
     let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
     assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredDeleted), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
-    assert_eq!(world(abandoned, ClaimState::Gone).step(Rule::Abandoned), Step::DeleteVolume);
+    assert_eq!(world(abandoned, ClaimState::Gone).step(Rule::Abandoned), ABANDONED);
 }
 
 #[test]
@@ -354,8 +356,8 @@ fn an_abandoned_volume_is_deleted_without_a_run() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
     let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::Gone) };
     let decision = world.decide(NOW);
-    assert_eq!((decision.rule, decision.step), (Rule::Abandoned, Step::DeleteVolume));
-    assert!(decision.event.unwrap().message.contains("did not delete its storage"));
+    assert_eq!((decision.rule, decision.step), (Rule::Abandoned, ABANDONED));
+    assert!(decision.event.unwrap().message.contains("does not delete its storage"));
 }
 
 #[test]

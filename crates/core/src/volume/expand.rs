@@ -320,7 +320,7 @@ pub fn failed_start(
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
     let next = next_try(failed.reaction, failed.tries, recipe, "another size");
     let message = format!(
-        "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
+        "expand run {} to {} failed: {}; {next}; to stop the expansion, request less, but more than `status.capacity`",
         failed.attempt,
         text(failed.size),
         failed.message

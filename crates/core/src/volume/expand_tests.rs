@@ -220,8 +220,7 @@ fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
-    let said =
-        "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
+    let said = "expand run 1 to 3Gi failed: disk on fire; next try in 2 s; to stop the expansion, request less, but more than `status.capacity`";
     assert_eq!(world.said(), said);
     assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 

@@ -8,7 +8,7 @@ use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::backoff::{LONG_DELAY, delay, delay_after, due_after};
+use crate::run::backoff::{delay, delay_after, due_after, not_before};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -134,10 +134,7 @@ pub(super) fn due(reaction: Reaction, at: i64, tries: u32, recipe: &Recipe, now:
 /// Says when the next try is. `another` is what the claim may request instead.
 pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (reaction, recipe) {
-        (Reaction::Never, _) => format!(
-            "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
-            LONG_DELAY.as_secs() / 60
-        ),
+        (Reaction::Never, _) => not_before(&format!("the claim asks for {another}, or the provisioner config changes")),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, tries)),
         (_, None) => "next try when its provisioner config is known".to_owned(),
     }

@@ -291,7 +291,7 @@ pub fn failed_start(
 fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
     let next = next_try(note.reaction, note.tries, recipe, "another class");
     let message = format!(
-        "run {} to {} failed: {}; {next}; the claim can return to its former class",
+        "modify run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
         target.describe(),
         note.message

@@ -54,8 +54,20 @@ pub enum Step {
     Expand(expand::Step),
     /// A step of the modification: a run, a report, or a clean-up.
     Modify(modify::Step),
-    /// Deletes the volume and removes the finalizer, because its storage is deleted.
-    DeleteVolume,
+    /// Deletes the volume and removes the finalizer, because nothing is left to delete.
+    DeleteVolume {
+        /// What became of the storage.
+        storage: Storage,
+    },
+}
+
+/// What became of the storage of a volume that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// The runs of the image deleted it.
+    Deleted,
+    /// Nobody deleted it: an admin abandoned the volume, or the node that stored it is gone.
+    Abandoned,
 }
 
 /// A decision about a volume.

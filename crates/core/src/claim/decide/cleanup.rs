@@ -31,7 +31,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             }
         }
         RunState::Running => wait_for_run(o, Rule::DeleteInProgress),
-        RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
+        RunState::Stuck { cause, .. } => stuck(o, recipe, node, cause),
         RunState::Succeeded => match o.deletion.job.filter(|job| !job.deleting) {
             Some(_) => Rule::DeleteSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
             None => Rule::DeleteJobTerminating.nothing(),
@@ -52,14 +52,17 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 }
 
 /// Decides about a delete run that cannot progress.
-fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
+fn stuck(o: &Observed<'_>, recipe: &Recipe, node: &str, cause: &Cause) -> Decision {
     match o.deletion.job {
         Some(job) if job.deleting => Rule::DeleteJobTerminating.nothing(),
         Some(job) if job.recipe_version != recipe.version() => {
             Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
-        _ => Rule::DeleteStuck
-            .warn(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {}", cause.message)),
+        _ => {
+            let why = o.nodes.states.why_stuck(node, cause);
+            let message = format!("deleting what an attempt left behind: {why}");
+            Rule::DeleteStuck.warn(reason::VOLUME_FAILED_DELETE, message)
+        }
     }
 }
 
@@ -80,7 +83,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
             Rule::ForgetGoneNode
                 .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
-                .with_warning(reason::VOLUME_FAILED_DELETE, message)
+                .with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.warn(
             reason::VOLUME_FAILED_DELETE,

@@ -18,7 +18,7 @@ use super::unstarted::{failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
 use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
-use crate::run::backoff::{LONG_DELAY, delay, delay_after, due_after, seconds};
+use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::stuck::StuckReason;
@@ -99,10 +99,7 @@ fn record(
         unstarted_attempts: unstarted_attempts(o, never_started),
     };
     let next = match (reaction, o.recipe_of_attempt()) {
-        (Reaction::Never, _) => format!(
-            "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
-            LONG_DELAY.as_secs() / 60
-        ),
+        (Reaction::Never, _) => not_before("the provisioner config or the class changes"),
         (Reaction::NoCapacity, _) if can_reschedule(o, class) => {
             "the provisioner asks the scheduler for another node".to_owned()
         }

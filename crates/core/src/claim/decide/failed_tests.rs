@@ -210,9 +210,8 @@ fn a_failed_run_is_recorded_and_reported() {
         world.decide_by(Rule::RunFailed, NOW).event.unwrap().message
     };
     assert_eq!(told(Reaction::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
-    assert!(
-        told(Reaction::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
-    );
+    let change = "when the provisioner config or the class changes, at the latest in 30 min";
+    assert!(told(Reaction::Never, stamped(1)).contains(change));
     assert!(told(Reaction::NoCapacity, stamped(1)).ends_with("tries another node"));
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
     assert!(told(Reaction::NoCapacity, alone).contains("next try in 2 s"));

@@ -23,8 +23,8 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
-            reason::VOLUME_FAILED_DELETE,
-            "released by annotation; the provisioner did not delete what an attempt left behind",
+            reason::STORAGE_ABANDONED,
+            "abandoned by annotation: the provisioner does not delete what an attempt left behind",
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.

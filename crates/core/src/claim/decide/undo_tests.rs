@@ -18,7 +18,7 @@ fn an_abandoned_claim_loses_its_finalizer() {
     world.has_running_pods = true;
     let decision = world.decide_by(Rule::Abandoned, NOW);
     assert_eq!(decision.step, Step::RemoveFinalizer, "also from a pod on a node that is lost");
-    assert!(decision.event.unwrap().message.contains("did not delete"));
+    assert!(decision.event.unwrap().message.contains("does not delete"));
 }
 
 #[test]

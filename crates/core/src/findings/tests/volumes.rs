@@ -17,7 +17,7 @@ fn volumes_that_nothing_will_delete_are_findings() {
         false,
     );
     Cluster::new().claim(elsewhere).volume(gone).clean();
-    Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "removed its claimRef", false);
+    Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "its claimRef was removed", false);
     let unadopted = |v: &mut Volume| (v.phase, v.adoption_mark, v.provenance) = ("Released".into(), None, None);
     Cluster::new().volume(unadopted).finds(FindingKind::VolumeNotAdopted, "never adopted", false);
     let unrecorded = |v: &mut Volume| (v.adoption_mark, v.provenance) = (None, None);
