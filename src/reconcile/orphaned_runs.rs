@@ -32,7 +32,7 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
     }
     // The cache may be stale: the API is asked before a run is stopped.
     if let Some(claim) = context.writes.read_claim(name).await? {
-        ids.retain(|leftovers| !claim.volume_ids().any(|id| id == *leftovers));
+        ids.retain(|own| !claim.volume_ids().any(|id| id == *own));
     }
     let mut next = Requeue::Done;
     for id in ids {

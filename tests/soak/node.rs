@@ -170,9 +170,9 @@ impl SimulatedNode {
                 self.note(&pod, "is to stop");
                 let node = self.clone();
                 tokio::spawn(async move { node.stop(&pod, container).await });
-            } else if let Entry::Vacant(location) = containers.entry(uid) {
+            } else if let Entry::Vacant(vacant) = containers.entry(uid) {
                 let node = self.clone();
-                location.insert(tokio::spawn(async move { node.run(&pod).await }));
+                vacant.insert(tokio::spawn(async move { node.run(&pod).await }));
             }
         }
     }

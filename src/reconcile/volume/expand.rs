@@ -165,9 +165,9 @@ async fn start(
     }
     let message = format!("run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
-    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.shared.change(|index| index.refund_expansion(volume));
-    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
+    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);
     Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())

@@ -127,8 +127,8 @@ async fn start(
     }
     let message = format!("run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::MODIFYING, message)).await?;
-    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());
+    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.modify_failed(&volume.class);
     Ok(context.writes.note_modification(volume, Some(&note)).await?.into())

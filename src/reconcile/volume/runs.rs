@@ -78,12 +78,12 @@ impl Observation {
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [ChangeRun<'a>], locations: &'a NodeStates) -> ChangeRuns<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [ChangeRun<'a>], node_states: &'a NodeStates) -> ChangeRuns<'a> {
         ChangeRuns {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
-            unreachable_node: locations.unreachable_node(&self.nodes_with_pods).map(String::as_str),
+            unreachable_node: node_states.unreachable_node(&self.nodes_with_pods).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
         }
     }

@@ -205,11 +205,11 @@ fn strip_random_suffix(message: &str, job: &str) -> String {
 /// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.
 fn termination_message(text: &str) -> String {
     const MAX_CHARACTERS: usize = 600;
-    let fair_queue = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let characters = fair_queue.chars().count();
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters = one_line.chars().count();
     match characters > MAX_CHARACTERS {
-        true => format!("…{}", fair_queue.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
-        false => fair_queue,
+        true => format!("…{}", one_line.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
+        false => one_line,
     }
 }
 

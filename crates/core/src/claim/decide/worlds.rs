@@ -204,59 +204,61 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::Gone]);
-    let locations = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
+    let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
-    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), locations, copies).prop_flat_map(
-        |(
-            base,
-            no_volume,
-            has_running_pods,
-            delete_job,
-            locations,
-            (data_source, source_users, selected_node_forbidden, node_choice),
-        )| {
-            let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
-            claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
-            let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-            let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
-            let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
-            let world = World {
-                fresh: flags.0,
-                foreign: flags.1,
-                has_revision: flags.2,
-                has_slot: flags.3,
-                quota_error: None,
-                has_pending_charge: false,
-                attributes_error: None,
-                binding: flags.4,
-                removed: flags.5,
-                missed_batch: flags.6,
-                seen_by_probe: flags.7.0,
-                many_wait: flags.7.1,
-                lacks_mark: flags.7.2,
-                pooled_volume: flags.8,
-                class: Class {
-                    binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
-                    has_object: class.2,
-                    recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
-                    ..new().class
-                },
-                stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
-                no_volume: no_volume && volumes.0.is_none(),
-                volumes: volumes.0.into_iter().chain(volumes.1).collect(),
-                claim,
-                jobs,
-                nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
-                node_choice,
-                node_states: NodeStates(locations),
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
+        .prop_flat_map(
+            |(
+                base,
+                no_volume,
                 has_running_pods,
-                selected_node_forbidden,
-                data_source,
-                source_users,
-                ..new()
-            };
-            (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
-                .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
-        },
-    )
+                delete_job,
+                node_states,
+                (data_source, source_users, selected_node_forbidden, node_choice),
+            )| {
+                let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
+                claim.data_source =
+                    data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
+                let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+                let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
+                let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
+                let world = World {
+                    fresh: flags.0,
+                    foreign: flags.1,
+                    has_revision: flags.2,
+                    has_slot: flags.3,
+                    quota_error: None,
+                    has_pending_charge: false,
+                    attributes_error: None,
+                    binding: flags.4,
+                    removed: flags.5,
+                    missed_batch: flags.6,
+                    seen_by_probe: flags.7.0,
+                    many_wait: flags.7.1,
+                    lacks_mark: flags.7.2,
+                    pooled_volume: flags.8,
+                    class: Class {
+                        binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
+                        has_object: class.2,
+                        recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
+                        ..new().class
+                    },
+                    stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
+                    no_volume: no_volume && volumes.0.is_none(),
+                    volumes: volumes.0.into_iter().chain(volumes.1).collect(),
+                    claim,
+                    jobs,
+                    nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
+                    node_choice,
+                    node_states: NodeStates(node_states),
+                    has_running_pods,
+                    selected_node_forbidden,
+                    data_source,
+                    source_users,
+                    ..new()
+                };
+                (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
+                    .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
+            },
+        )
 }
