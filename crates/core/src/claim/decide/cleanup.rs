@@ -25,17 +25,17 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         RunState::Absent => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
-                true => Rule::DeleteBackoff.nothing().requeue_at(due),
+                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),
             }
         }
-        RunState::Running => wait_for_run(o, Rule::DeleteInProgress),
+        RunState::Running => wait_for_run(o, Rule::DeleteRunInProgress),
         RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
         RunState::Succeeded => match o.deletion.job.filter(|job| !job.deleting) {
-            Some(_) => Rule::DeleteSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
-            None => Rule::DeleteJobTerminating.nothing(),
+            Some(_) => Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
+            None => Rule::DeleteRunStopping.nothing(),
         },
-        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeletePodsTerminating),
+        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
             let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
@@ -45,7 +45,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
                 cause.message,
                 delay(recipe, attempt)
             );
-            Rule::DeleteFailed.step(Step::RecordFailure { failure }).with_warning(reason::VOLUME_FAILED_DELETE, message)
+            Rule::DeleteRunFailed
+                .step(Step::RecordFailure { failure })
+                .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }
@@ -53,11 +55,11 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 /// Decides about a delete run that cannot progress.
 fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
     match o.deletion.job {
-        Some(job) if job.deleting => Rule::DeleteJobTerminating.nothing(),
+        Some(job) if job.deleting => Rule::DeleteRunStopping.nothing(),
         Some(job) if job.recipe_version != recipe.version() => {
-            Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
+            Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
-        _ => Rule::DeleteStuck
+        _ => Rule::DeleteRunStuck
             .warn(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {}", cause.message)),
     }
 }
@@ -71,17 +73,17 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         ServedClass::NotOurs => recipe.node_gone,
     };
     match (o.nodes.states.state(node), policy) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteDue.step(begin(false)),
-        (NodeState::NotCached, _) => Rule::ConfirmCleanupNode.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::DeleteElsewhere.step(begin(true)),
+        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
+        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
         (NodeState::Gone, NodeGone::Forget) => {
             let message =
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
-            Rule::ForgetGoneNode
+            Rule::NodeGoneForget
                 .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
                 .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.warn(
+        (NodeState::Gone, NodeGone::Hold) => Rule::NodeGoneHold.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
                 "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",

@@ -184,7 +184,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
 fn a_clone_without_room_stays_on_the_node_of_its_source() {
     let mut world = delayed(copy(failed_with(Reaction::NoCapacity), "home"), Some("a"));
     world.claim.nodes = vec!["home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2));
+    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2));
     assert_eq!(
         world.decide_by(Rule::AttemptDue, NOW + 2).step,
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }

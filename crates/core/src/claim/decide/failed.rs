@@ -146,7 +146,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let due = due_after(failure.at, wait, now);
     if wait > 0 && now < due {
-        return Rule::AttemptBackoff.nothing().requeue_at(due);
+        return Rule::AttemptNotDue.nothing().requeue_at(due);
     }
     confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
 }

@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
     let mut world = failed_with(Reaction::Never);
-    world.rests_until_slow(Rule::AttemptBackoff);
+    world.rests_until_slow(Rule::AttemptNotDue);
     world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "its volume is gone");
     let there = with_volume(world, Volume { quarantine: Some("wrong".into()), ..volume() }, &["wrong"]);
-    there.rests_until_slow(Rule::AttemptBackoff);
+    there.rests_until_slow(Rule::AttemptNotDue);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_claim_is_rescheduled_if_its_node_has_no_room() {
         let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
         world.claim.nodes = vec!["a".into()];
         assert_eq!(
-            world.decide_by(Rule::AttemptBackoff, NOW).requeue_at,
+            world.decide_by(Rule::AttemptNotDue, NOW).requeue_at,
             Some(NOW + 2),
             "the same node or another, never at once"
         );
@@ -99,7 +99,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
     world.claim.nodes = vec!["b".into(), "home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
+    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
     world.node_choice = choice(None, false);
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["b", "home"]), "there is no other");
@@ -135,7 +135,7 @@ fn the_next_attempt_begins_after_its_delay() {
     assert!(matches!(of_future.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "no clock has shown that time");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
-    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptBackoff);
+    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptNotDue);
     let full = World { has_slot: false, ..world.clone() };
     assert_eq!(
         (full.decide_by(Rule::NoFreeSlot, NOW + 2).step, full.decide_by(Rule::NoFreeSlot, NOW + 2).requeue_at),
@@ -146,7 +146,7 @@ fn the_next_attempt_begins_after_its_delay() {
     world.class.recipe = Err("the config has errors".into());
     world.waits(Rule::ConfigUnusable, "the config has errors");
     let mut never = failed_with(Reaction::Never);
-    assert_eq!(never.decide_by(Rule::AttemptBackoff, NOW + 1799).requeue_at, Some(NOW + 1800));
+    assert_eq!(never.decide_by(Rule::AttemptNotDue, NOW + 1799).requeue_at, Some(NOW + 1800));
     assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
@@ -163,7 +163,7 @@ fn the_delay_between_attempts_doubles() {
     world.claim.stamp.as_mut().unwrap().attempt = 3;
     world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Reaction::Retry));
     assert_eq!(
-        (world.step(Rule::AttemptBackoff), world.decide_by(Rule::AttemptBackoff, NOW).requeue_at),
+        (world.step(Rule::AttemptNotDue), world.decide_by(Rule::AttemptNotDue, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 8))
     );
     world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Reaction::Retry));

@@ -63,7 +63,7 @@ fn a_claim_waits_for_its_terminating_volume() {
 fn a_bound_volume_does_not_end_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
     let mut world = with_volume(deleting(), protected.clone(), &[]);
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"), "its storage goes first");
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"), "its storage goes first");
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
     let mut kept = with_volume(deleting(), protected, &[]);
@@ -130,16 +130,16 @@ fn attempts_that_never_started_need_no_delete_run() {
     assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "a"));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
     // The second attempt may have run.
     let mut second = World { no_volume: true, claim: stamped(2).claim, ..deleting() };
     second.claim.deleting = true;
     second.claim.last_failure = idle(1);
-    assert!(matches!(second.step(Rule::DeleteDue), Step::StartDelete { .. }));
+    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }));
     second.never_started = true;
     assert_eq!(records(Rule::RecordNeverStarted, &second).unstarted_attempts, 2);
     second.claim.last_failure = idle(0);
-    assert!(matches!(second.step(Rule::DeleteDue), Step::StartDelete { .. }), "nobody knows of the first");
+    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }), "nobody knows of the first");
 }
 
 #[test]
@@ -167,49 +167,49 @@ fn a_changed_config_gets_a_delete_run_at_once() {
     let before =
         LastFailure { recipe_version: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
     world.claim.last_failure = Some(before);
-    assert!(matches!(world.step(Rule::DeleteDue), Step::StartDelete { attempt: 2, .. }));
+    assert!(matches!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 2, .. }));
     world.claim.last_failure = None;
     world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
     world.delete_job = Some(Job { recipe_version: "n/c@before".into(), ..over(1) });
-    assert!(matches!(world.step(Rule::DeleteOutdated), Step::RemoveJob { .. }));
+    assert!(matches!(world.step(Rule::DeleteRunOutdated), Step::RemoveJob { .. }));
     world.delete_job = Some(Job { deleting: true, recipe_version: "n/c@before".into(), ..over(1) });
-    world.rests(Rule::DeleteJobTerminating);
+    world.rests(Rule::DeleteRunStopping);
 }
 
 #[test]
 fn each_node_gets_a_delete_run() {
     let mut world = World { no_volume: true, ..deleting() };
     world.claim.nodes = vec!["a".into(), "b".into()];
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "a"));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
     world.delete_run = RunState::Running;
-    world.rests(Rule::DeleteInProgress);
+    world.rests(Rule::DeleteRunInProgress);
     world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
-    world.waits(Rule::DeleteStuck, "deleting what an attempt left behind: 0/1 nodes");
+    world.waits(Rule::DeleteRunStuck, "deleting what an attempt left behind: 0/1 nodes");
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
-    assert_eq!(world.step(Rule::DeleteSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
     world.claim.nodes = vec![];
-    assert_eq!(world.step(Rule::DeleteSucceeded), Step::MarkNodeClean { nodes: vec![] });
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec![] });
     world.delete_job = Some(Job { deleting: true, ..over(1) });
-    world.rests(Rule::DeleteJobTerminating);
+    world.rests(Rule::DeleteRunStopping);
 }
 
 #[test]
 fn a_failed_delete_run_is_repeated_after_a_pause() {
     let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Never, 0), ..deleting() };
-    let recorded = records(Rule::DeleteFailed, &world);
+    let recorded = records(Rule::DeleteRunFailed, &world);
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Reaction::Retry));
-    assert_eq!(records(Rule::DeleteFailed, &world).attempt, 2);
+    assert_eq!(records(Rule::DeleteRunFailed, &world).attempt, 2);
     world.delete_run = RunState::Absent;
     assert_eq!(
-        (world.step(Rule::DeleteBackoff), world.decide_by(Rule::DeleteBackoff, NOW).requeue_at),
+        (world.step(Rule::DeleteRunNotDue), world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 2))
     );
-    assert_eq!(world.decide_by(Rule::DeleteDue, NOW + 2).step, begin(2, "home"));
+    assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
-    world.rests(Rule::DeletePodsTerminating);
+    world.rests(Rule::DeleteRunEnding);
 }
 
 #[test]
@@ -224,21 +224,21 @@ fn a_cleanup_without_recipe_is_reported() {
 fn a_policy_decides_about_storage_on_a_deleted_node() {
     let mut left = deleting();
     (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
-    assert_eq!(left.step(Rule::DeleteDue), begin(1, "a"));
+    assert_eq!(left.step(Rule::DeleteRunDue), begin(1, "a"));
     // A dead node does not prevent the clean-up of the others.
-    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteDue), begin(1, "b"));
+    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteRunDue), begin(1, "b"));
     left.claim.nodes = vec!["a".into()];
     let missing = with_state("a", NodeState::NotCached, left.clone());
-    assert_eq!(missing.step(Rule::ConfirmCleanupNode), Step::ConfirmNode { node: "a".into() });
+    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {
         let mut gone = with_state("a", NodeState::Gone, left.clone());
         gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
         gone
     };
-    policy("hold").waits(Rule::HoldForGoneNode, "an attempt may have left something on node a, which is gone");
-    let forgotten = policy("forget").decide_by(Rule::ForgetGoneNode, NOW);
+    policy("hold").waits(Rule::NodeGoneHold, "an attempt may have left something on node a, which is gone");
+    let forgotten = policy("forget").decide_by(Rule::NodeGoneForget, NOW);
     assert_eq!(forgotten.step, Step::MarkNodeClean { nodes: vec![] });
     assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), on_any_node: true };
-    assert_eq!(policy("run-elsewhere").step(Rule::DeleteElsewhere), elsewhere);
+    assert_eq!(policy("run-elsewhere").step(Rule::NodeGoneRunElsewhere), elsewhere);
 }
