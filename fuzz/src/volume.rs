@@ -294,7 +294,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
             ClaimState::Gone,
-            ClaimState::Elsewhere,
+            ClaimState::BoundToOtherVolume,
             ClaimState::Missing,
             ClaimState::Alive,
             ClaimState::None,

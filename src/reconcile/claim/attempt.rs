@@ -190,7 +190,7 @@ pub(super) async fn start_delete(
     claim: &Claim,
     observation: &Observation,
     attempt: u32,
-    (node, elsewhere): (String, bool),
+    (node, on_any_node): (String, bool),
 ) -> Result<StepOutcome, WriteError> {
     let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.json(),
@@ -219,7 +219,7 @@ pub(super) async fn start_delete(
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
-        node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
+        node: recipe.required_node(&node).filter(|_| !on_any_node).map(str::to_owned),
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());

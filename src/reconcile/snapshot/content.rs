@@ -363,7 +363,7 @@ async fn start_delete(
     content: &Content,
     observed: &Observation,
     attempt: u32,
-    elsewhere: bool,
+    on_any_node: bool,
 ) -> Result<StepOutcome, WriteError> {
     let Ok((made_by, recipe)) = &observed.made_by else { return Ok(StepOutcome::Wait) };
     // A stored snapshot must not be deleted on the word of a cache.
@@ -372,7 +372,7 @@ async fn start_delete(
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
     confirm_no_run(context, content, observed).await?;
-    let node = if elsewhere { "" } else { &made_by.node };
+    let node = if on_any_node { "" } else { &made_by.node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);

@@ -160,7 +160,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
         {
-            ClaimState::Elsewhere
+            ClaimState::BoundToOtherVolume
         }
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.

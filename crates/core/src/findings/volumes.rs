@@ -27,7 +27,7 @@ enum Owner<'a> {
     /// The claim exists.
     Alive(&'a Claim),
     /// The claim exists, and is bound to another volume.
-    Elsewhere(&'a Claim),
+    BoundToOtherVolume(&'a Claim),
     /// The claim is gone.
     Gone,
 }
@@ -42,7 +42,7 @@ fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
         {
-            Owner::Elsewhere(claim)
+            Owner::BoundToOtherVolume(claim)
         }
         Some(claim) => Owner::Alive(claim),
         None => Owner::Gone,
@@ -94,7 +94,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         Owner::Gone if !deletes => {
             finding(FindingKind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
         }
-        Owner::Elsewhere(claim) if !deletes => finding(
+        Owner::BoundToOtherVolume(claim) if !deletes => finding(
             FindingKind::VolumeElsewhere,
             format!(
                 "claim {} is bound to {}, and the policy is {}",
@@ -104,7 +104,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             ),
             kept(),
         ),
-        Owner::Gone | Owner::Elsewhere(_) => {
+        Owner::Gone | Owner::BoundToOtherVolume(_) => {
             let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
             let (kind, detail, since) = problem?;
             let remedy = match kind {

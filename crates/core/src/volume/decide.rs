@@ -41,24 +41,25 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(restored) = restored::decide(o) {
         return restored;
     }
-    let elsewhere = !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
+    let has_leftovers_on_other_nodes =
+        !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
     match o.claim {
         ClaimState::None if volume.deleting && volume.has_finalizer() && volume.is_adopted() => {
-            lost_claim_ref(volume, elsewhere)
+            lost_claim_ref(volume, has_leftovers_on_other_nodes)
         }
         ClaimState::None => Rule::NoClaim.nothing(),
-        ClaimState::Awaited if elsewhere => clean_nodes(o, now),
+        ClaimState::Awaited if has_leftovers_on_other_nodes => clean_nodes(o, now),
         ClaimState::Awaited => Rule::Pooled.nothing(),
-        ClaimState::Alive => bound(o, elsewhere, now),
+        ClaimState::Alive => bound(o, has_leftovers_on_other_nodes, now),
         ClaimState::Missing => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
-        ClaimState::Gone | ClaimState::Elsewhere => released(o, elsewhere, now),
+        ClaimState::Gone | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
     }
 }
 
 /// Decides about a terminating volume whose claimRef was removed. No claim released it, so that its storage is not
 /// deleted.
-fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
-    if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !elsewhere) {
+fn lost_claim_ref(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Decision {
+    if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !has_leftovers_on_other_nodes) {
         let message = "somebody removed its claimRef before it was deleted; the provisioner did not delete its storage";
         let decision = Rule::LostClaimRefRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::VOLUME_FAILED_DELETE, message);
@@ -67,12 +68,13 @@ fn lost_claim_ref(volume: &Volume, elsewhere: bool) -> Decision {
     needs_manual_cleanup(Rule::LostClaimRefHeld, why)
 }
 
-/// Decides about a volume whose claim exists. `elsewhere` means that attempts left storage on other nodes.
-fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
+/// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
+/// other nodes.
+fn bound(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
-    if (deletes || elsewhere) && is_unprotected && !volume.deleting {
+    if (deletes || has_leftovers_on_other_nodes) && is_unprotected && !volume.deleting {
         return Rule::ProtectBoundVolume.step(Step::AddFinalizer);
     }
     if deletes && is_unprotected {
@@ -82,7 +84,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
-    if elsewhere {
+    if has_leftovers_on_other_nodes {
         let cleaning = clean_nodes(o, now);
         return match cleaning.step {
             // Storage on other nodes does not prevent an expansion.
@@ -103,7 +105,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
 }
 
 /// Decides about a volume whose claim is gone, or bound to another volume.
-fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
+fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
@@ -125,7 +127,7 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         }
         (None, None) => {}
     }
-    if !deletes && !elsewhere {
+    if !deletes && !has_leftovers_on_other_nodes {
         return match volume.has_finalizer() {
             true => Rule::ReleasedButRetained.step(Step::RemoveFinalizer),
             false => Rule::Retained.nothing(),
@@ -163,8 +165,8 @@ fn change(o: &Observed<'_>, now: i64) -> Decision {
 /// must stay, its own storage is never deleted.
 pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
     let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
-    let released =
-        matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == ReclaimPolicy::Delete;
+    let released = matches!(claim, ClaimState::Gone | ClaimState::BoundToOtherVolume)
+        && volume.reclaim_policy == ReclaimPolicy::Delete;
     match (released, noted.is_empty()) {
         (true, true) => vec![home.to_owned()],
         (true, false) => noted,

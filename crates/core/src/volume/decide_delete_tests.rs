@@ -29,11 +29,11 @@ fn a_volume_without_readable_provenance_is_not_deleted() {
 #[test]
 fn a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
         world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     }
     let born = Volume { volume_id_annotation: None, provenance: None, ..misnamed };
-    world(born, ClaimState::Elsewhere).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+    world(born, ClaimState::BoundToOtherVolume).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     let another = Volume { volume_id_annotation: Some("another".into()), ..volume("Delete") };
     world(another, ClaimState::Gone).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
 }
@@ -46,7 +46,7 @@ fn a_delete_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn the_storage_is_deleted() {
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
     }
     World { run: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);

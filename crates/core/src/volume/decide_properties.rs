@@ -24,7 +24,7 @@ prop_compose! {
     fn worlds()(
         flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
         run_known in any::<bool>(),
-        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
+        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::Missing, ClaimState::Gone]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
         id in select(vec![Some(ID), Some("another"), None]),
@@ -65,7 +65,7 @@ prop_compose! {
 /// Checks the step of a volume that no other run concerns.
 fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(), TestCaseError> {
     let volume = &world.volume;
-    let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+    let released = matches!(world.claim, ClaimState::Gone | ClaimState::BoundToOtherVolume);
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
@@ -93,17 +93,17 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::Reserve => prop_assert!(false, "it was not restored"),
         Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
-        Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
+        Step::StartDelete { attempt, node, on_any_node } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
             prop_assert!(alive || !world.has_running_pods);
             prop_assert!(volume.has_finalizer() || volume.deleting);
             prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
             prop_assert!(
-                todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere))
+                todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !on_any_node))
             );
             prop_assert!(released && deletes || node != world.home_node);
-            prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
+            prop_assert!(!on_any_node || world.node_gone == NodeGone::RunElsewhere);
             prop_assert_eq!(&volume.name, &names::pv_name(volume.volume_id().unwrap()));
         }
         Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
@@ -135,7 +135,7 @@ proptest! {
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let decision = world.decide(NOW);
         let volume = &world.volume;
-        let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+        let released = matches!(world.claim, ClaimState::Gone | ClaimState::BoundToOtherVolume);
         let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = nodes_to_clean(volume, world.claim, world.home_node);

@@ -218,7 +218,7 @@ fn restored(policy: &str, reserved: Option<&str>) -> Volume {
 
 #[test]
 fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
-    for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::BoundToOtherVolume] {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
                 let world = World { run_known: known, ..world(restored(policy, Some("data")), claim) };
@@ -322,7 +322,7 @@ fn a_quorum_read_confirms_that_the_claim_is_gone() {
 #[test]
 fn an_expand_run_is_stopped_before_a_deletion() {
     for (policy, claim) in
-        [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::Elsewhere)]
+        [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::BoundToOtherVolume)]
     {
         let name = crate::object::ObjectName::new("n", "expand-1");
         let terminating = Job { name: name.clone(), deleting: true, ..Job::default() };
@@ -341,7 +341,7 @@ fn an_expand_run_is_stopped_before_a_deletion() {
 
 #[test]
 fn a_retained_volume_stays_after_its_release() {
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests(Rule::Retained);

@@ -17,7 +17,7 @@ pub enum ClaimState {
     /// The volume is pooled, so that a claim may get it at any time.
     Awaited,
     /// The claim exists, and is bound to another volume.
-    Elsewhere,
+    BoundToOtherVolume,
     /// The cache does not have the claim.
     Missing,
     /// The API does not have the claim.

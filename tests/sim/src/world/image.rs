@@ -178,12 +178,12 @@ impl World {
         let request = RunRequest::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
         // Other nodes can reach the storage of a deleted node if the config says so. They also can if the node came
-        // back before the run that was begun elsewhere.
+        // back before the run that was begun on any node.
         let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
         let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
         let reached = gone || profile.node_gone == "run-elsewhere";
-        let elsewhere = deletes && !request.node_name.is_empty() && reached;
-        let node = match (local, elsewhere) {
+        let on_any_node = deletes && !request.node_name.is_empty() && reached;
+        let node = match (local, on_any_node) {
             (false, _) => String::new(),
             (true, true) => request.node_name.clone(),
             (true, false) => text(pod, "/spec/nodeName").to_owned(),
