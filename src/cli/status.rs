@@ -96,7 +96,7 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
     let kept = classes.flat_map(|(class, pool)| {
         pool.sizes.iter().map(move |(size, watermarks)| {
             let is_one = |volume: &&Volume| {
-                let right = volume.pool_kind() == Some(&pool.kind) && !volume.deleting;
+                let right = volume.pool_kind() == Some(&pool.kind) && !volume.terminating;
                 right && volume.class == class.name && volume.pool_size == Some(*size)
             };
             (class, size, watermarks, is_one)

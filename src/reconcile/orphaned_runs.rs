@@ -24,7 +24,8 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 /// Cleans up after a claim that is gone, by its name.
 pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let jobs = context.shared.index().jobs_of_claim(name);
-    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.run_labels.id.clone()).collect();
+    let mut ids: Vec<String> =
+        jobs.iter().filter(|job| !job.terminating).map(|job| job.run_labels.id.clone()).collect();
     ids.sort();
     ids.dedup();
     if ids.is_empty() {
@@ -55,7 +56,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.deleting).collect();
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.terminating).collect();
     let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await

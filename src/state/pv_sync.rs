@@ -100,7 +100,7 @@ impl PvSync {
 
     /// Applies a change of a probe. Returns the volumes that are synced by that.
     pub fn on_probe(&mut self, probe: &Volume, now: Duration) -> Vec<String> {
-        match probe.deleting {
+        match probe.terminating {
             true => self.probes.remove(&probe.name),
             false => self.probes.insert(probe.name.clone(), probe.uid.clone()),
         };

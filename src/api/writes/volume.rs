@@ -255,7 +255,7 @@ impl Writes {
         });
         let mut finalizers = volume.finalizers.clone();
         // Storage on other nodes is deleted, whatever becomes of the volume.
-        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.deleting)) && !volume.has_finalizer() {
+        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.terminating)) && !volume.has_finalizer() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
@@ -393,7 +393,7 @@ impl Writes {
 
     /// Deletes a volume whose storage is deleted: first the object, then its finalizer.
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
-        let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
+        let deleted = if volume.terminating { Some(volume.clone()) } else { self.delete_volume(volume).await? };
         let Some(held) = deleted.filter(Volume::has_finalizer) else { return Ok(()) };
         match self.remove_own_finalizer(&held).await {
             Err(WriteError::NotFound { .. }) => self.ended(WorkItem::Volume(volume.name.clone())),

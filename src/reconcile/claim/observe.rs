@@ -327,7 +327,7 @@ impl ObservationBuilder<'_> {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
-        let may_start_attempt = !claim.is_bound() && !claim.deleting && !run_in_progress;
+        let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
         let class = claim.attributes_class.as_deref().unwrap_or_default();
         let attributes = match self.recipes.of_attempt() {
@@ -340,7 +340,7 @@ impl ObservationBuilder<'_> {
         OwnedPreconditions {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
-            quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),
+            quota_error: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_error(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,
         }
@@ -361,7 +361,7 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
 fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> NodeChoice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
     let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
-    let asks = !claim.is_bound() && !claim.deleting && !exists;
+    let asks = !claim.is_bound() && !claim.terminating && !exists;
     let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
     match (class, current.filter(on_node).or(stamped.filter(on_node))) {
         (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {

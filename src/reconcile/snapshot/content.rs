@@ -128,7 +128,7 @@ fn decide_now(
         source: seen.source.as_ref().map_err(String::clone).map(|source| RunSource {
             provenance: &source.0,
             recipe: &source.1,
-            is_terminating: claim.is_some_and(|claim| claim.deleting),
+            is_terminating: claim.is_some_and(|claim| claim.terminating),
             is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
             has_slot: context.shared.index().has_slot(&slot_request(content, source), &source.1),
         }),
@@ -252,7 +252,7 @@ async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> 
 async fn read_snapshot_state(context: &Context, content: &Content) -> Result<SnapshotState, WriteError> {
     let found = context.writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
     Ok(match found {
-        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
+        Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
         None => SnapshotState::Gone,
     })
@@ -292,7 +292,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
     // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
-    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.deleting;
+    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.terminating;
     let fresh = context.writes.read_claim(&claim.name).await?;
     let kept = names::source_finalizer(&content.snapshot_uid);
     let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
@@ -409,7 +409,7 @@ async fn start_delete(
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs: Vec<_> = {
         let index = context.shared.index();
-        index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
+        index.jobs_of_content(name).into_iter().filter(|job| !job.terminating).collect()
     };
     // The cache may be stale: the API is asked before a run is stopped.
     if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {

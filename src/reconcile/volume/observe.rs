@@ -133,7 +133,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
     };
     let claim = context.shared.index().claim(&reserved)?;
     let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
-    (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
+    (names_it && !claim.terminating && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
 
 /// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of

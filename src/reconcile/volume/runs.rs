@@ -55,8 +55,8 @@ pub(super) fn observe(
 ) -> Observation {
     let of_it = |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
-        let deleting = job.deleting || confirmed.removed.contains(&job.name);
-        (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
+        let terminating = job.terminating || confirmed.removed.contains(&job.name);
+        (Job { terminating, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
@@ -123,7 +123,7 @@ pub(super) async fn confirm_claim(
     same_wish: impl Fn(&Claim) -> bool,
 ) -> Result<(), WriteError> {
     let fresh = context.writes.read_claim(&claim.name).await?;
-    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.deleting && same_wish(&fresh)) {
+    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.terminating && same_wish(&fresh)) {
         true => Ok(()),
         false => Err(WriteError::Conflict(format!("claim {}", claim.name))),
     }

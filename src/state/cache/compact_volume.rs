@@ -93,7 +93,7 @@ impl Compact for Volume {
 /// Checks whether the volume is seldom like others, or a decision about it is due.
 fn is_special(volume: &Volume) -> bool {
     let is_marked = |uid: &Option<String>| uid.as_deref() == Some(CLAIM);
-    volume.deleting
+    volume.terminating
         || volume.unneeded_since.is_some()
         || volume.quarantine.is_some()
         || volume.batch.is_some()
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(templates[0].shape(), templates[1].shape());
         for busy in [
             Volume { phase: VolumePhase::Released, ..volume.clone() },
-            Volume { deleting: true, ..volume.clone() },
+            Volume { terminating: true, ..volume.clone() },
             Volume { batch: Some("b".into()), ..volume.clone() },
             Volume { claim_ref: None, ..volume },
         ] {

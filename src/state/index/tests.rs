@@ -85,7 +85,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume
         name: name("s"),
         uid: "s".into(),
         resource_version: "1".into(),
-        deleting: false,
+        terminating: false,
         finalizers: Vec::new(),
         finalizers_whole: true,
         class: None,

@@ -155,14 +155,14 @@ pub const UNREACHED: &[Unreached] = &[
     rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
     rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
     // VolumeSnapshots.
-    rare("snapshot", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("snapshot", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     impossible("snapshot", "NoSource", "each VolumeSnapshot names a claim or a content"),
     impossible("snapshot", "CsiVolume", "no volume is a CSI volume"),
     impossible("snapshot", "NoDefaultClass", "one VolumeSnapshotClass is always the default"),
     rare("snapshot", "ContentOfOther", "no other snapshot has a content of that name"),
     // VolumeSnapshotContents.
     impossible("content", "NotOurs", "all contents belong to the driver of the orchestrator"),
-    rare("content", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("content", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),

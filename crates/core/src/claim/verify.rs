@@ -198,7 +198,7 @@ pub fn satisfies_reservation(volume: &Volume, claim: &Claim) -> bool {
     let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
     let class = Some(volume.class.as_str()) == claim.class.as_deref();
     let named = claim.volume_name.as_ref().is_none_or(|name| *name == volume.name);
-    !volume.deleting && size && modes && class && named && volume.volume_mode == claim.volume_mode
+    !volume.terminating && size && modes && class && named && volume.volume_mode == claim.volume_mode
 }
 
 /// Returns the size that the volume must have. A user may request more as soon as a claim is bound. An expand run

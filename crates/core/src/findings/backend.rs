@@ -190,11 +190,12 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         lists.insert((&listing.key, listing.node.as_deref()), there.collect());
     }
     let there_before: HashSet<&str> = before.volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let living: HashSet<&str> = after.claims.iter().filter(|c| !c.deleting).map(|claim| claim.uid.as_str()).collect();
+    let living: HashSet<&str> =
+        after.claims.iter().filter(|c| !c.terminating).map(|claim| claim.uid.as_str()).collect();
     let in_use = |volume: &&Arc<Volume>| {
         let claim = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
         volume.belongs_to(&after.identity)
-            && !volume.deleting
+            && !volume.terminating
             && living.contains(claim)
             && there_before.contains(volume.uid.as_str())
     };

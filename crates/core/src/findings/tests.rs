@@ -283,7 +283,7 @@ fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     stays(|job| job.created = NOW - 139);
     stays(|job| job.deadline = Some(1500));
     stays(|job| job.deadline = None);
-    stays(|job| job.deleting = true);
+    stays(|job| job.terminating = true);
     stays(|job| job.complete = true);
     // If there is a pod, the pod's end is awaited.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
@@ -315,7 +315,7 @@ fn jobs_without_a_purpose_are_orphans() {
         at: NOW - 5,
     };
     Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
-    Cluster::new().job("provision", |job| job.deleting = true).clean();
+    Cluster::new().job("provision", |job| job.terminating = true).clean();
     // The only record of how a volume was made must stay.
     let unadopted = |v: &mut Volume| {
         gone(v);
@@ -338,7 +338,7 @@ fn pods_without_their_job_are_orphans() {
     );
     Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(FindingKind::PodWithoutJob, "claim team/data", false);
     Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
-    Cluster::new().pod(|pod| pod.deleting = true).clean();
+    Cluster::new().pod(|pod| pod.terminating = true).clean();
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct Claim {
     /// The class that the claim requests; `None` for a claim without a class.
     pub class: Option<String>,
     /// The claim is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The finalizers of the claim.
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
@@ -251,7 +251,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .or(spec.storage_class_name)
                 .filter(|c| !c.is_empty())
                 .map(name),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
             stamp,

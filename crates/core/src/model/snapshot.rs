@@ -45,7 +45,7 @@ pub struct Snapshot {
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
     /// The VolumeSnapshot is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The finalizers of the VolumeSnapshot.
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
@@ -128,7 +128,7 @@ pub struct Content {
     /// The time of the content's creation, in seconds since 1970.
     pub created: i64,
     /// The content is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// All finalizers of the content.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
@@ -238,7 +238,7 @@ impl From<&VolumeSnapshot> for Snapshot {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
             class: snapshot.spec.volume_snapshot_class_name.as_ref().filter(|class| !class.is_empty()).map(name),
@@ -273,7 +273,7 @@ impl From<&VolumeSnapshotContent> for Content {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: seconds(metadata.creation_timestamp.as_ref()),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             driver: spec.driver.clone(),

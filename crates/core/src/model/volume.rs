@@ -53,7 +53,7 @@ pub struct Volume {
     /// The time of the volume's creation, in seconds since 1970.
     pub created: i64,
     /// The volume is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The time since when the volume is terminating or released, in seconds since 1970.
     pub unneeded_since: Option<i64>,
     /// All finalizers of the volume.
@@ -297,7 +297,7 @@ impl From<&PersistentVolume> for Volume {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),

@@ -170,8 +170,8 @@ fn each_member_has_a_view_of_its_own_run() {
     assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
     assert_eq!((&shown.uid, &shown.run_labels.id, shown.real_name()), (&job.uid, &id(1), &job.name));
     assert_eq!(shown.claim, Some(ObjectName::new("team", "data-1")));
-    assert!(shown.members.is_empty() && !shown.deleting && shown.is_for_claim());
-    assert!(job.as_seen_by(1, &[], true).unwrap().deleting, "as if it were being removed");
+    assert!(shown.members.is_empty() && !shown.terminating && shown.is_for_claim());
+    assert!(job.as_seen_by(1, &[], true).unwrap().terminating, "as if it were being removed");
     let its = pod.as_seen_by(1).unwrap();
     assert_eq!((&its.job, &its.run_labels.id, its.run_labels.attempt), (&shown.name.name, &id(1), 1));
     assert!(job.as_seen_by(3, &[], false).is_none() && pod.as_seen_by(3).is_none());

@@ -114,7 +114,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     }
     if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
         && (end.container == CONTAINER || pod.phase == PodPhase::Failed)
-        && (!pod.deleting || job.failed.is_some() || pod.is_over())
+        && (!pod.terminating || job.failed.is_some() || pod.is_over())
     {
         return failed_container(end, pods_ended);
     }

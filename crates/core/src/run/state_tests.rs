@@ -106,14 +106,14 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
         Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
     let (message, _, pods_ended) = failed(state(
         Some(&late),
-        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
+        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), terminating: true, ..pod("Pending") }],
         &[],
     ));
     assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
     assert!(!pods_ended, "its pod may still start");
     let (message, reaction, _) = failed(state(
         Some(&late),
-        &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
+        &[&Pod { terminated: Some(ended(143, "waiting for server")), terminating: true, ..pod("Failed") }],
         &[],
     ));
     assert!(message.contains("waiting for server"), "{message}");

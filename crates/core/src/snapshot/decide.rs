@@ -118,8 +118,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if !o.ours {
         return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
     }
-    if content.deleting {
-        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOthers.nothing() };
+    if content.terminating {
+        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOtherFinalizers.nothing() };
     }
     match (content.handle.is_some(), content.ready) {
         (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
@@ -134,7 +134,7 @@ fn finished(o: &Observed<'_>) -> Decision {
     if let Some(unprotect) = unprotect_source(o) {
         return unprotect;
     }
-    match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
+    match o.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
         None => Rule::Ready.nothing(),
     }
@@ -192,7 +192,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Ends the runs that must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
+    if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
     let goes_on = !matches!(o.run, RunState::Absent) || o.has_running_pods || !o.jobs.is_empty();

@@ -42,7 +42,7 @@ fn content() -> Content {
         uid: "c".into(),
         resource_version: "1".into(),
         created: NOW,
-        deleting: false,
+        terminating: false,
         finalizers: Vec::new(),
         instance: Some("default".into()),
         driver: "flex".into(),
@@ -138,8 +138,8 @@ fn ready() -> World {
 }
 
 /// Deletes the content and its VolumeSnapshot.
-fn deleting(mut world: World) -> World {
-    world.content.deleting = true;
+fn terminating(mut world: World) -> World {
+    world.content.terminating = true;
     world.snapshot = SnapshotState::Terminating;
     world
 }
@@ -223,12 +223,12 @@ fn contents_of_others_are_left_alone() {
     let filled = || {
         new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
     };
-    for world in [filled(), deleting(filled())] {
+    for world in [filled(), terminating(filled())] {
         let step = Step::UnprotectSource { claims: vec!["copy".into()] };
         assert_eq!(world.step(Rule::UnprotectContent), step);
     }
-    deleting(new()).waits(Rule::KeptByOthers);
-    let theirs = deleting(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
+    terminating(new()).waits(Rule::KeptByOtherFinalizers);
+    let theirs = terminating(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
     assert_eq!(
         theirs.step(Rule::NothingStored),
         Step::RemoveFinalizer,
@@ -238,14 +238,14 @@ fn contents_of_others_are_left_alone() {
 
 #[test]
 fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
-    let abandoned = deleting(ready()).with(|w| w.content.abandoned = true);
+    let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
-    let missing = deleting(ready()).with(|w| w.snapshot = SnapshotState::Missing);
+    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::Missing);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let alive = deleting(ready()).with(|w| w.snapshot = SnapshotState::Alive);
+    let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(Rule::SnapshotExists), Step::Nothing);
     alive.says("as long as its VolumeSnapshot exists");
-    let filling = deleting(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
+    let filling = terminating(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
     assert_eq!(filling.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["b".into()] });
     let filling = filling.with(|w| w.source_users.truncate(1));
     assert_eq!(filling.step(Rule::RestoreInProgress), Step::Nothing);
@@ -254,13 +254,13 @@ fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
 
 #[test]
 fn a_run_ends_before_its_snapshot_is_deleted() {
-    let running = deleting(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
+    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
     assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
-    let stopping = running.clone().with(|w| w.jobs[0].deleting = true);
+    let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
     stopping.waits(Rule::SnapshotRunEnding);
-    let pod = deleting(begun()).with(|w| w.has_running_pods = true);
+    let pod = terminating(begun()).with(|w| w.has_running_pods = true);
     pod.waits(Rule::SnapshotRunEnding);
-    let over = deleting(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
+    let over = terminating(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(
         over.step(Rule::StopSnapshotRun),
         Step::RemoveJob { job: job(1, true).name },
@@ -270,13 +270,13 @@ fn a_run_ends_before_its_snapshot_is_deleted() {
 
 #[test]
 fn a_deletion_follows_the_policy_and_needs_the_provenance() {
-    let unbegun = deleting(begun()).with(|w| w.content.provenance = None);
+    let unbegun = terminating(begun()).with(|w| w.content.provenance = None);
     assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
-    let retained = |world: World| deleting(world).with(|w| w.content.policy = "Retain".into());
+    let retained = |world: World| terminating(world).with(|w| w.content.policy = "Retain".into());
     assert_eq!(retained(ready()).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
     let half_made = retained(begun()).step(Rule::DeleteRunDue);
     assert_eq!(half_made, Step::StartDelete { attempt: 1, on_any_node: false });
-    let lost = deleting(ready()).with(|w| w.known = false);
+    let lost = terminating(ready()).with(|w| w.known = false);
     assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
     lost.says("cannot be deleted: lost; clean up by hand");
 }
@@ -284,7 +284,7 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
 #[test]
 fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     let world = |state, node_gone| {
-        deleting(ready())
+        terminating(ready())
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     let missing = world(NodeState::NotCached, NodeGone::Hold);
@@ -298,7 +298,7 @@ fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
 
 #[test]
 fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
-    let world = deleting(ready());
+    let world = terminating(ready());
     assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
     run(RunState::Running).waits(Rule::DeleteRunInProgress);
@@ -330,7 +330,7 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
     let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
     assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
     held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
-    let gone = deleting(held).with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::Gone);
     assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     ready().waits(Rule::Ready);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
@@ -416,7 +416,7 @@ fn a_run_waits_for_a_slot_of_its_class() {
     assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
     let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
     assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
-    let step = deleting(begun).step(Rule::DeleteRunDue);
+    let step = terminating(begun).step(Rule::DeleteRunDue);
     assert_eq!(step, Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
 }
 

@@ -73,7 +73,7 @@ impl<'a> ChangeRuns<'a> {
             return self.is_starting.then_some(Progress::Starting);
         };
         Some(match state {
-            _ if job.deleting => Progress::Stopping,
+            _ if job.terminating => Progress::Stopping,
             RunState::Stuck { cause, .. } => {
                 let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
                 if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
@@ -84,7 +84,7 @@ impl<'a> ChangeRuns<'a> {
 
     /// Returns a run of a volume whose claim is gone. It ends before anything else is done with the volume.
     pub(super) fn leftover(&self) -> Option<LeftoverRun> {
-        if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
+        if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
             return Some(LeftoverRun::Job(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
@@ -122,7 +122,7 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
-    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.deleting)
+    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.

@@ -35,7 +35,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if !o.ours {
         return Rule::NotOurs.nothing();
     }
-    if o.claim_was_bound && !volume.deleting && volume.provenance.is_some() {
+    if o.claim_was_bound && !volume.terminating && volume.provenance.is_some() {
         return Rule::ReserveForBoundClaim.step(Step::Reserve);
     }
     if let Some(restored) = restored::decide(o) {
@@ -44,13 +44,13 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let has_leftovers_on_other_nodes =
         !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
     match o.claim {
-        ClaimState::None if volume.deleting && volume.has_finalizer() && volume.is_adopted() => {
+        ClaimState::None if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
             lost_claim_ref(volume, has_leftovers_on_other_nodes)
         }
         ClaimState::None => Rule::NoClaim.nothing(),
         ClaimState::Awaited if has_leftovers_on_other_nodes => clean_nodes(o, now),
         ClaimState::Awaited => Rule::Pooled.nothing(),
-        ClaimState::Alive => bound(o, has_leftovers_on_other_nodes, now),
+        ClaimState::Alive => in_use(o, has_leftovers_on_other_nodes, now),
         ClaimState::Missing => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
         ClaimState::Gone | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
     }
@@ -70,12 +70,12 @@ fn lost_claim_ref(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Decisi
 
 /// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
 /// other nodes.
-fn bound(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
+fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
-    if (deletes || has_leftovers_on_other_nodes) && is_unprotected && !volume.deleting {
-        return Rule::ProtectBoundVolume.step(Step::AddFinalizer);
+    if (deletes || has_leftovers_on_other_nodes) && is_unprotected && !volume.terminating {
+        return Rule::ProtectVolume.step(Step::AddFinalizer);
     }
     if deletes && is_unprotected {
         let message = format!(
@@ -95,11 +95,11 @@ fn bound(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Deci
             _ => cleaning,
         };
     }
-    if !deletes && volume.has_finalizer() && !volume.deleting {
-        return Rule::BoundAndRetained.step(Step::RemoveFinalizer);
+    if !deletes && volume.has_finalizer() && !volume.terminating {
+        return Rule::UnneededFinalizer.step(Step::RemoveFinalizer);
     }
-    if volume.deleting && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
-        return Rule::QuarantinedDeleted.step(Step::RemoveFinalizer);
+    if volume.terminating && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
+        return Rule::QuarantinedTerminating.step(Step::RemoveFinalizer);
     }
     change(o, now)
 }
@@ -144,17 +144,17 @@ fn earlier(decision: Decision, other: &Decision) -> Decision {
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
 fn change(o: &Observed<'_>, now: i64) -> Decision {
     let attributes = || modify::decide(o.volume, &o.modification, now).map(Decision::from);
-    let in_use = || Rule::InUse.nothing();
+    let unchanged = || Rule::InUse.nothing();
     if o.modification.runs.is_in_progress() {
-        return attributes().unwrap_or_else(in_use);
+        return attributes().unwrap_or_else(unchanged);
     }
     let size = expand::decide(o.volume, &o.expansion, now).map(Decision::from);
     let is_busy = |size: &Decision| !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
     if size.as_ref().is_some_and(is_busy) || o.expansion.runs.is_in_progress() {
-        return size.unwrap_or_else(in_use);
+        return size.unwrap_or_else(unchanged);
     }
     match (size, attributes()) {
-        (None, None) => in_use(),
+        (None, None) => unchanged(),
         (Some(decision), None) | (None, Some(decision)) => decision,
         (Some(size), Some(attributes)) if attributes.is_idle() => earlier(size, &attributes),
         (Some(size), Some(attributes)) => earlier(attributes, &size),
@@ -232,13 +232,13 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }
             // The volume must not vanish while its storage is being deleted.
-            if !volume.has_finalizer() && !volume.deleting {
+            if !volume.has_finalizer() && !volume.terminating {
                 return Rule::ProtectReleasedVolume.step(Step::AddFinalizer);
             }
             start(o, attempt, node)
         }
         RunState::Running => waiting(o, Rule::DeleteRunInProgress),
-        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Rule::DeleteRunStopping.nothing(),
+        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.terminating) => Rule::DeleteRunStopping.nothing(),
         RunState::Stuck { cause, .. } => {
             let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
             if let Some(job) = outdated {
@@ -271,8 +271,8 @@ fn node_clean(o: &Observed<'_>, node: &str) -> Decision {
 
 /// Deletes a volume by a rule. A terminating volume is not deleted again while finalizers of others keep it.
 fn removal(volume: &Volume, rule: Rule) -> Decision {
-    match volume.deleting && !volume.has_finalizer() {
-        true => Rule::KeptByOthers.nothing(),
+    match volume.terminating && !volume.has_finalizer() {
+        true => Rule::KeptByOtherFinalizers.nothing(),
         false => rule.step(Step::DeleteVolume),
     }
 }

@@ -58,8 +58,8 @@ fn the_storage_is_deleted() {
 
 #[test]
 fn a_terminating_volume_is_not_deleted_again() {
-    let removed = |deleting, volume: Volume| {
-        let done = Volume { deleting, ..volume };
+    let removed = |terminating, volume: Volume| {
+        let done = Volume { terminating, ..volume };
         World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
     };
     for volume in [volume("Delete"), unheld("Delete")] {
@@ -68,7 +68,7 @@ fn a_terminating_volume_is_not_deleted_again() {
         for (volume, rule) in [(volume, Rule::StorageDeleted), (abandoned, Rule::Abandoned)] {
             assert_eq!(removed(false, volume.clone()).step(rule), Step::DeleteVolume);
             match gone {
-                true => removed(true, volume).rests(Rule::KeptByOthers),
+                true => removed(true, volume).rests(Rule::KeptByOtherFinalizers),
                 false => assert_eq!(removed(true, volume).step(rule), Step::DeleteVolume),
             }
         }
@@ -113,9 +113,9 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let retained = World { volume: retained, ..alive };
     assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
     let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(kept.step(Rule::BoundAndRetained), Step::RemoveFinalizer);
+    assert_eq!(kept.step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(unheld.step(Rule::ProtectBoundVolume), Step::AddFinalizer);
+    assert_eq!(unheld.step(Rule::ProtectVolume), Step::AddFinalizer);
     let gone = World { claim: ClaimState::Gone, ..retained };
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
@@ -126,7 +126,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
 #[test]
 fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
     assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
-    let terminating = Volume { deleting: true, ..unheld("Delete") };
+    let terminating = Volume { terminating: true, ..unheld("Delete") };
     assert_eq!(world(terminating, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
@@ -171,7 +171,7 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
     let with = |job| World { run: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
     assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
-    with(Job { deleting: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
+    with(Job { terminating: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
     with(job(&recipe().version())).waits(Rule::DeleteRunStuck, "no such image");
     let batch = Job { batch: Some(ObjectName::new("admin", "batch")), ..job("admin/silver@old") };
     with(batch).waits(Rule::DeleteRunStuck, "no such image");

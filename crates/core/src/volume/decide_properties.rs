@@ -43,8 +43,8 @@ prop_compose! {
         growing in prop::option::weighted(0.2, any::<bool>()),
         modifying in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
-        let (ours, held, deleting, abandoned, pods_alive) = flags;
-        let job = |deleting| Job { deleting, ..Job::default() };
+        let (ours, held, terminating, abandoned, pods_alive) = flags;
+        let job = |terminating| Job { terminating, ..Job::default() };
         let (growing, modifying) = (growing.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
@@ -53,7 +53,7 @@ prop_compose! {
         volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
         volume.phase = phase.into();
-        volume.deleting = deleting;
+        volume.terminating = terminating;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
@@ -77,17 +77,17 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
                 || later
                 || todo.is_empty()
                 || (!released && !alive)
-                || (volume.deleting && !volume.has_finalizer())
+                || (volume.terminating && !volume.has_finalizer())
                 || (alive && volume.abandoned)
                 || (!deletes && volume.abandoned);
             prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
             prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
         }
         Step::AddFinalizer => {
-            prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty()))
+            prop_assert!(!volume.has_finalizer() && !volume.terminating && (deletes || !todo.is_empty()))
         }
         Step::RemoveFinalizer => {
-            let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
+            let free = world.claim == ClaimState::None && volume.terminating && volume.abandoned;
             prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
         }
         Step::Reserve => prop_assert!(false, "it was not restored"),
@@ -97,7 +97,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
             prop_assert!(alive || !world.has_running_pods);
-            prop_assert!(volume.has_finalizer() || volume.deleting);
+            prop_assert!(volume.has_finalizer() || volume.terminating);
             prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
             prop_assert!(
                 todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !on_any_node))
@@ -122,7 +122,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             let done =
                 (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
-            prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
+            prop_assert!(volume.has_finalizer() || !volume.terminating, "it was removed before");
         }
     }
     Ok(())
@@ -149,7 +149,7 @@ proptest! {
             prop_assert!(decision.event.is_some());
             prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));
             prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());
-            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.deleting));
+            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.terminating));
             return Ok(());
         }
         // While the storage is deleted, no run changes it.

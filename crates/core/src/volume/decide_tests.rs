@@ -173,7 +173,7 @@ fn volumes_of_others_are_left_alone() {
 
 #[test]
 fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
-    let deleted = |policy| Volume { deleting: true, ..volume(policy) };
+    let deleted = |policy| Volume { terminating: true, ..volume(policy) };
     world(deleted("Delete"), ClaimState::None).waits(Rule::LostClaimRefHeld, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
     for volume in [deleted("Retain"), abandoned] {
@@ -184,14 +184,14 @@ fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
 #[test]
 fn a_retained_volume_loses_its_finalizer() {
     for policy in ["Retain", "Recycle"] {
-        assert_eq!(world(volume(policy), ClaimState::Alive).step(Rule::BoundAndRetained), Step::RemoveFinalizer);
+        assert_eq!(world(volume(policy), ClaimState::Alive).step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
         world(unheld(policy), ClaimState::Alive).rests(Rule::InUse);
     }
 }
 
 #[test]
 fn a_terminating_volume_stays_as_long_as_its_claim() {
-    let terminating = Volume { deleting: true, ..volume("Retain") };
+    let terminating = Volume { terminating: true, ..volume("Retain") };
     world(terminating.clone(), ClaimState::Alive).rests(Rule::InUse);
     assert_eq!(world(terminating, ClaimState::Gone).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
 }
@@ -199,10 +199,10 @@ fn a_terminating_volume_stays_as_long_as_its_claim() {
 #[test]
 fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
     let unheld = unheld("Delete");
-    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(Rule::ProtectBoundVolume), Step::AddFinalizer);
+    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(Rule::ProtectVolume), Step::AddFinalizer);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     world(Volume { adoption_mark: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
-    let late = Volume { deleting: true, ..unheld };
+    let late = Volume { terminating: true, ..unheld };
     world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "came too late");
 }
 
@@ -238,7 +238,7 @@ fn a_restored_volume_is_reserved_for_its_former_claim() {
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
     let known = Volume { former_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
     assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
-    world(Volume { deleting: true, ..free }, ClaimState::None).waits(Rule::RestoredUnvouched, "vouch");
+    world(Volume { terminating: true, ..free }, ClaimState::None).waits(Rule::RestoredUnvouched, "vouch");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_restored_volume_gets_the_uid_of_its_claim() {
         let bound = World { claim_was_bound: true, ..world(restored("Delete", Some("data")), claim) };
         assert_eq!(bound.decide(NOW), Rule::ReserveForBoundClaim.step(Step::Reserve));
     }
-    let deleted = Volume { deleting: true, ..restored("Delete", Some("data")) };
+    let deleted = Volume { terminating: true, ..restored("Delete", Some("data")) };
     let deleted = World { claim_was_bound: true, ..world(deleted, ClaimState::Missing) };
     deleted.waits(Rule::RestoredUnvouched, "vouch");
 }
@@ -269,8 +269,8 @@ fn a_restored_volume_is_not_expanded() {
 
 #[test]
 fn a_restored_volume_can_be_retained_or_abandoned() {
-    let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
-    assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredDeleted), Step::RemoveFinalizer);
+    let deleted = Volume { terminating: true, ..restored("Retain", Some("data")) };
+    assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredTerminating), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
     assert_eq!(world(abandoned, ClaimState::Gone).step(Rule::Abandoned), Step::DeleteVolume);
 }
@@ -296,14 +296,14 @@ fn a_volume_that_no_run_made_is_not_deleted() {
 
 #[test]
 fn a_volume_in_use_is_left_to_its_claim() {
-    for volume in [volume("Delete"), Volume { deleting: true, abandoned: true, ..volume("Delete") }] {
+    for volume in [volume("Delete"), Volume { terminating: true, abandoned: true, ..volume("Delete") }] {
         World { run: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests(Rule::InUse);
     }
 }
 
 #[test]
 fn only_leftovers_of_a_pooled_volume_are_deleted() {
-    for volume in [volume("Delete"), Volume { deleting: true, ..volume("Delete") }, volume("Retain")] {
+    for volume in [volume("Delete"), Volume { terminating: true, ..volume("Delete") }, volume("Retain")] {
         World { run: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
     }
     let ready = wandered(ClaimState::Awaited);
@@ -325,13 +325,13 @@ fn an_expand_run_is_stopped_before_a_deletion() {
         [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::BoundToOtherVolume)]
     {
         let name = crate::object::ObjectName::new("n", "expand-1");
-        let terminating = Job { name: name.clone(), deleting: true, ..Job::default() };
+        let terminating = Job { name: name.clone(), terminating: true, ..Job::default() };
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { growing: Some(terminating.clone()), ..world };
         assert_eq!(world.decide(NOW), Rule::ChangeRunEnding.nothing().requeue_at(NOW + 5));
-        let goes_on = Job { deleting: false, ..terminating.clone() };
+        let goes_on = Job { terminating: false, ..terminating.clone() };
         let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(Rule::StopModifyRun), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
         let world = World { modifying: Some(terminating), ..world };
@@ -359,11 +359,11 @@ fn an_abandoned_volume_is_deleted_without_a_run() {
 
 #[test]
 fn a_quarantined_volume_may_be_deleted_by_hand() {
-    let refused = Volume { quarantine: Some("why".into()), adoption_mark: None, deleting: true, ..volume("Delete") };
-    assert_eq!(world(refused.clone(), ClaimState::Alive).step(Rule::QuarantinedDeleted), Step::RemoveFinalizer);
-    world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests(Rule::InUse);
+    let refused = Volume { quarantine: Some("why".into()), adoption_mark: None, terminating: true, ..volume("Delete") };
+    assert_eq!(world(refused.clone(), ClaimState::Alive).step(Rule::QuarantinedTerminating), Step::RemoveFinalizer);
+    world(Volume { terminating: false, ..refused }, ClaimState::Alive).rests(Rule::InUse);
     // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
-    let adopted = Volume { quarantine: Some("why".into()), deleting: true, ..volume("Delete") };
+    let adopted = Volume { quarantine: Some("why".into()), terminating: true, ..volume("Delete") };
     world(adopted, ClaimState::Alive).rests(Rule::InUse);
 }
 

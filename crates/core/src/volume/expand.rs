@@ -258,7 +258,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
         return Some(Rule::RunSucceeded.step(Step::Grow { size }));
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
-    for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
+    for run in o.runs.all.iter().filter(|run| !run.job.terminating) {
         let job = run.job;
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
@@ -369,7 +369,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
         );
         return Rule::AboveMaxSize.warn(reason::RESIZE_FAILED, message);
     }
-    if claim.deleting {
+    if claim.terminating {
         return Rule::ClaimTerminating.nothing();
     }
     if let Some(why) = o.quota_error {

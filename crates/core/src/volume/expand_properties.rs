@@ -24,7 +24,7 @@ prop_compose! {
                 _ => ResizeUpdate::OnNode { size },
             }
         })),
-        (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
+        (starting, pods_alive, on_node, terminating) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
         known in 0usize..4,
     ) -> World {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
@@ -37,7 +37,7 @@ prop_compose! {
             _ => Ok(recipe(&[])),
         };
         let claim = world.claim.as_mut().unwrap();
-        (claim.capacity, claim.deleting) = (Some(capacity.min(size) * GI), deleting);
+        (claim.capacity, claim.terminating) = (Some(capacity.min(size) * GI), terminating);
         match report {
             Some(report) => world.after(&report),
             None => world,
@@ -61,11 +61,11 @@ proptest! {
         match &decision.step {
             Step::Nothing => {
                 let awaited = world.is_starting || is_any_awaited(&world.runs);
-                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(awaited || claim.terminating || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, size: target } => {
-                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.terminating, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));

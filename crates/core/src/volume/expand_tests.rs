@@ -169,7 +169,7 @@ fn only_an_adopted_volume_that_is_bound_is_expanded() {
     claim(|claim| claim.finalizers = vec![names::CLAIM_FINALIZER.into()]);
     World { claim: None, ..wanting.clone() }.rests();
     World { volume: Volume { adoption_mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
-    World { volume: Volume { deleting: true, ..wanting.volume.clone() }, ..wanting }.rests();
+    World { volume: Volume { terminating: true, ..wanting.volume.clone() }, ..wanting }.rests();
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_run_continues_in_spite_of_another_request() {
     }
     let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
-    let terminating = Job { deleting: true, ..job(1, 3) };
+    let terminating = Job { terminating: true, ..job(1, 3) };
     world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
@@ -243,7 +243,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
     assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
-    let terminating = Job { deleting: true, ..job(1, 3) };
+    let terminating = Job { terminating: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
         Step::Report(ResizeUpdate::Finished { size: 3 * GI })
@@ -292,7 +292,7 @@ fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
     world.volume.expansion = note(2, 3, Reaction::Never);
     assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
-    let terminating = Job { deleting: true, ..job(2, 3) };
+    let terminating = Job { terminating: true, ..job(2, 3) };
     world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
 
@@ -326,7 +326,7 @@ fn an_impossible_expansion_is_reported() {
 #[test]
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world(3);
-    world.claim.as_mut().unwrap().deleting = true;
+    world.claim.as_mut().unwrap().terminating = true;
     world.waits(Rule::ClaimTerminating);
 }
 
@@ -376,7 +376,7 @@ fn a_run_is_reported_before_it_begins() {
     assert_eq!(world(3).after(&growing(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after =
-        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
+        world(3).after(&growing(3)).with(&[(Job { terminating: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 

@@ -224,7 +224,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let told = |run: &&ChangeRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
+    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.terminating);
     if let Some(run) = leftovers.clone().filter(|run| !news(run)).find(told) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
@@ -324,7 +324,7 @@ fn change(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes,
             recipe.config
         ));
     }
-    if claim.deleting {
+    if claim.terminating {
         return Rule::ClaimTerminating.nothing();
     }
     let failed = last(volume, target);

@@ -37,7 +37,7 @@ prop_compose! {
                 _ => ModifyUpdate::Finished { class },
             }
         })),
-        (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+        (starting, pods_alive, others_alive, terminating) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         known in 0usize..5,
     ) -> World {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
@@ -48,7 +48,7 @@ prop_compose! {
             2 => world.requested_attributes = Err("no such class".into()),
             _ => {}
         }
-        world.claim.as_mut().unwrap().deleting = deleting;
+        world.claim.as_mut().unwrap().terminating = terminating;
         match report {
             Some(report) => world.after(&report),
             None => world,
@@ -72,12 +72,12 @@ proptest! {
         match &decision.step {
             Step::Nothing => {
                 let awaited = world.is_starting || is_any_awaited(&world.runs);
-                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(awaited || claim.terminating || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, attributes } => {
                 let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
-                prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !alive && !claim.terminating, "one run at a time");
                 prop_assert!(attributes.class == wanted || attributes == has);
                 prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));

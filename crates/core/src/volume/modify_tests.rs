@@ -197,7 +197,7 @@ fn world(has: &str, requested: &str) -> World {
 fn only_an_adopted_volume_that_is_bound_is_modified() {
     World { claim: None, ..world("", "gold") }.rests();
     let mut terminating = world("", "gold");
-    terminating.volume.deleting = true;
+    terminating.volume.terminating = true;
     terminating.rests();
     let mut elsewhere = world("", "gold");
     elsewhere.claim.as_mut().unwrap().volume_name = Some("other".into());
@@ -234,7 +234,7 @@ fn a_run_continues_in_spite_of_another_request() {
         World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
     assert!(lost.said().contains("node-1"));
     World { is_starting: true, ..world("", "gold") }.waits(Rule::RunStarting);
-    let terminating = Job { deleting: true, ..job(1, "gold") };
+    let terminating = Job { terminating: true, ..job(1, "gold") };
     world("", "gold").with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
 }
 
@@ -340,7 +340,7 @@ fn an_unavailable_class_is_reported_as_pending() {
 #[test]
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world("", "gold");
-    world.claim.as_mut().unwrap().deleting = true;
+    world.claim.as_mut().unwrap().terminating = true;
     world.waits(Rule::ClaimTerminating);
 }
 
@@ -390,7 +390,7 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
 
 #[test]
 fn a_run_is_stopped_when_the_claim_is_gone() {
-    let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
+    let (running, terminating) = (job(1, "gold"), Job { terminating: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
         let runs = [ChangeRun { job, state: RunState::Running }];
         let runs = ChangeRuns {

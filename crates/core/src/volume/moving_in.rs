@@ -111,7 +111,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     if begun.is_none() && volume.provisioned_by.as_deref() != Some(name) {
         return Err(Refusal::OtherProvisioner(volume.provisioned_by.clone()));
     }
-    if volume.deleting {
+    if volume.terminating {
         return Err(Refusal::Terminating);
     }
     let id = volume.name.strip_prefix(names::PV_PREFIX).filter(|id| is_run_id(id)).ok_or(Refusal::Name)?;
@@ -240,7 +240,7 @@ fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Clai
     if !is_its || claim.volume_name.as_ref() != Some(&volume.name) || !claim.is_bound() {
         return Err(Refusal::OtherClaim(reference.name.clone()));
     }
-    if claim.deleting {
+    if claim.terminating {
         return Err(Refusal::ClaimTerminating(claim.name.clone()));
     }
     if claim.has_finalizer() {

@@ -71,7 +71,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
     if moved_in.from != from {
         return Err(format!("its record names the provisioner {}, not {from}: see --provisioner", moved_in.from));
     }
-    if volume.deleting {
+    if volume.terminating {
         return Err("it is being deleted: wait for the end".to_owned());
     }
     // Nobody else does anything with a volume without the mark, so that it may move out in any state.
@@ -135,7 +135,7 @@ fn verify_in_use(volume: &Volume, claim: Option<&Claim>) -> Result<(), String> {
     }
     match claim.filter(|claim| claim.volume_name.as_ref() == Some(&volume.name)) {
         None => Err("its claim is gone: wait for the deletion".to_owned()),
-        Some(claim) if claim.deleting => Err(format!("its claim {} is being deleted: wait for the end", claim.name)),
+        Some(claim) if claim.terminating => Err(format!("its claim {} is being deleted: wait for the end", claim.name)),
         Some(_) => Ok(()),
     }
 }

@@ -58,14 +58,14 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
-    if reserved.is_none() && !volume.deleting {
+    if reserved.is_none() && !volume.terminating {
         return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));
     }
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     // A Bound volume would vanish under its claim.
-    let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
+    let goes = volume.terminating && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
     Some(match goes {
-        true => restored_event(volume, Rule::RestoredDeleted.step(Step::RemoveFinalizer)),
+        true => restored_event(volume, Rule::RestoredTerminating.step(Step::RemoveFinalizer)),
         false => restored_event(volume, Rule::RestoredUnvouched.nothing()),
     })
 }

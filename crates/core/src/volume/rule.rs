@@ -74,7 +74,7 @@ pub enum Rule {
     /// The volume was restored, and is reserved for no claim. Reserves it, and emits an event.
     ReserveRestored,
     /// The volume was restored, is terminating, and its policy is not Delete. Removes the finalizer.
-    RestoredDeleted,
+    RestoredTerminating,
     /// The volume was restored, and nobody has vouched for it. Emits an event.
     RestoredUnvouched,
     /// The volume is terminating, somebody removed its claimRef, and its storage stays. Removes the finalizer.
@@ -88,15 +88,15 @@ pub enum Rule {
     Pooled,
     /// A claim uses the volume, which has no finalizer, and must be deleted later or was left on other nodes. Adds the
     /// finalizer.
-    ProtectBoundVolume,
+    ProtectVolume,
     /// A claim uses the volume, which must be deleted later, but is already terminating without the finalizer. Emits an
     /// event: its storage stays.
     DeletePolicyTooLate,
     /// A claim uses the volume, which has the finalizer, but must stay. Removes the finalizer, with which the volume
     /// would vanish under its claim.
-    BoundAndRetained,
+    UnneededFinalizer,
     /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
-    QuarantinedDeleted,
+    QuarantinedTerminating,
     /// A claim uses the volume, and its size changes by a rule of the expansion.
     #[strum(disabled)]
     Expand(expand::Rule),
@@ -162,7 +162,7 @@ pub enum Rule {
     /// The delete run on the last node has succeeded. Deletes the volume.
     StorageDeleted,
     /// The volume is deleted, and finalizers of others keep it. Does nothing.
-    KeptByOthers,
+    KeptByOtherFinalizers,
     /// The delete run has failed, and a pod of it may still run. Waits for its end.
     DeleteRunEnding,
     /// The delete run has failed. Records the failure, and emits an event.

@@ -30,9 +30,9 @@ pub fn runs<T: std::fmt::Debug + Clone>(
         select(vec![RunState::Running, stuck(), RunState::Succeeded]),
         (reactions, any::<bool>()).prop_map(move |(reaction, pods_ended)| failed(reaction, pods_ended))
     ];
-    (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, deleting)| {
+    (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, terminating)| {
         let is_over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over, ..job(attempt, target) }, state)
+        (Job { terminating, is_over, ..job(attempt, target) }, state)
     })
 }
 
@@ -44,11 +44,11 @@ pub fn is_any_in_progress(runs: &[(Job, RunState)]) -> bool {
 
 /// Checks whether a Job will change by itself.
 pub fn is_any_awaited(runs: &[(Job, RunState)]) -> bool {
-    runs.iter().any(|(job, _)| job.deleting || !job.is_over)
+    runs.iter().any(|(job, _)| job.terminating || !job.is_over)
 }
 
 /// Checks whether a Job may be removed: it exists, and its run is over or stuck.
 pub fn may_remove(runs: &[(Job, RunState)], job: &ObjectName) -> bool {
-    let mut named = runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+    let mut named = runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.terminating);
     named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }))
 }

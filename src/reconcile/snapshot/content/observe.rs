@@ -53,7 +53,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
     let state = match &snapshot {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
-        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
+        Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
         None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
     };

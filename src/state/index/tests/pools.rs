@@ -212,7 +212,7 @@ fn a_pool_creates_each_request_once() {
     let made = volume(&index, "a");
     index.expect_pooled(&(&made).into());
     assert_eq!(steps(&mut index), [], "it stands for its request, which is still seen");
-    index.change_claim(Change::Apply(Claim { deleting: true, ..first }));
+    index.change_claim(Change::Apply(Claim { terminating: true, ..first }));
     index.change_claim(Change::Delete(names[0].clone()));
     assert_eq!(steps(&mut index), []);
     index.change_volume(Change::Apply((&made).into()));

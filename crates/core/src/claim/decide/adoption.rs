@@ -28,7 +28,7 @@ pub(super) fn is_claimed_by_this(o: &Observed<'_>, volume: &Volume) -> bool {
 
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
 pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
-    volume.deleting && !volume.has_finalizer()
+    volume.terminating && !volume.has_finalizer()
 }
 
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
@@ -91,7 +91,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
 /// By any other rule the claim is not bound to the volume, or already is.
 fn may_mark_later(o: &Observed<'_>, rule: Rule) -> bool {
     let claim = o.claim;
-    rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.deleting
+    rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.terminating
 }
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted

@@ -147,7 +147,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
     // choose a terminating volume.
     if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
-        return Some(match volume.deleting && o.claim.volume_name.is_none() {
+        return Some(match volume.terminating && o.claim.volume_name.is_none() {
             true => Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() }),
             false => Rule::WaitForBinding.nothing(),
         });
@@ -184,7 +184,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
         }
         // The PV controller does not choose a terminating volume. It also chooses none without the claim's
         // VolumeAttributesClass, which only CSI volumes can have. But it binds a volume that the claim names.
-        _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
+        _ if (volume.terminating || volume.attributes_class != o.claim.attributes_class)
             && o.claim.volume_name.is_none() =>
         {
             Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() })

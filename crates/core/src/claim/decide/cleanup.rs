@@ -31,7 +31,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         }
         RunState::Running => wait_for_run(o, Rule::DeleteRunInProgress),
         RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
-        RunState::Succeeded => match o.deletion.job.filter(|job| !job.deleting) {
+        RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
             Some(_) => Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
             None => Rule::DeleteRunStopping.nothing(),
         },
@@ -55,7 +55,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 /// Decides about a delete run that cannot progress.
 fn stuck(o: &Observed<'_>, recipe: &Recipe, cause: &Cause) -> Decision {
     match o.deletion.job {
-        Some(job) if job.deleting => Rule::DeleteRunStopping.nothing(),
+        Some(job) if job.terminating => Rule::DeleteRunStopping.nothing(),
         Some(job) if job.recipe_version != recipe.version() => {
             Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }

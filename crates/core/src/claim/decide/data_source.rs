@@ -64,7 +64,7 @@ pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     if !done.is_empty() {
         return Decision { rule: Rule::UnprotectSource, step: Step::UnprotectSource { copies: done }, ..decision };
     }
-    if !o.claim.deleting || decision.event.is_some() {
+    if !o.claim.terminating || decision.event.is_some() {
         return decision;
     }
     let name = |copy: &SourceUser| copy.in_progress.as_ref().map(ToString::to_string);

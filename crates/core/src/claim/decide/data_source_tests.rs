@@ -78,7 +78,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
     let cases: [(Spoilt, &str); 11] = [
         (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
         (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
-        (|o| o.claim.as_mut().unwrap().deleting = true, "is being deleted"),
+        (|o| o.claim.as_mut().unwrap().terminating = true, "is being deleted"),
         (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; the provisioner waits for it"),
         (|o| o.volume = None, "has a volume that the provisioner does not see yet"),
         (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
@@ -90,7 +90,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
             },
             "which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch pvc-",
         ),
-        (|o| o.volume.as_mut().unwrap().deleting = true, "which is being deleted"),
+        (|o| o.volume.as_mut().unwrap().terminating = true, "which is being deleted"),
         (
             |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),
             "has the volume mode Block, this claim has Filesystem",
@@ -130,7 +130,7 @@ fn the_source_is_protected_before_the_run_begins() {
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
-    original(&mut world).claim.as_mut().unwrap().deleting = true;
+    original(&mut world).claim.as_mut().unwrap().terminating = true;
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "it stays until the copy is made");
 }
 
@@ -202,7 +202,7 @@ fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
     assert_eq!(world.step(Rule::UnprotectSource), Step::UnprotectSource { copies: vec!["b".into(), "c".into()] });
     world.source_users = vec![copying("a", true)];
     world.rests(Rule::Settled);
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world.waits(Rule::BeingCloned, "until its clones and snapshots are made: team/copy-a");
     world.foreign = true;
     world.source_users = vec![copying("a", false)];
@@ -212,7 +212,7 @@ fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
         "whosoever the class is"
     );
     // The claim's own steps come first.
-    let mut world = deleting();
+    let mut world = terminating();
     (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
 }

@@ -167,7 +167,7 @@ fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
 /// Ends an attempt whose image has failed while another container of its pod still runs.
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
-    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
+    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.terminating)?;
     let due = due_after(failure.at, SIDECAR_GRACE, now);
     match o.runs.state {
         RunState::Failed { pods_ended: false, .. } if now >= due => {

@@ -22,7 +22,7 @@ fn a_sidecar_does_not_keep_a_failed_run() {
         "it usually ends by itself"
     );
     assert_eq!(world.decide_by(Rule::StopSidecars, NOW + 5).step, Step::RemoveJob { job: job(1).name });
-    let terminating = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
+    let terminating = World { jobs: vec![Job { terminating: true, ..job(1) }], ..world };
     assert_eq!(terminating.decide_by(Rule::WaitForOlderRun, NOW + 5).step, Step::Nothing);
 }
 
@@ -33,7 +33,7 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
     assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
     let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
-    let stopping = World { jobs: vec![Job { deleting: true, ..job(1) }], run: stuck, ..world.clone() };
+    let stopping = World { jobs: vec![Job { terminating: true, ..job(1) }], run: stuck, ..world.clone() };
     assert_eq!(stopping.decide_by(Rule::WaitForOlderRun, late).step, Step::Nothing);
     let ending = World { jobs: vec![job(1)], run: failed_run(Reaction::Retry, NOW), ..world.clone() };
     assert_eq!(

@@ -73,7 +73,7 @@ fn a_pod_on_a_dead_node_is_reported() {
     running.rests(Rule::RunInProgress);
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(Rule::NodeUnreachable, says);
-    lost(World { claim: deleting().claim, ..running }).waits(Rule::NodeUnreachable, says);
+    lost(World { claim: terminating().claim, ..running }).waits(Rule::NodeUnreachable, says);
     lost(World { has_running_pods: true, ..selected(failed_with(Reaction::Retry)) })
         .waits(Rule::NodeUnreachable, "kubectl delete node a");
 }

@@ -81,7 +81,7 @@ fn an_adopted_volume_is_bound() {
     let decision = world.decide_by(Rule::BindVolume, NOW);
     assert_eq!(decision.step, Step::Bind { volume: names::pv_name(UID) }, "whatever the script exits with");
     assert_eq!(decision.event.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
-    let held = Volume { deleting: true, ..known_volume() };
+    let held = Volume { terminating: true, ..known_volume() };
     assert_eq!(with_volume(stamped(1), held, &[]).step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) });
 }
 
@@ -111,7 +111,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) }, "with the mark");
     let mark = Step::MarkAdopted { volume: names::pv_name(UID) };
     let mut leaving = world.clone();
-    leaving.claim.deleting = true;
+    leaving.claim.terminating = true;
     assert_eq!(leaving.step(Rule::MarkAdoptedVolume), mark, "the claim is deleted");
     world.claim.volume_name = Some(names::pv_name(UID));
     world.claim.bind_completed = true;
@@ -151,7 +151,7 @@ fn the_pv_controller_binds_a_volume_that_it_may_not_have_seen() {
     alone.rests(Rule::WaitForBinding);
     // The PV controller would not choose a terminating volume, but must bind it.
     for binding in [Binding::Direct, Binding::Controller] {
-        let terminating = Volume { deleting: true, ..adopted_volume() };
+        let terminating = Volume { terminating: true, ..adopted_volume() };
         let mut world = World { binding, ..with_volume(stamped(1), terminating, &[]) };
         assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: names::pv_name(UID) });
         world.claim.volume_name = Some(names::pv_name(UID));
@@ -288,7 +288,7 @@ fn an_attempt_without_the_finalizer_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
     world.claim.finalizers.clear();
     assert_eq!(world.step(Rule::StopOlderRun), Step::RemoveJob { job: job(1).name });
-    world.jobs[0].deleting = true;
+    world.jobs[0].terminating = true;
     world.rests(Rule::WaitForOlderRun);
     (world.jobs, world.run) = (vec![], RunState::Absent);
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
@@ -377,7 +377,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert_ne!(robbed.claim.volume_id(), UID);
 
     // A terminating claim leaves the volume to the other claim.
-    let mut leaving = with_volume(deleting(), taken_volume(), &["claimRef"]);
+    let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
     assert_eq!(leaving.step(Rule::ReleaseAfterTransfer), Step::RemoveFinalizer);
@@ -391,7 +391,7 @@ fn the_pv_controller_binds_a_volume_that_was_made_for_another_claim() {
     let mut world = with_volume(stamped(1), given, &["name"]);
     world.run = failed_run(Reaction::Retry, NOW);
     world.rests(Rule::WaitForBinding);
-    world.volumes[0].0.deleting = true;
+    world.volumes[0].0.terminating = true;
     assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: "pvc-of-another".into() });
     world.volumes[0].0.adoption_mark = None;
     assert!(matches!(world.step(Rule::QuarantineVolume), Step::Quarantine { .. }), "whose word it is nobody knows");

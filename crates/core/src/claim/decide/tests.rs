@@ -296,9 +296,9 @@ fn failed_with(reaction: Reaction) -> World {
 }
 
 /// Returns a claim that was deleted after its attempt began.
-fn deleting() -> World {
+fn terminating() -> World {
     let mut world = stamped(1);
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world
 }
 
@@ -385,7 +385,7 @@ fn taken_volume() -> Volume {
 }
 
 fn vanishing_volume() -> Volume {
-    Volume { deleting: true, ..volume() }
+    Volume { terminating: true, ..volume() }
 }
 
 #[track_caller]

@@ -64,7 +64,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
         let mut observed = BTreeSet::new();
         let jobs = jobs.into_iter().filter(|(attempt, ..)| observed.insert(*attempt));
-        jobs.map(|(attempt, is_over, deleting)| Job { is_over, deleting, ..job_of(attempt) }).collect()
+        jobs.map(|(attempt, is_over, terminating)| Job { is_over, terminating, ..job_of(attempt) }).collect()
     });
     prop_oneof![2 => Just(vec![]), 1 => jobs]
 }
@@ -81,11 +81,11 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     let phase = select(vec!["Pending", "Available", "Bound"]);
     (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
         let (uid, reference, id, quarantine) = marks;
-        let (held, deleting, deletes, provisioned) = flags;
+        let (held, terminating, deletes, provisioned) = flags;
         let mut volume = if adopted { adopted_volume() } else { volume() };
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         volume.name = name.clone();
-        volume.deleting = deleting;
+        volume.terminating = terminating;
         volume.phase = phase.into();
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
@@ -118,11 +118,11 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
 /// Generates the data source of a claim, in any state.
 fn originals() -> impl Strategy<Value = Original> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
-    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {
+    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, terminating), node)| {
         let mut source = super::of_copies::original_on(node);
         source.ours = ours;
         let claim = source.claim.as_mut().expect("it is there");
-        claim.deleting = deleting;
+        claim.terminating = terminating;
         claim.finalizers = kept.then(|| names::clone_finalizer(UID)).into_iter().collect();
         source.claim = source.claim.filter(|_| there);
         source
@@ -155,9 +155,9 @@ prop_compose! {
         volume_name in select(vec![None, None, None, Some(names::pv_name(UID)), Some("other".to_owned())]),
         size in select(vec![Ok(1 << 30), Ok(1 << 30), Err("no size".to_owned())]),
     ) -> Claim {
-        let (deleting, held, completed, abandoned, used) = flags;
+        let (terminating, held, completed, abandoned, used) = flags;
         let mut claim = new().claim;
-        claim.deleting = deleting;
+        claim.terminating = terminating;
         claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
         if used {
             claim.finalizers.push(names::CLAIM_PROTECTION.into());
@@ -221,7 +221,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
                 let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
                 let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
-                let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
+                let delete_job = delete_job.map(|terminating| Job { terminating, ..job_of(9) });
                 let world = World {
                     fresh: flags.0,
                     foreign: flags.1,
