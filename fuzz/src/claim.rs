@@ -117,8 +117,8 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
 
 fn run(draw: &mut Draw<'_>) -> RunState {
     match draw.below(5) {
-        0 => RunState::Absent,
-        1 => RunState::Running,
+        0 => RunState::NotCached,
+        1 => RunState::MayBeRunning,
         2 => RunState::Stuck { cause: Cause::new(draw.text(), draw.text()), since: draw.number() },
         3 => RunState::Succeeded,
         _ => RunState::Failed {
@@ -169,7 +169,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
-    let states = [NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone];
+    let states = [NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound];
     let nodes = tried.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());
     let node_choice = NodeChoice { next: tried.first().cloned(), is_new: draw.chance(), last: draw.chance() };

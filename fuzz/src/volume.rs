@@ -169,14 +169,14 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         confirmed: ConfirmedFacts { fresh: true, no_volume: false },
         runs: decide::Runs {
             jobs: &[],
-            state: RunState::Running,
+            state: RunState::MayBeRunning,
             recipe: Some(recipe),
             has_running_pods: true,
             never_started: false,
             removed: None,
             missed_batch: false,
         },
-        deletion: Deletion { state: RunState::Absent, job: None, recipe: Some(recipe) },
+        deletion: Deletion { state: RunState::NotCached, job: None, recipe: Some(recipe) },
         volumes: Volumes {
             all: &[Candidate { volume: &volume, mismatches: &mismatches, seen_by_probe: false, lacks_mark: false }],
             reserved: None,
@@ -264,7 +264,13 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
 
 /// Returns runs without a Job, and maybe with a pod.
 fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
-    ChangeRuns { all: &[], is_starting: false, has_running_pods, unreachable_node: None, has_other_running_pods: false }
+    ChangeRuns {
+        all: &[],
+        is_starting: false,
+        has_running_pods,
+        node_not_reachable: None,
+        has_other_running_pods: false,
+    }
 }
 
 /// Decides about the volume after its claim is gone.
@@ -280,7 +286,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
-    let node_states = NodeStates([("node-1".to_owned(), NodeState::Ready)].into());
+    let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
     let expansion =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
     let modification = modify::Observed {
@@ -293,9 +299,9 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         volume: &volume,
         ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
-            ClaimState::Gone,
+            ClaimState::NotFound,
             ClaimState::BoundToOtherVolume,
-            ClaimState::Missing,
+            ClaimState::NotCached,
             ClaimState::Alive,
             ClaimState::None,
         ]),
@@ -307,7 +313,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         node_states: &node_states,
         home_node: &provenance.node,
         node_gone: NodeGone::Hold,
-        run: RunState::Absent,
+        run: RunState::NotCached,
         delete_job: None,
         expansion,
         modification,

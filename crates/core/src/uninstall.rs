@@ -26,10 +26,10 @@ pub struct Dependent {
 
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
-    let is_released = volume.phase.is_released();
+    let is_claim_gone = volume.phase.is_claim_gone();
     volume.reclaim_policy == ReclaimPolicy::Delete
         && !volume.terminating
-        && !is_released
+        && !is_claim_gone
         && volume.pool_kind().is_none()
 }
 
@@ -48,7 +48,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let (why, remedy, is_in_progress) = if volume.terminating {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
-    } else if deletes && volume.phase.is_released() {
+    } else if deletes && volume.phase.is_claim_gone() {
         ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
     } else if volume.pool_kind().is_some() {
         (

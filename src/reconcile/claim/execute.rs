@@ -134,7 +134,7 @@ impl Execution<'_> {
 
     async fn confirm_node(self, node: String) -> Outcome {
         let exists = self.context.writes.has_node(&node).await?;
-        self.confirmed.nodes.push((node, if exists { NodeState::Ready } else { NodeState::Gone }));
+        self.confirmed.nodes.push((node, if exists { NodeState::Reachable } else { NodeState::NotFound }));
         Ok(StepOutcome::Again)
     }
 

@@ -202,7 +202,7 @@ async fn execute(
             Ok(StepOutcome::Again)
         }
         Step::ConfirmNode { node } => {
-            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.push((node, state));
             Ok(StepOutcome::Again)
         }
@@ -254,7 +254,7 @@ async fn read_snapshot_state(context: &Context, content: &Content) -> Result<Sna
     Ok(match found {
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
-        None => SnapshotState::Gone,
+        None => SnapshotState::NotFound,
     })
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn execute(
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
-            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.push((node, state));
             confirmed.claim = Some(observation.claim);
             StepOutcome::Again
@@ -104,5 +104,5 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     if let Some(claim) = reference {
         context.shared.index().note_claim_gone(&volume.name, claim);
     }
-    Ok(ClaimState::Gone)
+    Ok(ClaimState::NotFound)
 }

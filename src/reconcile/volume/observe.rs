@@ -164,9 +164,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         }
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
-        None if volume.phase.is_released() => ClaimState::Gone,
-        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
-        None => ClaimState::Missing,
+        None if volume.phase.is_claim_gone() => ClaimState::NotFound,
+        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::NotFound,
+        None => ClaimState::NotCached,
     }
 }
 

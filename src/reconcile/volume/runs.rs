@@ -83,7 +83,7 @@ impl Observation {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
-            unreachable_node: node_states.unreachable_node(&self.nodes_with_pods).map(String::as_str),
+            node_not_reachable: node_states.first_not_reachable(&self.nodes_with_pods).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
         }
     }

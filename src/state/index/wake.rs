@@ -345,7 +345,7 @@ impl Index {
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
-        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
+        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_claim_gone();
         items.extend(cache.volumes.unsettled().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
         items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));

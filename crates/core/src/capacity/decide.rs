@@ -43,7 +43,7 @@ pub enum Outcome {
 /// Derives the outcome of a run from its Job and pods.
 pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
     match state {
-        RunState::Absent | RunState::Running | RunState::Stuck { .. } => Outcome::Running,
+        RunState::NotCached | RunState::MayBeRunning | RunState::Stuck { .. } => Outcome::Running,
         RunState::Failed { cause, .. } => Outcome::Failed(cause.message),
         RunState::Succeeded => {
             let own = pods.iter().filter(|pod| pod.job_uid == job.uid).filter_map(|pod| pod.terminated.as_ref());

@@ -163,7 +163,7 @@ fn restored(
         Err(why) => finding(
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
-            match volume.phase.is_released() {
+            match volume.phase.is_claim_gone() {
                 true => keep_or_let_go(volume),
                 false => format!(
                     "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",

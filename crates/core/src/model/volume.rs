@@ -268,7 +268,7 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
 /// Kubernetes recorded such times.
 fn unneeded_since(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
-    let status = volume.status.as_ref().filter(|status| phase(status).is_released());
+    let status = volume.status.as_ref().filter(|status| phase(status).is_claim_gone());
     let released =
         status.map(|status| status.last_phase_transition_time.as_ref().or(volume.metadata.creation_timestamp.as_ref()));
     [deleted, released.flatten()].into_iter().flatten().map(|time| crate::run::view::seconds(Some(time))).min()

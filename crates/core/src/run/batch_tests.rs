@@ -175,7 +175,7 @@ fn each_member_has_a_view_of_its_own_run() {
     let its = pod.as_seen_by(1).unwrap();
     assert_eq!((&its.job, &its.run_labels.id, its.run_labels.attempt), (&shown.name.name, &id(1), 1));
     assert!(job.as_seen_by(3, &[], false).is_none() && pod.as_seen_by(3).is_none());
-    assert_eq!(run(&job, &pod, 0), RunState::Running);
+    assert_eq!(run(&job, &pod, 0), RunState::MayBeRunning);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_member_without_a_line_ends_like_the_pod() {
 fn a_member_without_an_observed_outcome_is_running() {
     let (job, pod) = batch();
     let complete = Job { complete: true, is_over: true, ..job };
-    assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod has the outcome, and has not ended");
+    assert_eq!(run(&complete, &pod, 0), RunState::MayBeRunning, "its pod has the outcome, and has not ended");
     let shown = complete.as_seen_by(0, &[], false).unwrap();
     assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "no pod has the outcome any more");
 }

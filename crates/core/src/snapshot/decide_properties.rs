@@ -7,8 +7,8 @@ use super::*;
 
 fn states() -> impl Strategy<Value = RunState> {
     prop_oneof![
-        Just(RunState::Absent),
-        Just(RunState::Running),
+        Just(RunState::NotCached),
+        Just(RunState::MayBeRunning),
         Just(RunState::Succeeded),
         Just(failed(true)),
         Just(failed(false)),
@@ -21,8 +21,8 @@ fn worlds() -> impl Strategy<Value = World> {
         Just(SnapshotState::Unbound),
         Just(SnapshotState::Alive),
         Just(SnapshotState::Terminating),
-        Just(SnapshotState::Missing),
-        Just(SnapshotState::Gone),
+        Just(SnapshotState::NotCached),
+        Just(SnapshotState::NotFound),
     ];
     let flags = (any::<[bool; 15]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
     let filling = prop::collection::vec((any::<bool>(), 0..3u8), 0..3);
@@ -82,7 +82,7 @@ proptest! {
             Step::StartRun => {
                 prop_assert!(content.has_finalizer() && content.provenance.is_some() && content.attempt > 0);
                 prop_assert!(world.is_protected && world.fresh && world.able && !content.terminating && !content.ready);
-                prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::Absent);
+                prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::NotCached);
                 prop_assert!(!world.jobs.iter().any(|job| job.run_labels.attempt == content.attempt));
             }
             Step::Stamp { attempt, .. } => {
@@ -94,8 +94,8 @@ proptest! {
                 prop_assert!(!world.has_slot && !content.ready && !content.terminating && content.handle.is_none());
             }
             Step::StartDelete { .. } => {
-                prop_assert!(content.terminating && world.known && world.delete_run == RunState::Absent);
-                prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::Absent);
+                prop_assert!(content.terminating && world.known && world.delete_run == RunState::NotCached);
+                prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::NotCached);
                 prop_assert!(world.source_users.is_empty() && world.snapshot != SnapshotState::Alive);
             }
             _ => {}
@@ -112,7 +112,7 @@ proptest! {
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }
         if world.decide(NOW).step == Step::DeleteContent {
-            prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::Gone);
+            prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::NotFound);
         }
     }
 

@@ -114,11 +114,11 @@ fn new() -> World {
         has_slot: true,
         known: true,
         jobs: Vec::new(),
-        run: RunState::Absent,
+        run: RunState::NotCached,
         has_running_pods: false,
-        node_states: NodeStates([(NODE.to_owned(), NodeState::Ready)].into()),
+        node_states: NodeStates([(NODE.to_owned(), NodeState::Reachable)].into()),
         node_gone: NodeGone::Hold,
-        delete_run: RunState::Absent,
+        delete_run: RunState::NotCached,
         source_users: Vec::new(),
     }
 }
@@ -240,7 +240,7 @@ fn contents_of_others_are_left_alone() {
 fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
     let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
-    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::Missing);
+    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
     let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(Rule::SnapshotExists), Step::Nothing);
@@ -254,7 +254,7 @@ fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
 
 #[test]
 fn a_run_ends_before_its_snapshot_is_deleted() {
-    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
+    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
     assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
     let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
     stopping.waits(Rule::SnapshotRunEnding);
@@ -289,11 +289,11 @@ fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     };
     let missing = world(NodeState::NotCached, NodeGone::Hold);
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
-    world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
-    assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
-    assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
+    world(NodeState::NotFound, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
+    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
+    assert_eq!(world(NodeState::NotFound, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
     let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
-    assert_eq!(world(NodeState::Gone, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
+    assert_eq!(world(NodeState::NotFound, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     let world = terminating(ready());
     assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
-    run(RunState::Running).waits(Rule::DeleteRunInProgress);
+    run(RunState::MayBeRunning).waits(Rule::DeleteRunInProgress);
     run(failed(false)).waits(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
     assert_eq!(run(stuck.clone()).step(Rule::DeleteRunStuck), Step::Nothing);
@@ -330,7 +330,7 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
     let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
     assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
     held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
-    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::NotFound);
     assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     ready().waits(Rule::Ready);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
@@ -342,13 +342,13 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
 
 #[test]
 fn no_run_begins_for_a_terminating_snapshot() {
-    let missing = new().with(|w| w.snapshot = SnapshotState::Missing);
+    let missing = new().with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let gone = new().with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = new().with(|w| w.snapshot = SnapshotState::NotFound);
     assert_eq!(gone.step(Rule::SnapshotGone), Step::DeleteContent);
     // Somebody else made the content.
     gone.with(|w| w.content.instance = None).waits(Rule::SnapshotTerminating);
-    for state in [SnapshotState::Terminating, SnapshotState::Gone] {
+    for state in [SnapshotState::Terminating, SnapshotState::NotFound] {
         let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true));
         world.waits(Rule::SnapshotTerminating);
     }
@@ -427,7 +427,7 @@ fn a_run_begins_when_its_source_is_protected() {
     let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
     assert_eq!(due.step(Rule::RunDue), Step::StartRun);
     let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
-    run(RunState::Running).waits(Rule::RunInProgress);
+    run(RunState::MayBeRunning).waits(Rule::RunInProgress);
     run(failed(false)).waits(Rule::RunInProgress);
     assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
     let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });

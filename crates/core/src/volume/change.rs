@@ -40,8 +40,8 @@ pub struct ChangeRuns<'a> {
     pub is_starting: bool,
     /// A pod of one of the runs may still be running.
     pub has_running_pods: bool,
-    /// The node of a pod of one of the runs, if the node does not answer.
-    pub unreachable_node: Option<&'a str>,
+    /// The node of a pod of one of the runs, if the node is not reachable.
+    pub node_not_reachable: Option<&'a str>,
     /// A pod of another run that makes or changes the volume may still be running.
     pub has_other_running_pods: bool,
 }
@@ -49,7 +49,7 @@ pub struct ChangeRuns<'a> {
 impl<'a> ChangeRuns<'a> {
     /// Returns the run that is in progress or stuck.
     pub(super) fn current(&self) -> Option<&'a ChangeRun<'a>> {
-        self.all.iter().find(|run| !run.is_over() && run.state != RunState::Absent)
+        self.all.iter().find(|run| !run.is_over() && run.state != RunState::NotCached)
     }
 
     /// Checks whether a run is in progress.

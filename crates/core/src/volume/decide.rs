@@ -51,8 +51,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Awaited if has_leftovers_on_other_nodes => clean_nodes(o, now),
         ClaimState::Awaited => Rule::Pooled.nothing(),
         ClaimState::Alive => in_use(o, has_leftovers_on_other_nodes, now),
-        ClaimState::Missing => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
-        ClaimState::Gone | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
+        ClaimState::NotCached => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
+        ClaimState::NotFound | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
     }
 }
 
@@ -165,7 +165,7 @@ fn change(o: &Observed<'_>, now: i64) -> Decision {
 /// must stay, its own storage is never deleted.
 pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
     let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
-    let released = matches!(claim, ClaimState::Gone | ClaimState::BoundToOtherVolume)
+    let released = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
         && volume.reclaim_policy == ReclaimPolicy::Delete;
     match (released, noted.is_empty()) {
         (true, true) => vec![home.to_owned()],
@@ -213,7 +213,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.node_states.unreachable_node(o.nodes_with_pods) {
+    match o.node_states.first_not_reachable(o.nodes_with_pods) {
         Some(node) => rule.warn(reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
         None => rule.nothing(),
     }
@@ -226,7 +226,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.run {
-        RunState::Absent => {
+        RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
@@ -237,7 +237,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             }
             start(o, attempt, node)
         }
-        RunState::Running => waiting(o, Rule::DeleteRunInProgress),
+        RunState::MayBeRunning => waiting(o, Rule::DeleteRunInProgress),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.terminating) => Rule::DeleteRunStopping.nothing(),
         RunState::Stuck { cause, .. } => {
             let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
@@ -280,21 +280,21 @@ fn removal(volume: &Volume, rule: Rule) -> Decision {
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
     match (o.node_states.state(&node), o.node_gone) {
-        (NodeState::Ready | NodeState::Unreachable, _) => {
+        (NodeState::Reachable | NodeState::Unreachable, _) => {
             Rule::DeleteRunDue.step(Step::StartDelete { attempt, node, on_any_node: false })
         }
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
         // The other node may be that of the volume, which is in use.
-        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
-        (NodeState::Gone, NodeGone::RunElsewhere) => {
+        (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
+        (NodeState::NotFound, NodeGone::RunElsewhere) => {
             Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node, on_any_node: true })
         }
-        (NodeState::Gone, NodeGone::Forget) => {
+        (NodeState::NotFound, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
             let step = node_clean(o, &node).step;
             Rule::NodeGoneForget.step(step).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => {
+        (NodeState::NotFound, NodeGone::Hold) => {
             let message = format!(
                 "node {node}, where something must be deleted, is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
                 names::ABANDON,

@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn a_volume_without_an_id_is_not_deleted() {
     let disowned = Volume { claim_uid: None, volume_id_annotation: None, ..volume("Delete") };
-    world(disowned, ClaimState::Gone).waits(Rule::UnusableVolumeId, "it has no volume id");
+    world(disowned, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "it has no volume id");
 }
 
 #[test]
 fn an_impossible_volume_id_is_reported() {
     for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
         let odd = Volume { name: names::pv_name(id), volume_id_annotation: Some(id.into()), ..volume("Delete") };
-        world(odd, ClaimState::Gone).waits(Rule::UnusableVolumeId, "not one that a run can have");
+        world(odd, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "not one that a run can have");
     }
 }
 
@@ -29,13 +29,13 @@ fn a_volume_without_readable_provenance_is_not_deleted() {
 #[test]
 fn a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
-    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     }
     let born = Volume { volume_id_annotation: None, provenance: None, ..misnamed };
     world(born, ClaimState::BoundToOtherVolume).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     let another = Volume { volume_id_annotation: Some("another".into()), ..volume("Delete") };
-    world(another, ClaimState::Gone).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
+    world(another, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn a_delete_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn the_storage_is_deleted() {
-    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
     }
-    World { run: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
+    World { run: RunState::MayBeRunning, ..released() }.rests(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
     World { run: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
     assert_eq!(World { run: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), Step::DeleteVolume);
@@ -60,7 +60,7 @@ fn the_storage_is_deleted() {
 fn a_terminating_volume_is_not_deleted_again() {
     let removed = |terminating, volume: Volume| {
         let done = Volume { terminating, ..volume };
-        World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
+        World { run: RunState::Succeeded, ..world(done, ClaimState::NotFound) }
     };
     for volume in [volume("Delete"), unheld("Delete")] {
         let abandoned = Volume { abandoned: true, ..volume.clone() };
@@ -83,7 +83,7 @@ fn a_failed_run_is_repeated_after_a_pause() {
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
     assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
-    world.run = RunState::Absent;
+    world.run = RunState::NotCached;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
@@ -116,7 +116,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     assert_eq!(kept.step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
     assert_eq!(unheld.step(Rule::ProtectVolume), Step::AddFinalizer);
-    let gone = World { claim: ClaimState::Gone, ..retained };
+    let gone = World { claim: ClaimState::NotFound, ..retained };
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, run: RunState::Succeeded, ..gone };
@@ -125,19 +125,19 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
 
 #[test]
 fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
-    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
+    assert_eq!(world(unheld("Delete"), ClaimState::NotFound).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
     let terminating = Volume { terminating: true, ..unheld("Delete") };
-    assert_eq!(world(terminating, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
 #[test]
 fn a_policy_decides_about_storage_on_a_deleted_node() {
-    let released = wandered(ClaimState::Gone);
+    let released = wandered(ClaimState::NotFound);
     assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
     let missing = with_state("c", NodeState::NotCached, last.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
-    let gone = with_state("c", NodeState::Gone, last);
+    let gone = with_state("c", NodeState::NotFound, last);
     gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
     assert_eq!(forget.step(Rule::NodeGoneForget), Step::DeleteVolume);
@@ -148,12 +148,12 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
         Step::StartDelete { attempt: 1, node: "c".into(), on_any_node: true }
     );
     // A dead node does not prevent the clean-up of the others.
-    let others = with_state("a", NodeState::Gone, released);
+    let others = with_state("a", NodeState::NotFound, released);
     assert_eq!(others.step(Rule::DeleteRunDue), begin(1, "b"));
     let one = |node_gone| {
         let alive = wandered(ClaimState::Alive);
         let volume = Volume { nodes: names_of(&["a", "c"]), ..alive.volume.clone() };
-        with_state("a", NodeState::Gone, World { volume, node_gone, ..alive })
+        with_state("a", NodeState::NotFound, World { volume, node_gone, ..alive })
     };
     one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);
     one(NodeGone::Hold).waits(Rule::NodeGoneHold, "node a");

@@ -8,7 +8,7 @@ use super::*;
 
 fn runs() -> impl Strategy<Value = RunState> {
     let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
-    let plain = select(vec![RunState::Absent, RunState::Running, stuck, RunState::Succeeded]);
+    let plain = select(vec![RunState::NotCached, RunState::MayBeRunning, stuck, RunState::Succeeded]);
     prop_oneof![2 => plain, 1 => (times(), any::<bool>()).prop_map(|(at, settled)| failed(at, settled))]
 }
 
@@ -17,14 +17,14 @@ fn times() -> impl Strategy<Value = i64> {
 }
 
 fn states() -> impl Strategy<Value = NodeState> {
-    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone])
+    select(vec![NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound])
 }
 
 prop_compose! {
     fn worlds()(
         flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
         run_known in any::<bool>(),
-        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::Missing, ClaimState::Gone]),
+        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::NotCached, ClaimState::NotFound]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
         id in select(vec![Some(ID), Some("another"), None]),
@@ -65,12 +65,12 @@ prop_compose! {
 /// Checks the step of a volume that no other run concerns.
 fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(), TestCaseError> {
     let volume = &world.volume;
-    let released = matches!(world.claim, ClaimState::Gone | ClaimState::BoundToOtherVolume);
+    let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
         Step::Nothing => {
-            let goes_on = matches!(world.run, RunState::Running | RunState::Failed { pods_ended: false, .. });
+            let goes_on = matches!(world.run, RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. });
             let later = alive && world.node_gone == NodeGone::RunElsewhere;
             let awaited = !world.ours
                 || goes_on
@@ -91,14 +91,14 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
         }
         Step::Reserve => prop_assert!(false, "it was not restored"),
-        Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
+        Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::NotCached),
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
         Step::StartDelete { attempt, node, on_any_node } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_known_run(world.run_known));
             prop_assert!(alive || !world.has_running_pods);
             prop_assert!(volume.has_finalizer() || volume.terminating);
-            prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
+            prop_assert!(world.recipe.is_ok() && world.run == RunState::NotCached);
             prop_assert!(
                 todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !on_any_node))
             );
@@ -109,7 +109,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
         Step::MarkNodeClean { nodes } => {
             let forgotten = world.node_gone == NodeGone::Forget;
-            prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
+            prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::NotCached);
             prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
         }
         Step::RecordFailure(failure) => {
@@ -118,7 +118,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::DeleteVolume => {
-            let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
+            let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::NotCached;
             let done =
                 (world.run == RunState::Succeeded || forgotten) && !world.has_running_pods && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
@@ -135,7 +135,7 @@ proptest! {
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let decision = world.decide(NOW);
         let volume = &world.volume;
-        let released = matches!(world.claim, ClaimState::Gone | ClaimState::BoundToOtherVolume);
+        let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
         let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = nodes_to_clean(volume, world.claim, world.home_node);
@@ -144,7 +144,7 @@ proptest! {
         let restored = volume.is_restored() && !volume.abandoned && world.ours;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
         // The claim, which is not observed here, may be adopting the volume now.
-        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
+        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
         if told {
             prop_assert!(decision.event.is_some());
             prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));

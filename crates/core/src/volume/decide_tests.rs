@@ -63,7 +63,7 @@ fn runs_of<'a>(all: &'a [ChangeRun<'a>], has_other_running_pods: bool) -> Change
         all,
         is_starting: false,
         has_running_pods: !all.is_empty(),
-        unreachable_node: None,
+        node_not_reachable: None,
         has_other_running_pods,
     }
 }
@@ -72,17 +72,17 @@ impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
         let nodes = self.volume.nodes.iter().cloned().chain([self.home_node.to_owned()]);
-        let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
+        let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| ChangeRun { job, state: RunState::MayBeRunning }).collect();
         let expansion = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
-        let runs: Vec<_> = self.modifying.iter().map(|job| ChangeRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.modifying.iter().map(|job| ChangeRun { job, state: RunState::MayBeRunning }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
@@ -143,7 +143,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         node_states: NodeStates::default(),
         home_node: "",
         node_gone: NodeGone::Hold,
-        run: RunState::Absent,
+        run: RunState::NotCached,
         delete_job: None,
         size_claim: None,
         growing: None,
@@ -153,7 +153,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
 
 /// Returns a volume whose claim is gone.
 fn released() -> World {
-    world(volume("Delete"), ClaimState::Gone)
+    world(volume("Delete"), ClaimState::NotFound)
 }
 
 fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
@@ -193,7 +193,7 @@ fn a_retained_volume_loses_its_finalizer() {
 fn a_terminating_volume_stays_as_long_as_its_claim() {
     let terminating = Volume { terminating: true, ..volume("Retain") };
     world(terminating.clone(), ClaimState::Alive).rests(Rule::InUse);
-    assert_eq!(world(terminating, ClaimState::Gone).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn restored(policy: &str, reserved: Option<&str>) -> Volume {
 
 #[test]
 fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
-    for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::BoundToOtherVolume] {
+    for claim in [ClaimState::None, ClaimState::NotCached, ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
                 let world = World { run_known: known, ..world(restored(policy, Some("data")), claim) };
@@ -228,13 +228,13 @@ fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
     }
     let bound =
         Volume { claim_ref: Some(reference("new-uid", "data")), phase: "Released".into(), ..restored("Delete", None) };
-    world(bound, ClaimState::Gone).waits(Rule::RestoredUnvouched, "neither deletes nor changes");
+    world(bound, ClaimState::NotFound).waits(Rule::RestoredUnvouched, "neither deletes nor changes");
 }
 
 #[test]
 fn a_restored_volume_is_reserved_for_its_former_claim() {
     let free = restored("Delete", None);
-    assert_eq!(world(free.clone(), ClaimState::Missing).step(Rule::ReserveRestored), Step::Reserve);
+    assert_eq!(world(free.clone(), ClaimState::NotCached).step(Rule::ReserveRestored), Step::Reserve);
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
     let known = Volume { former_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
     assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
@@ -243,12 +243,12 @@ fn a_restored_volume_is_reserved_for_its_former_claim() {
 
 #[test]
 fn a_restored_volume_gets_the_uid_of_its_claim() {
-    for claim in [ClaimState::None, ClaimState::Alive, ClaimState::Missing] {
+    for claim in [ClaimState::None, ClaimState::Alive, ClaimState::NotCached] {
         let bound = World { claim_was_bound: true, ..world(restored("Delete", Some("data")), claim) };
         assert_eq!(bound.decide(NOW), Rule::ReserveForBoundClaim.step(Step::Reserve));
     }
     let deleted = Volume { terminating: true, ..restored("Delete", Some("data")) };
-    let deleted = World { claim_was_bound: true, ..world(deleted, ClaimState::Missing) };
+    let deleted = World { claim_was_bound: true, ..world(deleted, ClaimState::NotCached) };
     deleted.waits(Rule::RestoredUnvouched, "vouch");
 }
 
@@ -270,28 +270,28 @@ fn a_restored_volume_is_not_expanded() {
 #[test]
 fn a_restored_volume_can_be_retained_or_abandoned() {
     let deleted = Volume { terminating: true, ..restored("Retain", Some("data")) };
-    assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredTerminating), Step::RemoveFinalizer);
+    assert_eq!(world(deleted, ClaimState::NotCached).step(Rule::RestoredTerminating), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
-    assert_eq!(world(abandoned, ClaimState::Gone).step(Rule::Abandoned), Step::DeleteVolume);
+    assert_eq!(world(abandoned, ClaimState::NotFound).step(Rule::Abandoned), Step::DeleteVolume);
 }
 
 #[test]
 fn a_half_adopted_volume_belongs_to_its_claim() {
     let half = Volume { adoption_mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
     world(half.clone(), ClaimState::Alive).rests(Rule::InUse);
-    assert_eq!(world(half, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
+    assert_eq!(world(half, ClaimState::NotCached).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
 }
 
 #[test]
 fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
-    world(unadopted.clone(), ClaimState::Gone).waits(Rule::MakerUnknown, "no run is known to have made it");
-    let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::Gone) };
+    world(unadopted.clone(), ClaimState::NotFound).waits(Rule::MakerUnknown, "no run is known to have made it");
+    let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::NotFound) };
     assert_eq!(made.step(Rule::DeleteRunDue), begin(1, ""));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
-    assert_eq!(world(placeholder, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(placeholder, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
     let taken = Volume { claim_ref: Some(reference("u", "data")), phase: "Released".into(), ..unadopted };
-    assert_eq!(world(taken, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(taken, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
 #[test]
@@ -315,14 +315,14 @@ fn only_leftovers_of_a_pooled_volume_are_deleted() {
 #[test]
 fn a_quorum_read_confirms_that_the_claim_is_gone() {
     for volume in [volume("Delete"), volume("Retain"), unheld("Delete")] {
-        assert_eq!(world(volume, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
+        assert_eq!(world(volume, ClaimState::NotCached).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
     }
 }
 
 #[test]
 fn an_expand_run_is_stopped_before_a_deletion() {
     for (policy, claim) in
-        [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::BoundToOtherVolume)]
+        [("Delete", ClaimState::NotFound), ("Retain", ClaimState::NotFound), ("Delete", ClaimState::BoundToOtherVolume)]
     {
         let name = crate::object::ObjectName::new("n", "expand-1");
         let terminating = Job { name: name.clone(), terminating: true, ..Job::default() };
@@ -341,7 +341,7 @@ fn an_expand_run_is_stopped_before_a_deletion() {
 
 #[test]
 fn a_retained_volume_stays_after_its_release() {
-    for claim in [ClaimState::Gone, ClaimState::BoundToOtherVolume] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests(Rule::Retained);
@@ -351,7 +351,7 @@ fn a_retained_volume_stays_after_its_release() {
 #[test]
 fn an_abandoned_volume_is_deleted_without_a_run() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
-    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::Gone) };
+    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::NotFound) };
     let decision = world.decide(NOW);
     assert_eq!((decision.rule, decision.step), (Rule::Abandoned, Step::DeleteVolume));
     assert!(decision.event.unwrap().message.contains("did not delete its storage"));

@@ -233,7 +233,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
             let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::Growing { size, error });
-            match o.runs.unreachable_node {
+            match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
             }

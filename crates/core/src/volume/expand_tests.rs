@@ -87,7 +87,7 @@ struct World {
     runs: Vec<(Job, RunState)>,
     is_starting: bool,
     has_running_pods: bool,
-    unreachable_node: Option<&'static str>,
+    node_not_reachable: Option<&'static str>,
 }
 
 impl World {
@@ -101,7 +101,7 @@ impl World {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
-                unreachable_node: self.unreachable_node,
+                node_not_reachable: self.node_not_reachable,
                 has_other_running_pods: false,
             },
             quota_error: None,
@@ -149,7 +149,7 @@ impl World {
 /// Returns a claim that requests this many GiB, and its volume of 1 GiB.
 fn world(requested: u64) -> World {
     let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(requested)), Ok(recipe(&[])));
-    World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
+    World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, node_not_reachable: None }
 }
 
 fn growing(size: u64) -> ResizeUpdate {
@@ -194,14 +194,14 @@ fn a_stuck_run_is_reported() {
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
-        let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
+        let world = world(requested).with(&[(job(1, 3), RunState::MayBeRunning)]);
         assert_eq!(world.step(Rule::RunInProgress), Step::Report(growing(3)), "{requested}");
         world.after(&growing(3)).waits(Rule::RunInProgress);
     }
-    let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
+    let lost = World { node_not_reachable: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::MayBeRunning)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
     let terminating = Job { terminating: true, ..job(1, 3) };
-    world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
+    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
     unsettled.after(&growing(3)).waits(Rule::RunInProgress);

@@ -199,7 +199,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             let error = last(volume, &target).map(|failed| failed.message.clone());
             let report = ModifyUpdate::Modifying { class: target.class, error };
             let waiting = reporting(Rule::RunInProgress, claim, report);
-            match o.runs.unreachable_node {
+            match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
                 None => waiting,
             }

@@ -114,7 +114,7 @@ struct World {
     runs: Vec<(Job, RunState)>,
     is_starting: bool,
     has_running_pods: bool,
-    unreachable_node: Option<&'static str>,
+    node_not_reachable: Option<&'static str>,
     has_other_running_pods: bool,
 }
 
@@ -130,7 +130,7 @@ impl World {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
-                unreachable_node: self.unreachable_node,
+                node_not_reachable: self.node_not_reachable,
                 has_other_running_pods: self.has_other_running_pods,
             },
         };
@@ -188,7 +188,7 @@ fn world(has: &str, requested: &str) -> World {
         runs: vec![],
         is_starting: false,
         has_running_pods: false,
-        unreachable_node: None,
+        node_not_reachable: None,
         has_other_running_pods: false,
     }
 }
@@ -226,16 +226,18 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
-        let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
+        let running = world("", requested).with(&[(job(1, "gold"), RunState::MayBeRunning)]);
         assert_eq!(running.step(Rule::RunInProgress), Step::Report(modifying("gold")));
         running.after(&modifying("gold")).waits(Rule::RunInProgress);
     }
-    let lost =
-        World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
+    let lost = World {
+        node_not_reachable: Some("node-1"),
+        ..world("", "gold").with(&[(job(1, "gold"), RunState::MayBeRunning)])
+    };
     assert!(lost.said().contains("node-1"));
     World { is_starting: true, ..world("", "gold") }.waits(Rule::RunStarting);
     let terminating = Job { terminating: true, ..job(1, "gold") };
-    world("", "gold").with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
+    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
 }
 
 #[test]
@@ -392,12 +394,12 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
 fn a_run_is_stopped_when_the_claim_is_gone() {
     let (running, terminating) = (job(1, "gold"), Job { terminating: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
-        let runs = [ChangeRun { job, state: RunState::Running }];
+        let runs = [ChangeRun { job, state: RunState::MayBeRunning }];
         let runs = ChangeRuns {
             all: &runs,
             is_starting: false,
             has_running_pods,
-            unreachable_node: None,
+            node_not_reachable: None,
             has_other_running_pods: false,
         };
         runs.leftover()

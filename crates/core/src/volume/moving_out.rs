@@ -128,7 +128,7 @@ fn record(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(
 }
 
 fn verify_in_use(volume: &Volume, claim: Option<&Claim>) -> Result<(), String> {
-    if volume.phase.is_released() {
+    if volume.phase.is_claim_gone() {
         return Err(
             "it is released, and the orchestrator does by its policy what is to be done: wait for the end".into()
         );

@@ -19,9 +19,9 @@ pub enum ClaimState {
     /// The claim exists, and is bound to another volume.
     BoundToOtherVolume,
     /// The cache does not have the claim.
-    Missing,
+    NotCached,
     /// The API does not have the claim.
-    Gone,
+    NotFound,
 }
 
 impl ClaimState {

@@ -27,7 +27,7 @@ impl Volume {
         let reserved = self.claim_ref.as_ref();
         let placeholder =
             || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
-        let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
+        let released = || self.phase.is_claim_gone() && reserved.is_some_and(|of| !of.uid.is_empty());
         self.provenance.is_none() && (run_known || placeholder() || released())
     }
 
@@ -47,7 +47,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
     let being_adopted = match o.claim {
         ClaimState::Alive => o.expansion.claim.is_none_or(may_adopt),
-        ClaimState::Missing => has_uid,
+        ClaimState::NotCached => has_uid,
         _ => false,
     };
     if !volume.is_restored() || being_adopted || volume.abandoned {

@@ -27,7 +27,7 @@ pub fn runs<T: std::fmt::Debug + Clone>(
 ) -> impl Strategy<Value = (Job, RunState)> {
     let reactions = select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity]);
     let states = prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        select(vec![RunState::MayBeRunning, stuck(), RunState::Succeeded]),
         (reactions, any::<bool>()).prop_map(move |(reaction, pods_ended)| failed(reaction, pods_ended))
     ];
     (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, terminating)| {
@@ -38,7 +38,7 @@ pub fn runs<T: std::fmt::Debug + Clone>(
 
 /// Checks whether a run is in progress, stuck or not.
 pub fn is_any_in_progress(runs: &[(Job, RunState)]) -> bool {
-    let in_progress = |state: &RunState| matches!(state, RunState::Running | RunState::Stuck { .. });
+    let in_progress = |state: &RunState| matches!(state, RunState::MayBeRunning | RunState::Stuck { .. });
     runs.iter().any(|(job, state)| !job.is_over && in_progress(state))
 }
 

@@ -92,7 +92,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
 pub fn is_deleted_at_once(volume: &Volume) -> bool {
-    volume.phase.is_released() && volume.reclaim_policy == ReclaimPolicy::Delete
+    volume.phase.is_claim_gone() && volume.reclaim_policy == ReclaimPolicy::Delete
 }
 
 /// Writes the command that reserves a volume for the claim that its claimRef names, whatever the UID of that claim is.

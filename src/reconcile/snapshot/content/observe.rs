@@ -55,7 +55,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
-        None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
+        None => confirmed.snapshot.unwrap_or(SnapshotState::NotCached),
     };
     let newer = confirmed.source.clone().map(Arc::new);
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));

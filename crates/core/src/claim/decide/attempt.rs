@@ -54,7 +54,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
     match o.claim.own_stamp() {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.runs.state {
-            RunState::Running => wait_for_run(o, Rule::RunInProgress),
+            RunState::MayBeRunning => wait_for_run(o, Rule::RunInProgress),
             RunState::Succeeded if o.is_volume_unsure() => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
             _ => waits(),
         }),
@@ -222,12 +222,12 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return wait_for_older_runs(o).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
     }
     match &o.runs.state {
-        RunState::Absent if o.runs.recipe.is_none() => {
+        RunState::NotCached if o.runs.recipe.is_none() => {
             let cause = Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more");
             record_failure(o, class, Rule::RecipeLost, cause, Reaction::Retry, now)
         }
-        RunState::Absent => job_missing(o, class, now),
-        RunState::Running => in_progress(o, now),
+        RunState::NotCached => job_missing(o, class, now),
+        RunState::MayBeRunning => in_progress(o, now),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.confirmed.no_volume => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
         RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Reaction::Retry, now),

@@ -22,14 +22,14 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
     let node = cleanup_node(claim, o.nodes.states);
     match &o.deletion.state {
-        RunState::Absent => {
+        RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),
             }
         }
-        RunState::Running => wait_for_run(o, Rule::DeleteRunInProgress),
+        RunState::MayBeRunning => wait_for_run(o, Rule::DeleteRunInProgress),
         RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
         RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
             Some(_) => Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
@@ -73,17 +73,17 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         ServedClass::NotOurs => recipe.node_gone,
     };
     match (o.nodes.states.state(node), policy) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
+        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
-        (NodeState::Gone, NodeGone::Forget) => {
+        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
+        (NodeState::NotFound, NodeGone::Forget) => {
             let message =
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
             Rule::NodeGoneForget
                 .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
                 .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => Rule::NodeGoneHold.warn(
+        (NodeState::NotFound, NodeGone::Hold) => Rule::NodeGoneHold.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
                 "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",

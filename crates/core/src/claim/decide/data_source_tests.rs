@@ -148,7 +148,7 @@ fn a_clone_is_made_on_the_node_of_its_source() {
     world.claim.nodes = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
-    world.node_states.0.insert("a".into(), NodeState::Gone);
+    world.node_states.0.insert("a".into(), NodeState::NotFound);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
@@ -172,7 +172,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
                 world.decide_by(Rule::ConfirmSourceNode, NOW + 60).step,
                 Step::ConfirmNode { node: "home".into() }
             );
-            world.node_states.0.insert("home".into(), NodeState::Gone);
+            world.node_states.0.insert("home".into(), NodeState::NotFound);
             let decision = world.decide_by(Rule::SourceNodeGone, NOW + 60);
             let said = decision.event.map(|tell| tell.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");

@@ -30,7 +30,7 @@ fn a_sidecar_does_not_keep_a_failed_run() {
 fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     let world = failed_with(Reaction::Retry);
     let late = NOW + 1_000_000;
-    let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
+    let running = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..world.clone() };
     assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
     let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
     let stopping = World { jobs: vec![Job { terminating: true, ..job(1) }], run: stuck, ..world.clone() };
@@ -230,7 +230,7 @@ fn a_node_s_clock_is_not_trusted() {
 #[test]
 fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     let mut world = delayed(failed_with(Reaction::Retry), Some("another"));
-    world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
+    world.node_states = NodeStates([("another".to_owned(), NodeState::Reachable)].into());
     world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
@@ -239,6 +239,6 @@ fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
     let mut world = delayed(world, Some("n1"));
-    world.node_states = NodeStates([("n1".to_owned(), NodeState::Ready)].into());
+    world.node_states = NodeStates([("n1".to_owned(), NodeState::Reachable)].into());
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
 }

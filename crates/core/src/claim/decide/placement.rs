@@ -58,7 +58,7 @@ fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
 }
 
 fn is_gone(o: &Observed<'_>, node: &str) -> bool {
-    o.nodes.states.state(node) == NodeState::Gone
+    o.nodes.states.state(node) == NodeState::NotFound
 }
 
 /// Returns the text of the event if the claim names a node that is ignored.
@@ -120,15 +120,15 @@ pub(super) fn reschedule_from_unfit(o: &Observed<'_>, class: &Class) -> Option<D
         return unsure.then(|| Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() }));
     }
     match o.nodes.states.state(node) {
-        NodeState::Ready | NodeState::Unreachable if o.nodes.selected_forbidden => {
+        NodeState::Reachable | NodeState::Unreachable if o.nodes.selected_forbidden => {
             Some(Rule::SelectedNodeForbidden.step(Step::Reschedule { failure: None }).with_event(
                 reason::RESCHEDULING,
                 format!("the selected node {node} is outside the allowedTopologies of class {}; the provisioner asks the scheduler for another", class.name),
             ))
         }
-        NodeState::Ready | NodeState::Unreachable => None,
+        NodeState::Reachable | NodeState::Unreachable => None,
         NodeState::NotCached => Some(Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() })),
-        NodeState::Gone => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
+        NodeState::NotFound => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),
         )),

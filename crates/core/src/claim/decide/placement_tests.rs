@@ -7,7 +7,7 @@ fn a_selected_node_that_is_gone_is_given_back() {
     for world in [new(), stamped(1), failed_with(Reaction::Retry)] {
         let missing = with_state("a", NodeState::NotCached, selected(world.clone()));
         assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "a".into() });
-        let gone = with_state("a", NodeState::Gone, selected(world));
+        let gone = with_state("a", NodeState::NotFound, selected(world));
         let decision = gone.decide_by(Rule::SelectedNodeGone, NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(
@@ -23,10 +23,10 @@ fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
     let missing = with_state("nowhere", NodeState::NotCached, named.clone());
     assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "nowhere".into() });
-    let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
+    let gone = with_state("nowhere", NodeState::NotFound, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
     assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     assert!(gone.event.unwrap().message.contains("names node nowhere"));
-    let there = with_state("nowhere", NodeState::Ready, named);
+    let there = with_state("nowhere", NodeState::Reachable, named);
     assert_eq!(
         there.step(Rule::FirstAttemptDue),
         Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 }
@@ -69,7 +69,7 @@ fn a_node_that_does_not_take_the_pod_is_given_up() {
 fn a_pod_on_a_dead_node_is_reported() {
     let lost =
         |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
-    let running = World { run: RunState::Running, has_running_pods: true, ..selected(stamped(1)) };
+    let running = World { run: RunState::MayBeRunning, has_running_pods: true, ..selected(stamped(1)) };
     running.rests(Rule::RunInProgress);
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(Rule::NodeUnreachable, says);

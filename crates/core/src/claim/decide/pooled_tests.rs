@@ -69,7 +69,7 @@ fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
 #[test]
 fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
     let mut world = request(with_volume(stamped(1), volume(), &[]));
-    world.run = RunState::Running;
+    world.run = RunState::MayBeRunning;
     adopts(Rule::AdoptPooledVolume, &world);
     adopts(Rule::AdoptPooledVolume, &request(with_volume(stamped(1), adopted_volume(), &[])));
     let older = Volume { pool: Some("older".into()), ..ready_volume() };

@@ -29,7 +29,7 @@ impl World {
 
     /// Checks whether a process of a provision run may be running, by the observation.
     fn is_alive(&self) -> bool {
-        let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
+        let goes_on = matches!(self.run, RunState::MayBeRunning | RunState::Stuck { .. });
         self.has_running_pods || goes_on || self.jobs.iter().any(|job| !job.is_over)
     }
 
@@ -85,7 +85,7 @@ impl World {
                 {
                     Some("a pod ends that uses it")
                 }
-                (RunState::Running | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
+                (RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
                 (RunState::Succeeded | RunState::Stuck { .. }, Some(Job { terminating: true, .. })) => {
                     Some("the delete run's Job goes")
                 }
@@ -136,7 +136,7 @@ impl World {
         }
         self.stamped_recipe = Some((*recipe).clone());
         self.fresh = true;
-        self.run = RunState::Absent;
+        self.run = RunState::NotCached;
     }
 
     /// Makes the volume the claim's.
@@ -220,7 +220,7 @@ impl World {
             }
             Step::RecordFailure { failure } => {
                 if failure.operation == Operation::Delete {
-                    (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                    (self.delete_run, self.delete_job) = (RunState::NotCached, None);
                 }
                 self.claim.last_failure = Some(failure);
             }
@@ -230,10 +230,10 @@ impl World {
             }
             Step::ConfirmNoVolume => self.no_volume = true,
             Step::ConfirmNode { node } => {
-                self.node_states.0.insert(node, NodeState::Gone);
+                self.node_states.0.insert(node, NodeState::NotFound);
             }
             Step::MarkNodeClean { nodes } => {
-                (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                (self.delete_run, self.delete_job) = (RunState::NotCached, None);
                 if nodes.is_empty() {
                     self.unhold();
                     return false;
@@ -374,7 +374,7 @@ fn check_start(world: &World) {
     if recipe.placement == Placement::SelectedNode {
         let noted = claim.nodes.last().expect("where it may leave something is not noted");
         let immediate = world.class.binding == BindingMode::Immediate;
-        let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::Gone;
+        let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::NotFound;
         let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
         assert!(node.is_none_or(|node| node == noted), "another node is noted");
     }
@@ -421,9 +421,9 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
     let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
+    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::NotFound);
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
-    assert!(attempt > 0 && world.delete_run == RunState::Absent);
+    assert!(attempt > 0 && world.delete_run == RunState::NotCached);
     assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
     for (volume, _) in &world.volumes {
         let ours = volume.name == names::pv_name(UID);
@@ -438,8 +438,8 @@ fn check_clean(world: &World, nodes: &[String]) {
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive());
     assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
     let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
-    let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
-    assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
+    let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
+    assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::NotCached);
 }
 
 fn check_end(world: &World) {

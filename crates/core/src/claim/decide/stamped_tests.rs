@@ -49,7 +49,7 @@ fn a_copied_stamp_is_replaced() {
 #[test]
 fn a_volume_that_fits_is_adopted() {
     let mut world = with_volume(stamped(2), volume(), &[]);
-    world.run = RunState::Running;
+    world.run = RunState::MayBeRunning;
     world.jobs = vec![job(2)];
     assert_eq!(adopts(Rule::AdoptVolume, &world).node, "home", "the image need not have ended");
     let mut world = delayed(world, Some("a"));
@@ -125,7 +125,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
 
 #[test]
 fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
-    let mut world = World { run: RunState::Running, ..stamped(1) };
+    let mut world = World { run: RunState::MayBeRunning, ..stamped(1) };
     let began = jiff::Timestamp::from_second(NOW).expect("a time");
     let stamp = world.claim.stamp.as_mut().expect("it is stamped");
     stamp.ts = began.to_string();
@@ -280,17 +280,17 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
         World { has_slot: false, ..sure.clone() }.step(Rule::NoFreeSlot),
         Step::WaitForSlot { nodes: vec!["home".into()] }
     );
-    World { run: RunState::Running, ..sure }.rests(Rule::RunInProgress);
+    World { run: RunState::MayBeRunning, ..sure }.rests(Rule::RunInProgress);
 }
 
 #[test]
 fn an_attempt_without_the_finalizer_begins_anew() {
-    let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
+    let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
     world.claim.finalizers.clear();
     assert_eq!(world.step(Rule::StopOlderRun), Step::RemoveJob { job: job(1).name });
     world.jobs[0].terminating = true;
     world.rests(Rule::WaitForOlderRun);
-    (world.jobs, world.run) = (vec![], RunState::Absent);
+    (world.jobs, world.run) = (vec![], RunState::NotCached);
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
     assert_eq!(
@@ -343,7 +343,7 @@ fn a_run_that_succeeds_without_a_volume_counts_as_failed() {
 
 #[test]
 fn a_claim_waits_for_its_run() {
-    let world = World { run: RunState::Running, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
+    let world = World { run: RunState::MayBeRunning, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
     world.rests(Rule::RunInProgress);
     assert_eq!(world.decide_by(Rule::RunInProgress, NOW).requeue_at, None, "its events come");
 }
@@ -413,7 +413,7 @@ fn an_attempt_ends_though_its_class_is_gone() {
     let mut refused = World { run: RunState::Succeeded, ..wrong };
     refused.volumes[0].0.quarantine = Some("size".into());
     refused.waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
-    gone(World { run: RunState::Running, ..stamped(1) }).rests(Rule::RunInProgress);
+    gone(World { run: RunState::MayBeRunning, ..stamped(1) }).rests(Rule::RunInProgress);
     gone(World { no_volume: true, ..done })
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
 }

@@ -126,7 +126,7 @@ impl World {
         let its_node = self.data_source.as_ref().map(|source| source.node.to_owned());
         let nodes =
             self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
-        let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
+        let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let volumes: Vec<_> = self
             .volumes
@@ -237,14 +237,14 @@ fn new() -> World {
         has_revision: true,
         stamped_recipe: None,
         jobs: vec![],
-        run: RunState::Absent,
+        run: RunState::NotCached,
         has_running_pods: false,
         node_choice: NodeChoice { next: Some("home".into()), is_new: true, last: true },
         nodes_with_pods: vec![],
         node_states: NodeStates::default(),
         volumes: vec![],
         no_volume: false,
-        delete_run: RunState::Absent,
+        delete_run: RunState::NotCached,
         delete_job: None,
         never_started: false,
         reserved_volume: None,

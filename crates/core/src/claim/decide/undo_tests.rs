@@ -38,7 +38,7 @@ fn a_claim_waits_for_its_terminating_job() {
 fn a_claim_waits_for_a_pod_that_may_run() {
     let ready = World { no_volume: true, ..terminating() };
     World { has_running_pods: true, ..ready.clone() }.rests(Rule::WaitForPods);
-    World { run: RunState::Running, ..ready }.rests(Rule::WaitForPods);
+    World { run: RunState::MayBeRunning, ..ready }.rests(Rule::WaitForPods);
 }
 
 #[test]
@@ -130,7 +130,10 @@ fn attempts_that_never_started_need_no_delete_run() {
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     // A node that is gone has no storage of the claim.
     world.claim.nodes = vec!["a".into()];
-    assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(
+        with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind),
+        Step::RemoveFinalizer
+    );
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
     assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
@@ -184,7 +187,7 @@ fn each_node_gets_a_delete_run() {
     let mut world = World { no_volume: true, ..terminating() };
     world.claim.nodes = vec!["a".into(), "b".into()];
     assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
-    world.delete_run = RunState::Running;
+    world.delete_run = RunState::MayBeRunning;
     world.rests(Rule::DeleteRunInProgress);
     world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
     world.waits(Rule::DeleteRunStuck, "deleting what an attempt left behind: 0/1 nodes");
@@ -204,7 +207,7 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Reaction::Retry));
     assert_eq!(records(Rule::DeleteRunFailed, &world).attempt, 2);
-    world.delete_run = RunState::Absent;
+    world.delete_run = RunState::NotCached;
     assert_eq!(
         (world.step(Rule::DeleteRunNotDue), world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 2))
@@ -234,7 +237,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let missing = with_state("a", NodeState::NotCached, left.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {
-        let mut gone = with_state("a", NodeState::Gone, left.clone());
+        let mut gone = with_state("a", NodeState::NotFound, left.clone());
         gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
         gone
     };

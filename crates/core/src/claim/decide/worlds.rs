@@ -46,7 +46,7 @@ fn failures() -> impl Strategy<Value = LastFailure> {
 /// Generates a run with or without its Job.
 fn runs(job: bool) -> BoxedStrategy<RunState> {
     if !job {
-        return select(vec![RunState::Absent, RunState::Absent, RunState::Running]).boxed();
+        return select(vec![RunState::NotCached, RunState::NotCached, RunState::MayBeRunning]).boxed();
     }
     let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
         .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
@@ -56,7 +56,7 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
         at,
         pods_ended,
     });
-    prop_oneof![Just(RunState::Running), stuck, Just(RunState::Succeeded), failed].boxed()
+    prop_oneof![Just(RunState::MayBeRunning), stuck, Just(RunState::Succeeded), failed].boxed()
 }
 
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
@@ -203,7 +203,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.2, volumes("misnamed".into())),
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
-    let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::Gone]);
+    let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
     let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
