@@ -43,16 +43,16 @@ pub(super) async fn execute(
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.push((node, state));
-            confirmed.claim = Some(observation.claim);
+            confirmed.pinned_claim = Some(observation.claim);
             StepOutcome::Again
         }
         Step::MarkNodeClean { nodes } => {
-            confirmed.claim = Some(observation.claim);
+            confirmed.pinned_claim = Some(observation.claim);
             writes.set_volume_nodes(volume, &nodes).await?.into()
         }
         Step::StartDelete { attempt, node, on_any_node } => {
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
-            confirmed.claim = Some(observation.claim);
+            confirmed.pinned_claim = Some(observation.claim);
             let is_home_node = node == observation.home_node;
             let run = DeleteRun { attempt, pinned: !on_any_node, is_home_node, node };
             start(context, volume, recipe, run, confirmed).await?

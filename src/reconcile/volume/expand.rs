@@ -6,7 +6,7 @@ use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
 use flex_contract::request::Operation;
 
-use super::runs::{self, Confirmed};
+use super::runs::{self, Written};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
@@ -40,12 +40,12 @@ pub(super) fn observe(
     (recipe, node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, confirmed);
+    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, written);
     let index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = confirmed.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
+    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
     let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
     Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
 }
@@ -105,7 +105,7 @@ pub(super) async fn execute(
     volume: &Volume,
     observed: &Observation,
     step: Step,
-    confirmed: &mut Confirmed,
+    written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
@@ -115,7 +115,7 @@ pub(super) async fn execute(
             if matches!(report, ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
-            confirmed.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
+            written.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
             if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }
@@ -128,7 +128,7 @@ pub(super) async fn execute(
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
         Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
+        Step::RemoveJob { job } => observed.runs.remove(context, job, written).await?,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::names::reason;
 use flex_contract::request::Operation;
 
-use super::runs::{self, Confirmed};
+use super::runs::{self, Written};
 use crate::api::writes::WriteError;
 use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
@@ -39,10 +39,10 @@ pub(super) fn observe(
     (claim, recipe, node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, confirmed);
-    let claim = confirmed.claim.clone().map(Arc::new).or(claim);
+    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, written);
+    let claim = written.claim.clone().map(Arc::new).or(claim);
     let index = context.shared.index();
     let name = claim.as_deref().map(requested_class).unwrap_or_default();
     let requested_attributes =
@@ -71,7 +71,7 @@ pub(super) async fn execute(
     volume: &Volume,
     observed: &Observation,
     step: Step,
-    confirmed: &mut Confirmed,
+    written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
@@ -80,7 +80,7 @@ pub(super) async fn execute(
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
-            confirmed.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
+            written.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
             if matches!(report, ModifyUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
@@ -97,7 +97,7 @@ pub(super) async fn execute(
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
         Step::Forget => context.writes.note_modification(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
+        Step::RemoveJob { job } => observed.runs.remove(context, job, written).await?,
     })
 }
 

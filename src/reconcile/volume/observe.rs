@@ -54,7 +54,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim = confirmed.claim.unwrap_or_else(|| claim_state(context, volume));
+    let claim = confirmed.pinned_claim.or(confirmed.claim).unwrap_or_else(|| claim_state(context, volume));
     let provenance = provenance(context, volume, &jobs);
     let now = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {

@@ -26,9 +26,9 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
 use crate::volume::change::{ChangeRun, ChangeRuns};
 
-/// Facts beyond the cache that this reconcile has confirmed.
+/// What this reconcile has written, and the cache may not show yet.
 #[derive(Default)]
-pub(super) struct Confirmed {
+pub(super) struct Written {
     /// The claim as it was last written.
     pub claim: Option<Claim>,
     /// Jobs that were deleted.
@@ -51,11 +51,11 @@ pub(super) fn observe(
     operation: Operation,
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
     let of_it = |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
-        let terminating = job.terminating || confirmed.removed.contains(&job.name);
+        let terminating = job.terminating || written.removed.contains(&job.name);
         (Job { terminating, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
@@ -98,11 +98,11 @@ impl Observation {
         &self,
         context: &Context,
         job: ObjectName,
-        confirmed: &mut Confirmed,
+        written: &mut Written,
     ) -> Result<StepOutcome<Volume>, WriteError> {
         let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
         context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
-        confirmed.removed.insert(job);
+        written.removed.insert(job);
         Ok(StepOutcome::Again)
     }
 }
