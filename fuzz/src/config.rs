@@ -171,7 +171,7 @@ fn check_record(recipe: &Recipe) {
     assert_eq!(record.recipe().as_ref(), Ok(recipe));
     assert_eq!(record.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is recorded");
-    let provenance = json!(Provenance { record, node: "n".repeat(253), moved_in: None }).to_string();
+    let provenance = json!(Provenance { record, origin_node: "n".repeat(253), moved_in: None }).to_string();
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 

@@ -277,7 +277,7 @@ fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
 fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
     let provenance =
-        Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into(), moved_in: None };
+        Provenance { record: recipe.record.clone(), origin_node: draw.pick(&["", "node-1"]).into(), moved_in: None };
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
@@ -311,7 +311,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         has_running_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,
-        home_node: &provenance.node,
+        origin_node: &provenance.origin_node,
         node_gone: NodeGone::Hold,
         run: RunState::NotCached,
         delete_job: None,

@@ -97,7 +97,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a record, for the admin to check.
-fn show(name: &str, Provenance { record, node, moved_in }: &Provenance) {
+fn show(name: &str, Provenance { record, origin_node: node, moved_in }: &Provenance) {
     say!("{name}: class {}, config {}", record.class, record.config);
     if !node.is_empty() {
         say!("    made on node: {node}");

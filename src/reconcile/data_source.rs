@@ -138,7 +138,7 @@ impl SourceSnapshotObservation {
             content: self.content.as_deref(),
             ours: self.ours,
             made_by: self.made_by.as_ref(),
-            node: self.made_by.as_ref().map_or("", |made_by| &made_by.node),
+            node: self.made_by.as_ref().map_or("", |made_by| &made_by.origin_node),
             granted: self.granted,
         }
     }
@@ -192,7 +192,7 @@ impl SourceClaimObservation {
             claim: self.claim.as_deref(),
             volume: self.volume.as_deref(),
             ours: self.provenance.is_some(),
-            node: self.provenance.as_ref().map_or("", |provenance| &provenance.node),
+            node: self.provenance.as_ref().map_or("", |provenance| &provenance.origin_node),
             granted: self.granted,
         }
     }

@@ -278,7 +278,7 @@ impl Batches {
     pub fn is_missed_by(&self, claim: &Claim, recipe: &Recipe, cache: &Cache) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone || self.excludes(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe), cache)
+        alone || self.excludes(name, Operation::Provision, recipe, run_node(&claim.nodes_with_storage, recipe), cache)
     }
 
     /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or

@@ -168,7 +168,7 @@ mod tests {
             id: "id".into(),
             claim: ObjectName::new("team", "data"),
             claim_uid: "uid".into(),
-            provenance: Provenance { record, node: "n".into(), moved_in: Some(MovedIn::default()) },
+            provenance: Provenance { record, origin_node: "n".into(), moved_in: Some(MovedIn::default()) },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };
         let identity = Identity {

@@ -137,7 +137,7 @@ impl Work {
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
         let ts = Clock::default().wall().to_string();
-        let made = request(volume, &of.node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
+        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
         self.start(&recipe, RunRequest { operation, claim_uuid: id.to_owned(), moved_in_path: path, ..made }).await
     }

@@ -106,7 +106,8 @@ pub(super) async fn start_run(
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
-    let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
+    let node =
+        run_node(&claim.nodes_with_storage, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
     let source = match &observation.source.data_source {
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
@@ -130,7 +131,7 @@ pub(super) async fn start_run(
         ..RunTarget::default()
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
-    let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes);
+    let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes_with_storage);
     if context.acquire_slot(&provision_job_name(claim), &slot_request, recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }

@@ -254,8 +254,9 @@ impl ObservationBuilder<'_> {
         let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
         let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
-        let mut states =
-            index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node));
+        let mut states = index.node_states(
+            claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
+        );
         states.0.extend(self.confirmed.nodes.iter().cloned());
         OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
     }
@@ -301,7 +302,7 @@ impl ObservationBuilder<'_> {
             return volumes.into_iter().map(|volume| (volume, unknown())).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
-        let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+        let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
         let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
         let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
         let made_on = made_on(claim, recipe, &runs.pods).map(|name| (name.as_str(), index.node(name)));

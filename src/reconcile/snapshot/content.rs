@@ -36,7 +36,7 @@ use crate::state::index::{SlotRequest, WorkItem};
 /// there.
 fn slot_request(content: &Content, (provenance, recipe): &(SnapshotProvenance, Recipe)) -> SlotRequest {
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
-    slot_request.on(recipe.required_node(&provenance.node))
+    slot_request.on(recipe.required_node(&provenance.origin_node))
 }
 
 /// Reconciles a content.
@@ -133,7 +133,7 @@ fn decide_now(
             has_slot: context.shared.index().has_slot(&slot_request(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
-        home_node: home_node(seen),
+        origin_node: origin_node(seen),
         jobs: &jobs,
         run,
         has_running_pods: has_running_pods(&seen.pods, Operation::Snapshot),
@@ -146,8 +146,8 @@ fn decide_now(
     decide(&observed, context.clock.now())
 }
 
-fn home_node(observed: &Observation) -> &str {
-    observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
+fn origin_node(observed: &Observation) -> &str {
+    observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.origin_node.as_str())
 }
 
 async fn execute(
@@ -315,7 +315,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
             (of, source),
         )
     };
-    let target = run_target(content, recipe, &made_by.node);
+    let target = run_target(content, recipe, &made_by.origin_node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
     if context.acquire_slot(&run_name(content), &slot_request, recipe).is_some() {
@@ -372,7 +372,7 @@ async fn start_delete(
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
     confirm_no_run(context, content, observed).await?;
-    let node = if on_any_node { "" } else { &made_by.node };
+    let node = if on_any_node { "" } else { &made_by.origin_node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);

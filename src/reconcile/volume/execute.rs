@@ -53,8 +53,8 @@ pub(super) async fn execute(
         Step::StartDelete { attempt, node, on_any_node } => {
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
             confirmed.pinned_claim = Some(observation.claim);
-            let is_home_node = node == observation.home_node;
-            let run = DeleteRun { attempt, pinned: !on_any_node, is_home_node, node };
+            let is_origin = node == observation.origin_node;
+            let run = DeleteRun { attempt, on_any_node, is_origin, node };
             start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {

@@ -27,7 +27,7 @@ pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
-    node: String,
+    origin_node: String,
     quota_error: Option<String>,
     /// The expand runs of the volume.
     pub runs: runs::Observation,
@@ -37,7 +37,7 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (recipe, node): (Result<Arc<Recipe>, String>, &str),
+    (recipe, origin_node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
     written: &Written,
@@ -47,7 +47,7 @@ pub(super) fn observe(
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
     let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
-    Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
+    Observation { claim, recipe, origin_node: origin_node.to_owned(), quota_error, runs }
 }
 
 /// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
@@ -95,7 +95,7 @@ impl Observation {
     /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
     /// too.
     pub(super) fn run_basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
-        (self.claim.clone(), &self.recipe, &self.node)
+        (self.claim.clone(), &self.recipe, &self.origin_node)
     }
 }
 
@@ -146,8 +146,8 @@ async fn start(
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
-    let target = runs::run_target(volume, recipe, &observed.node, &size.to_string());
+    let request = request(volume, &observed.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let target = runs::run_target(volume, recipe, &observed.origin_node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
         return Ok(StepOutcome::WaitForSlot);

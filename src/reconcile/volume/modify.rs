@@ -27,7 +27,7 @@ pub(super) struct Observation {
     pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     requested_attributes: Result<Attributes, String>,
-    node: String,
+    origin_node: String,
     /// The modify runs of the volume.
     pub runs: runs::Observation,
 }
@@ -36,7 +36,7 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (claim, recipe, node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
+    (claim, recipe, origin_node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
     written: &Written,
@@ -50,7 +50,7 @@ pub(super) fn observe(
             let provisioner = recipe.record.provisioner(&context.identity.provisioner);
             requested_attributes(name, index.attributes_class(name), recipe, provisioner)
         });
-    Observation { claim, recipe: recipe.clone(), requested_attributes, node: node.to_owned(), runs }
+    Observation { claim, recipe: recipe.clone(), requested_attributes, origin_node: origin_node.to_owned(), runs }
 }
 
 impl Observation {
@@ -115,11 +115,11 @@ async fn start(
     runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
+    let request = request(volume, &observed.origin_node, recipe, &context.identity, &context.kube_api, run, source);
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
-        ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
+        ..runs::run_target(volume, recipe, &observed.origin_node, &attributes.hash())
     };
     let job = job::job(recipe, &request, &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {

@@ -34,7 +34,7 @@ pub(super) struct Observation {
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<Arc<Recipe>, String>,
     /// The node where the volume was made, if that matters.
-    pub home_node: String,
+    pub origin_node: String,
     /// The size of the volume.
     pub size: expand::Observation,
     /// The attributes of the volume.
@@ -61,14 +61,16 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let record = record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
         record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
     });
-    let home_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.node);
+    let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
-    let mut node_states =
-        context.shared.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
+    let mut node_states = context
+        .shared
+        .index()
+        .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
-    let node = next_node(volume, claim, &home_node, &node_states);
-    let run_name = job_name(volume, &home_node, &node);
-    let size = expand::observe(context, volume, (recipe.clone(), &home_node), &jobs, &pods, &confirmed.size);
+    let node = next_node(volume, claim, &origin_node, &node_states);
+    let run_name = job_name(volume, &origin_node, &node);
+    let size = expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.size);
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -82,7 +84,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         size,
         jobs,
         recipe,
-        home_node,
+        origin_node,
         nodes_with_pods,
         node_states,
         run_name,
@@ -108,7 +110,7 @@ impl Observation {
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
-            home_node: &self.home_node,
+            origin_node: &self.origin_node,
             node_gone: self.node_gone,
             run: self.run.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.run_name),
@@ -181,7 +183,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
         .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
-    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned(), moved_in: None })
+    Ok(Provenance { record: recipe.record.clone(), origin_node: node.to_owned(), moved_in: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

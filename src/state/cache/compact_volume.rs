@@ -84,7 +84,7 @@ impl Compact for Volume {
 
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.class, &self.provenance, &self.nodes, &self.size, &self.path, &self.pool).hash(&mut hasher);
+        (&self.class, &self.provenance, &self.nodes_with_storage, &self.size, &self.path, &self.pool).hash(&mut hasher);
         self.claim_ref.as_ref().map(|claim| &claim.name.namespace).hash(&mut hasher);
         hasher.finish()
     }
@@ -136,7 +136,7 @@ mod tests {
             volume_id_annotation: Some(UID.into()),
             path: Some(format!("/srv/{UID}")),
             provenance: Some("{}".into()),
-            nodes: vec!["n".into()],
+            nodes_with_storage: vec!["n".into()],
             ..volume
         }
     }

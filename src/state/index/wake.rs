@@ -246,10 +246,10 @@ impl Index {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = cache.claims.unsettled().filter(|claim| match claim.is_bound() {
-            true => claim.has_finalizer() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
-            false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            true => claim.has_finalizer() && claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
+            false => waits(claim) || claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
         });
-        let volumes = cache.volumes.all().filter(|volume| volume.nodes.iter().any(on_it));
+        let volumes = cache.volumes.all().filter(|volume| volume.nodes_with_storage.iter().any(on_it));
         let contents = cache.snapshots.contents().filter(|content| content.terminating);
         let pods = cache.runs.pods().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
         let mut items: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();

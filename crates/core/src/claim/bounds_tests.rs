@@ -35,7 +35,7 @@ fn an_impossible_node_name_is_no_node() {
         assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
     }
     assert_eq!(claim(&[(names::SELECTED_NODE, "n1.example")]).selected_node.as_deref(), Some("n1.example"));
-    let nodes = |nodes: &str| claim(&[(names::CLAIM_UID, "u"), (names::NODES, nodes)]).nodes;
+    let nodes = |nodes: &str| claim(&[(names::CLAIM_UID, "u"), (names::NODES, nodes)]).nodes_with_storage;
     assert_eq!(nodes("a, $(id),b,a,,B"), ["a", "b"]);
     let many = (0..5000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
     assert_eq!(nodes(&many).len(), limits::NODES);
@@ -104,8 +104,10 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
 
 #[test]
 fn a_copy_of_a_claim_has_no_nodes_of_the_claim_it_was_copied_from() {
-    let nodes = |uid: &str| claim(&[(names::CLAIM_UID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes;
+    let nodes = |uid: &str| {
+        claim(&[(names::CLAIM_UID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes_with_storage
+    };
     assert_eq!(nodes("u"), ["n1", "n2"]);
     assert_eq!(nodes("another"), [""; 0]);
-    assert_eq!(claim(&[(names::NODES, "n1")]).nodes, [""; 0], "no attempt has begun for it");
+    assert_eq!(claim(&[(names::NODES, "n1")]).nodes_with_storage, [""; 0], "no attempt has begun for it");
 }

@@ -63,7 +63,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
     }
     let mut passed_over = HashSet::new();
     for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
-        let Some(Provenance { record, node, .. }) = provenance(volume) else { continue };
+        let Some(Provenance { record, origin_node: node, .. }) = provenance(volume) else { continue };
         let key = key(&record);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
             match record.recipe() {
@@ -204,7 +204,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         .iter()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { record, node, moved_in } = provenance(volume)?;
+            let Provenance { record, origin_node: node, moved_in } = provenance(volume)?;
             if moved_in.is_some_and(|moved_in| !is_listed(volume, &moved_in)) {
                 return None;
             }

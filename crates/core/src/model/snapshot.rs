@@ -103,9 +103,9 @@ pub struct SnapshotProvenance {
     /// The recipe.
     #[serde(flatten)]
     pub record: EffectiveConfig,
-    /// The node of the snapshot, if that matters.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub node: String,
+    /// The node where the snapshot was made, if that matters.
+    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
+    pub origin_node: String,
     /// The volume id of the snapshot's volume.
     pub volume_id: String,
     /// The name of that volume.

@@ -25,8 +25,8 @@ pub struct Provenance {
     #[serde(flatten)]
     pub record: EffectiveConfig,
     /// The node where the volume was made, if its deletion must be there.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub node: String,
+    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
+    pub origin_node: String,
     /// The place of the storage, if the volume has moved in.
     #[serde(default, rename = "moved-in", skip_serializing_if = "Option::is_none")]
     pub moved_in: Option<MovedIn>,
@@ -68,7 +68,7 @@ pub struct Volume {
     pub volume_id_annotation: Option<String>,
     /// The nodes where the volume was made, and where earlier attempts may have left storage. Only the orchestrator
     /// writes them, and they count only with the adoption mark.
-    pub nodes: Vec<String>,
+    pub nodes_with_storage: Vec<String>,
     /// The provenance, as the annotation holds it. Only the orchestrator writes it.
     pub provenance: Option<String>,
     /// The adoption mark, in the status, where only the orchestrator can write.
@@ -304,7 +304,7 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uid: annotation(names::CLAIM_UID),
             volume_id_annotation: annotation(names::VOLUME_ID),
-            nodes: nodes(annotation(names::NODES).as_deref()),
+            nodes_with_storage: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),

@@ -42,7 +42,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return restored;
     }
     let has_leftovers_on_other_nodes =
-        !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
+        !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.origin_node).is_empty();
     match o.claim {
         ClaimState::None if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
             lost_claim_ref(volume, has_leftovers_on_other_nodes)
@@ -161,24 +161,24 @@ fn change(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Returns the nodes on which storage must be deleted; `home` is where the volume was made. If the volume is in use or
+/// Returns the nodes on which storage must be deleted. The volume was made on `origin_node`. If the volume is in use or
 /// must stay, its own storage is never deleted.
-pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
-    let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
+pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: &str) -> Vec<String> {
+    let noted = if volume.is_adopted() { volume.nodes_with_storage.clone() } else { Vec::new() };
     let released = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
         && volume.reclaim_policy == ReclaimPolicy::Delete;
     match (released, noted.is_empty()) {
-        (true, true) => vec![home.to_owned()],
+        (true, true) => vec![origin_node.to_owned()],
         (true, false) => noted,
         // Without a node of its own, the volume's storage cannot be distinguished from that on other nodes.
-        (false, _) if home.is_empty() => Vec::new(),
-        (false, _) => without(&noted, home),
+        (false, _) if origin_node.is_empty() => Vec::new(),
+        (false, _) => without(&noted, origin_node),
     }
 }
 
 /// Returns the node on which storage is deleted next; empty for any.
-pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, node_states: &NodeStates) -> String {
-    node_states.first(&nodes_to_clean(volume, claim, home)).cloned().unwrap_or_default()
+pub fn next_node(volume: &Volume, claim: ClaimState, origin_node: &str, node_states: &NodeStates) -> String {
+    node_states.first(&nodes_to_clean(volume, claim, origin_node)).cloned().unwrap_or_default()
 }
 
 /// Deletes storage, on one node after the other.
@@ -222,7 +222,7 @@ fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
 /// Decides by the state of the delete run on the next node.
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
-    let node = next_node(volume, o.claim, o.home_node, o.node_states);
+    let node = next_node(volume, o.claim, o.origin_node, o.node_states);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.run {
@@ -260,8 +260,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// Marks a node as clean. After the last one, the volume is deleted if its policy says so.
 fn node_clean(o: &Observed<'_>, node: &str) -> Decision {
-    if nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.is_in_use() {
-        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes, node) });
+    if nodes_to_clean(o.volume, o.claim, o.origin_node).iter().any(|other| other != node) || o.claim.is_in_use() {
+        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes_with_storage, node) });
     }
     match o.volume.reclaim_policy {
         ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted),

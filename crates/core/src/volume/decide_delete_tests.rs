@@ -100,7 +100,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let done = World { run: RunState::Succeeded, ..alive.clone() };
     assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
-        let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
+        let volume = Volume { nodes_with_storage: names_of(nodes), ..alive.volume.clone() };
         World { volume, ..alive.clone() }
     };
     assert_eq!(settled(&["b", "c"]).step(Rule::DeleteRunDue), begin(1, "b"));
@@ -108,17 +108,20 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests(Rule::InUse);
     // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
-    World { home_node: "", ..alive.clone() }.rests(Rule::InUse);
+    World { origin_node: "", ..alive.clone() }.rests(Rule::InUse);
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
     assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
-    let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
+    let kept = World {
+        volume: Volume { nodes_with_storage: names_of(&["c"]), ..retained.volume.clone() },
+        ..retained.clone()
+    };
     assert_eq!(kept.step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
     assert_eq!(unheld.step(Rule::ProtectVolume), Step::AddFinalizer);
     let gone = World { claim: ClaimState::NotFound, ..retained };
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
-    let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
+    let last = Volume { nodes_with_storage: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, run: RunState::Succeeded, ..gone };
     assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes: vec![] });
 }
@@ -134,7 +137,10 @@ fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
 fn a_policy_decides_about_storage_on_a_deleted_node() {
     let released = wandered(ClaimState::NotFound);
     assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
-    let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
+    let last = World {
+        volume: Volume { nodes_with_storage: names_of(&["c"]), ..released.volume.clone() },
+        ..released.clone()
+    };
     let missing = with_state("c", NodeState::NotCached, last.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
     let gone = with_state("c", NodeState::NotFound, last);
@@ -152,7 +158,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     assert_eq!(others.step(Rule::DeleteRunDue), begin(1, "b"));
     let one = |node_gone| {
         let alive = wandered(ClaimState::Alive);
-        let volume = Volume { nodes: names_of(&["a", "c"]), ..alive.volume.clone() };
+        let volume = Volume { nodes_with_storage: names_of(&["a", "c"]), ..alive.volume.clone() };
         with_state("a", NodeState::NotFound, World { volume, node_gone, ..alive })
     };
     one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);

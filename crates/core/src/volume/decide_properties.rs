@@ -38,7 +38,7 @@ prop_compose! {
         run in runs(),
         nodes in subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3),
         places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
-        home in select(vec!["", "a", "c"]),
+        origin_node in select(vec!["", "a", "c"]),
         node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
         growing in prop::option::weighted(0.2, any::<bool>()),
         modifying in prop::option::weighted(0.2, any::<bool>()),
@@ -56,9 +56,9 @@ prop_compose! {
         volume.terminating = terminating;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
-        volume.nodes = nodes;
+        volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, run, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, run, growing, modifying }
     }
 }
 
@@ -100,9 +100,9 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             prop_assert!(volume.has_finalizer() || volume.terminating);
             prop_assert!(world.recipe.is_ok() && world.run == RunState::NotCached);
             prop_assert!(
-                todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !on_any_node))
+                todo.contains(node) && (!alive || (node != world.origin_node && !node.is_empty() && !on_any_node))
             );
-            prop_assert!(released && deletes || node != world.home_node);
+            prop_assert!(released && deletes || node != world.origin_node);
             prop_assert!(!on_any_node || world.node_gone == NodeGone::RunElsewhere);
             prop_assert_eq!(&volume.name, &names::pv_name(volume.volume_id().unwrap()));
         }
@@ -110,7 +110,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::MarkNodeClean { nodes } => {
             let forgotten = world.node_gone == NodeGone::Forget;
             prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::NotCached);
-            prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
+            prop_assert!(
+                nodes.len() < volume.nodes_with_storage.len()
+                    && nodes.iter().all(|node| volume.nodes_with_storage.contains(node))
+            );
         }
         Step::RecordFailure(failure) => {
             prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
@@ -138,8 +141,8 @@ proptest! {
         let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
         let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
-        let todo = nodes_to_clean(volume, world.claim, world.home_node);
-        prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");
+        let todo = nodes_to_clean(volume, world.claim, world.origin_node);
+        prop_assert!(!alive || !todo.iter().any(|node| node == world.origin_node), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Rule::NotOurs.nothing());
         let restored = volume.is_restored() && !volume.abandoned && world.ours;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());

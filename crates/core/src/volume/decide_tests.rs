@@ -45,7 +45,7 @@ struct World {
     has_running_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
-    home_node: &'static str,
+    origin_node: &'static str,
     node_gone: NodeGone,
     run: RunState,
     delete_job: Option<Job>,
@@ -71,7 +71,7 @@ fn runs_of<'a>(all: &'a [ChangeRun<'a>], has_other_running_pods: bool) -> Change
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let nodes = self.volume.nodes.iter().cloned().chain([self.home_node.to_owned()]);
+        let nodes = self.volume.nodes_with_storage.iter().cloned().chain([self.origin_node.to_owned()]);
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
@@ -99,7 +99,7 @@ impl World {
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
-            home_node: self.home_node,
+            origin_node: self.origin_node,
             node_gone: self.node_gone,
             run: self.run.clone(),
             delete_job: self.delete_job.as_ref(),
@@ -141,7 +141,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         run_known: false,
         has_running_pods: false,
         node_states: NodeStates::default(),
-        home_node: "",
+        origin_node: "",
         node_gone: NodeGone::Hold,
         run: RunState::NotCached,
         delete_job: None,
@@ -309,7 +309,7 @@ fn only_leftovers_of_a_pooled_volume_are_deleted() {
     let ready = wandered(ClaimState::Awaited);
     let step = ready.step(Rule::DeleteRunDue);
     assert_eq!(step, wandered(ClaimState::Alive).step(Rule::DeleteRunDue));
-    assert!(matches!(step, Step::StartDelete { node, .. } if node != ready.home_node));
+    assert!(matches!(step, Step::StartDelete { node, .. } if node != ready.origin_node));
 }
 
 #[test]
@@ -377,8 +377,8 @@ fn names_of(nodes: &[&str]) -> Vec<String> {
 
 /// Returns a volume that was made on node `c`, after attempts on `a` and `b`.
 fn wandered(claim: ClaimState) -> World {
-    let volume = Volume { nodes: names_of(&["a", "b", "c"]), ..volume("Delete") };
-    World { home_node: "c", ..world(volume, claim) }
+    let volume = Volume { nodes_with_storage: names_of(&["a", "b", "c"]), ..volume("Delete") };
+    World { origin_node: "c", ..world(volume, claim) }
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

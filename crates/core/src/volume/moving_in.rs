@@ -123,7 +123,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     }
     let place = of.place.ok_or(Refusal::SourceKind(volume.source_kind))?;
     verify_moved_in_source(volume, recipe, &place.path).map_err(Refusal::Source)?;
-    let node = home(volume, recipe, of.nodes)?;
+    let node = origin_node(volume, recipe, of.nodes)?;
     if former == Former::NfsSubdir {
         same_deletion(recipe).map_err(Refusal::OnDelete)?;
     }
@@ -146,7 +146,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
         id: id.to_owned(),
         claim: claim.name.clone(),
         claim_uid: claim.uid.clone(),
-        provenance: Provenance { record: recipe.record.clone(), node, moved_in },
+        provenance: Provenance { record: recipe.record.clone(), origin_node: node, moved_in },
         finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })
 }
@@ -181,7 +181,7 @@ pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
 }
 
 /// Returns the name of the node of a volume, if the config makes volumes on nodes.
-pub(super) fn home(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
+pub(super) fn origin_node(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
     let host = volume.affinity.as_deref().and_then(affinity::only_host);
     let is_on_node = matches!(volume.source_kind, Some("hostPath" | "local"));
     let host = match (recipe.placement, host) {

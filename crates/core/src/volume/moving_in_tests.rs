@@ -136,7 +136,7 @@ fn a_volume_of_local_path_is_served_on_its_node() {
             mapping.provenance,
             Provenance {
                 record: recipe.record,
-                node: "node-1".into(),
+                origin_node: "node-1".into(),
                 moved_in: moved(&format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), LOCAL.1),
             }
         );
@@ -156,7 +156,7 @@ fn a_volume_of_nfs_subdir_is_served_from_any_node() {
         mapping.provenance,
         Provenance {
             record: on_server().record,
-            node: String::new(),
+            origin_node: String::new(),
             moved_in: moved(&format!("/exports/team-data-pvc-{ID}"), NFS.1),
         }
     );
@@ -273,7 +273,7 @@ fn a_volume_that_may_share_its_files_stays() {
 fn the_record_has_the_name_of_the_node_and_not_its_host_name() {
     let nodes = |nodes: &[Arc<Node>]| {
         let mapped = with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), nodes, |candidate| candidate);
-        mapped.map(|mapping| mapping.provenance.node)
+        mapped.map(|mapping| mapping.provenance.origin_node)
     };
     assert_eq!(nodes(&[node("worker-7", "node-1"), node("node-1", "other")]), Ok("worker-7".into()));
     let none = Err(Refusal::NoNode("node-1".into()));

@@ -19,7 +19,7 @@ use crate::model::volume::{Provenance, Volume, is_run_id};
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::Job;
-use crate::volume::moving_in::{FORMER_FINALIZER, home};
+use crate::volume::moving_in::{FORMER_FINALIZER, origin_node};
 use crate::volume::place::Place;
 
 /// All that depends on a volume, and that its run may need.
@@ -184,10 +184,10 @@ fn going(
         return Err(format!("its record names the storage at {}, but the volume leads to {place}", moved_in.path));
     }
     verify_moved_in_source(volume, recipe, &place.path)?;
-    let node = home(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
+    let node = origin_node(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
     let finalizers = moved_in.finalizers.into_iter().filter(|finalizer| finalizer == FORMER_FINALIZER).collect();
     let moved_in = Some(MovedIn { path: moved_in.path, from: moved_in.from, size: moved_in.size, finalizers });
-    let provenance = Provenance { record: recipe.record.clone(), node, moved_in };
+    let provenance = Provenance { record: recipe.record.clone(), origin_node: node, moved_in };
     Ok(MovingOut { id, provenance, is_confirmed: false })
 }
 

@@ -33,7 +33,8 @@ fn config() -> ObjectName {
 
 fn volume(from: &str) -> Value {
     let moved_in = MovedIn { path: "/a/b".into(), from: from.into(), size: 1 << 30, finalizers: vec![] };
-    let provenance = json!(Provenance { record: record(), node: String::new(), moved_in: Some(moved_in) }).to_string();
+    let provenance =
+        json!(Provenance { record: record(), origin_node: String::new(), moved_in: Some(moved_in) }).to_string();
     json!({
         "metadata": {
             "name": names::pv_name(ID),
@@ -121,7 +122,7 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
         &[],
     )
     .unwrap();
-    assert_eq!((&going.provenance.record, going.provenance.node.as_str()), (&record(), ""));
+    assert_eq!((&going.provenance.record, going.provenance.origin_node.as_str()), (&record(), ""));
     assert_eq!(going.moved_in().finalizers, [FORMER_FINALIZER]);
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
         let why = checked(forged(change), Some(claim()), &[]).unwrap_err();
@@ -194,7 +195,7 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
 fn a_volume_with_snapshots_stays() {
     let made_by = snapshot::SnapshotProvenance {
         record: record(),
-        node: String::new(),
+        origin_node: String::new(),
         volume_id: ID.into(),
         pv_name: names::pv_name(ID),
         size: 1,

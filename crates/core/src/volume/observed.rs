@@ -53,7 +53,7 @@ pub struct Observed<'a> {
     /// The states of the nodes that the volume and its pods depend on.
     pub node_states: &'a NodeStates,
     /// The node where the volume was made, if that matters.
-    pub home_node: &'a str,
+    pub origin_node: &'a str,
     /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`](super::decide::next_node).

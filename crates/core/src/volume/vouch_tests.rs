@@ -37,7 +37,7 @@ fn record(more: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a volume as a backup tool restores it, with this record.
 fn restored(record: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance = Provenance { record: record.clone(), node: String::new(), moved_in: None };
+    let provenance = Provenance { record: record.clone(), origin_node: String::new(), moved_in: None };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),

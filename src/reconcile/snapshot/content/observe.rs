@@ -72,7 +72,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot);
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
-    let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
+    let node = made_by.as_ref().map(|(made_by, _)| made_by.origin_node.clone()).unwrap_or_default();
     let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
@@ -118,7 +118,7 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(SnapshotProve
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
     let provenance = SnapshotProvenance {
         record,
-        node: made.node,
+        origin_node: made.origin_node,
         volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
@@ -156,7 +156,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
 fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance {
     SnapshotProvenance {
         record: recipe.record.clone(),
-        node: String::new(),
+        origin_node: String::new(),
         volume_id: String::new(),
         pv_name: String::new(),
         size: content.size.unwrap_or_default(),

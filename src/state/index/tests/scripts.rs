@@ -85,7 +85,8 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
     assert_eq!(named(&index), (false, false));
 
     let provenance =
-        serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in: None }).to_string();
+        serde_json::json!(crate::model::volume::Provenance { record, origin_node: String::new(), moved_in: None })
+            .to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
         "status": { "reason": adoption_mark(&provenance) } });

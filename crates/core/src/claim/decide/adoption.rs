@@ -56,8 +56,8 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
-        let same_node = kept.node == provenance.node || provenance.node.is_empty();
-        kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
+        let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_empty();
+        kept.record == provenance.record && (same_node || !(kept.origin_node.is_empty() || known()))
     };
     let is_its = || match o.pool.is_request {
         true => {
@@ -150,7 +150,7 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 /// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
     let node = made_on(o.claim, recipe, volume);
-    let provenance = Provenance { record: recipe.record.clone(), node, moved_in: volume.moved_in() };
+    let provenance = Provenance { record: recipe.record.clone(), origin_node: node, moved_in: volume.moved_in() };
     let nodes = leftover_nodes(o, volume, &provenance);
     (provenance, nodes)
 }
@@ -172,10 +172,10 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
 /// nothing may be deleted by its id.
 fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
-    if provenance.node.is_empty() || !bound_to_host {
+    if provenance.origin_node.is_empty() || !bound_to_host {
         return Vec::new();
     }
-    let mut nodes = without(&o.claim.nodes, &provenance.node);
-    nodes.push(provenance.node.clone());
+    let mut nodes = without(&o.claim.nodes_with_storage, &provenance.origin_node);
+    nodes.push(provenance.origin_node.clone());
     nodes
 }

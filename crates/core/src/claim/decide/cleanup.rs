@@ -32,7 +32,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         RunState::MayBeRunning => wait_for_run(o, Rule::DeleteRunInProgress),
         RunState::Stuck { cause, .. } => stuck(o, recipe, cause),
         RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
-            Some(_) => Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
+            Some(_) => {
+                Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes_with_storage, node) })
+            }
             None => Rule::DeleteRunStopping.nothing(),
         },
         RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeleteRunEnding),
@@ -80,7 +82,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
             let message =
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
             Rule::NodeGoneForget
-                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
+                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes_with_storage, node) })
                 .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
         (NodeState::NotFound, NodeGone::Hold) => Rule::NodeGoneHold.warn(

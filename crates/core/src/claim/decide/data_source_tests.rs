@@ -60,8 +60,8 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
         let mut world = copy(new(), "");
         let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
         let record = recipe_with(&[]).record;
-        let text =
-            serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in }).to_string();
+        let text = serde_json::json!(crate::model::volume::Provenance { record, origin_node: String::new(), moved_in })
+            .to_string();
         let volume = original(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));
@@ -142,10 +142,10 @@ fn a_clone_is_made_on_the_node_of_its_source() {
         Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 }
     );
     let mut world = World { no_volume: true, ..delayed(copy(stamped(1), "home"), Some("a")) };
-    world.claim.nodes = vec!["a".into()];
+    world.claim.nodes_with_storage = vec!["a".into()];
     let nodes = vec!["a".into(), "home".into()];
     assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
-    world.claim.nodes = vec!["home".into()];
+    world.claim.nodes_with_storage = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
     world.node_states.0.insert("a".into(), NodeState::NotFound);
@@ -183,7 +183,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
 #[test]
 fn a_clone_without_room_stays_on_the_node_of_its_source() {
     let mut world = delayed(copy(failed_with(Reaction::NoCapacity), "home"), Some("a"));
-    world.claim.nodes = vec!["home".into()];
+    world.claim.nodes_with_storage = vec!["home".into()];
     assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2));
     assert_eq!(
         world.decide_by(Rule::AttemptDue, NOW + 2).step,

@@ -75,7 +75,7 @@ fn a_claim_is_rescheduled_if_its_node_has_no_room() {
     for node in ["a", "b"] {
         world.claim.selected_node = Some(node.into());
         let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
-        world.claim.nodes = vec!["a".into()];
+        world.claim.nodes_with_storage = vec!["a".into()];
         assert_eq!(
             world.decide_by(Rule::AttemptNotDue, NOW).requeue_at,
             Some(NOW + 2),
@@ -98,7 +98,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::NoCapacity) };
     assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
-    world.claim.nodes = vec!["b".into(), "home".into()];
+    world.claim.nodes_with_storage = vec!["b".into(), "home".into()];
     assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
     world.node_choice = choice(None, false);
@@ -116,7 +116,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
 #[test]
 fn the_next_attempt_begins_after_its_delay() {
     let mut world = failed_with(Reaction::Retry);
-    world.claim.nodes = vec!["a".into(), "b".into()];
+    world.claim.nodes_with_storage = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = || vec!["b".to_owned(), "a".to_owned()];
     let unsure = World { no_volume: false, ..world.clone() };
@@ -231,10 +231,10 @@ fn a_node_s_clock_is_not_trusted() {
 fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     let mut world = delayed(failed_with(Reaction::Retry), Some("another"));
     world.node_states = NodeStates([("another".to_owned(), NodeState::Reachable)].into());
-    world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
+    world.claim.nodes_with_storage = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
-    world.claim.nodes.push("n0".into());
+    world.claim.nodes_with_storage.push("n0".into());
     let decision = world.decide_by(Rule::TooManyNodes, at);
     let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");

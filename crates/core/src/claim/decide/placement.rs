@@ -20,7 +20,7 @@ use crate::rules::Rule as _;
 /// If no node takes the run. The text is for the claim's event.
 pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
     let mut nodes = match o.claim.own_stamp() {
-        Some(_) => o.claim.nodes.clone(),
+        Some(_) => o.claim.nodes_with_storage.clone(),
         None => Vec::new(),
     };
     if recipe.placement == Placement::SelectedNode {
@@ -37,7 +37,7 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     if let Some(node) = required_node(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
-    let last = || o.claim.nodes.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
+    let last = || o.claim.nodes_with_storage.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
     let next = || o.nodes.choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
     // room.
@@ -97,7 +97,7 @@ pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = o.recipe_of_attempt().filter(|recipe| recipe.placement == Placement::SelectedNode) else {
         return false;
     };
-    match run_node(&o.claim.nodes, recipe) {
+    match run_node(&o.claim.nodes_with_storage, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.nodes.choice.last,
         Some(noted) => required_node(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
@@ -154,15 +154,15 @@ pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
 
 /// Returns the nodes of all attempts of the claim.
 pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
-    claim.selected_node.iter().chain(&claim.nodes)
+    claim.selected_node.iter().chain(&claim.nodes_with_storage)
 }
 
 /// Returns the node of the last attempt.
 pub fn last_node(claim: &Claim) -> Option<&String> {
-    claim.nodes.last().or(claim.selected_node.as_ref())
+    claim.nodes_with_storage.last().or(claim.selected_node.as_ref())
 }
 
 /// Returns the node on which the storage of a terminating claim is deleted next; empty for any node.
 pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> &'a str {
-    node_states.first(&claim.nodes).map_or("", String::as_str)
+    node_states.first(&claim.nodes_with_storage).map_or("", String::as_str)
 }

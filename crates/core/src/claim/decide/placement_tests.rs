@@ -82,7 +82,7 @@ fn a_pod_on_a_dead_node_is_reported() {
 fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
     let adopted_nodes = |nodes: &[&str], affinity: bool| {
         let mut world = selected(stamped(2));
-        world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        world.claim.nodes_with_storage = nodes.iter().map(|node| (*node).to_owned()).collect();
         let mut made = volume();
         if affinity {
             let text =
@@ -104,13 +104,13 @@ fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
 fn the_affinity_of_a_volume_names_its_node() {
     let made_on = |noted: &[&str]| {
         let mut world = stamped(2);
-        world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
+        world.claim.nodes_with_storage = noted.iter().map(|node| (*node).to_owned()).collect();
         let text =
             "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
         let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
         world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
         match world.step(Rule::AdoptVolume) {
-            Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
+            Step::Adopt { provenance, nodes, .. } => (provenance.origin_node, nodes.join(",")),
             step => panic!("{step:?}"),
         }
     };

@@ -107,7 +107,7 @@ impl World {
     /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
     fn unhold(&mut self) {
         self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
-        self.claim.nodes.clear();
+        self.claim.nodes_with_storage.clear();
         self.claim.last_failure = None;
     }
 
@@ -130,7 +130,7 @@ impl World {
             batch: None,
         });
         self.missed_batch = false;
-        self.claim.nodes = nodes;
+        self.claim.nodes_with_storage = nodes;
         if !self.claim.has_finalizer() {
             self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
         }
@@ -238,7 +238,7 @@ impl World {
                     self.unhold();
                     return false;
                 }
-                self.claim.nodes = nodes;
+                self.claim.nodes_with_storage = nodes;
             }
             Step::RemoveFinalizer => {
                 self.unhold();
@@ -362,7 +362,10 @@ fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation:
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
     assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-    assert!(before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+    assert!(
+        before == 0 || afresh || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)),
+        "a node is forgotten"
+    );
 }
 
 fn check_start(world: &World) {
@@ -372,7 +375,7 @@ fn check_start(world: &World) {
     assert!(claim.own_stamp().is_some() && !world.is_alive());
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
-        let noted = claim.nodes.last().expect("where it may leave something is not noted");
+        let noted = claim.nodes_with_storage.last().expect("where it may leave something is not noted");
         let immediate = world.class.binding == BindingMode::Immediate;
         let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::NotFound;
         let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
@@ -386,8 +389,8 @@ fn check_start(world: &World) {
 
 fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
-    let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
+    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.origin_node), "its own node is the last");
+    let noted = nodes.is_empty() || claim.nodes_with_storage.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
     let (volume, mismatches) = world.volume(volume);
     assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
@@ -424,7 +427,10 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
     assert!(!on_any_node || may && world.node_states.state(node) == NodeState::NotFound);
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
     assert!(attempt > 0 && world.delete_run == RunState::NotCached);
-    assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
+    assert!(
+        claim.nodes_with_storage.iter().any(|noted| noted == node)
+            || claim.nodes_with_storage.is_empty() && node.is_empty()
+    );
     for (volume, _) in &world.volumes {
         let ours = volume.name == names::pv_name(UID);
         let last = bound_to_ours || volume.phase == VolumePhase::Bound;
@@ -436,8 +442,11 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
 fn check_clean(world: &World, nodes: &[String]) {
     let claim = &world.claim;
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive());
-    assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
-    let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
+    assert!(
+        nodes.len() < claim.nodes_with_storage.len().max(1)
+            && nodes.iter().all(|node| claim.nodes_with_storage.contains(node))
+    );
+    let leftovers = claim.nodes_with_storage.iter().find(|node| !nodes.contains(node));
     let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
     assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::NotCached);
 }

@@ -41,7 +41,7 @@ fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_
 #[test]
 fn a_forged_provenance_is_replaced() {
     let provenance =
-        Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new(), moved_in: None };
+        Provenance { record: recipe_with(&[("image", "theirs")]).record, origin_node: String::new(), moved_in: None };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
     assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
 }

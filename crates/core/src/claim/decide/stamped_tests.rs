@@ -29,7 +29,7 @@ fn an_event_explains_the_warning_about_a_missing_storage_class() {
 fn a_copied_stamp_is_replaced() {
     let mut world = stamped(7);
     world.claim.stamp.as_mut().unwrap().claim_uid = "copied".into();
-    world.claim.nodes = vec!["of the other".into()];
+    world.claim.nodes_with_storage = vec!["of the other".into()];
     let decision = world.decide_by(Rule::ReplaceStaleStamp, NOW);
     assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     assert_eq!(decision.event.unwrap().reason, reason::STALE_STAMP_REPLACED);
@@ -51,12 +51,12 @@ fn a_volume_that_fits_is_adopted() {
     let mut world = with_volume(stamped(2), volume(), &[]);
     world.run = RunState::MayBeRunning;
     world.jobs = vec![job(2)];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "home", "the image need not have ended");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "home", "the image need not have ended");
     let mut world = delayed(world, Some("a"));
-    world.claim.nodes = vec!["b".into(), "a".into()];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "a", "where the attempt was");
+    world.claim.nodes_with_storage = vec!["b".into(), "a".into()];
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "a", "where the attempt was");
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
         world.step(Rule::NodeChanged),
         Step::Stamp { attempt: 2, nodes: vec!["home".into(), "b".into()], volume_generation: 0 }
     );
-    world.claim.nodes.clear();
+    world.claim.nodes_with_storage.clear();
     world.node_choice.last = true;
     assert_eq!(
         world.step(Rule::NodeChanged),
@@ -304,7 +304,7 @@ fn an_attempt_without_the_finalizer_begins_anew() {
 #[test]
 fn a_claim_records_its_node_before_the_job_exists() {
     let mut world = World { no_volume: true, ..delayed(stamped(1), Some("b")) };
-    world.claim.nodes = vec!["a".into()];
+    world.claim.nodes_with_storage = vec!["a".into()];
     assert_eq!(
         world.step(Rule::NodeChanged),
         Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()], volume_generation: 0 }
@@ -367,7 +367,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { is_over: true, ..job(1) }];
-    robbed.claim.nodes = vec!["a".into(), "home".into()];
+    robbed.claim.nodes_with_storage = vec!["a".into(), "home".into()];
     let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 1 };
     assert_eq!(robbed.step(Rule::NextVolumeGeneration), step, "what is on the other goes with the volume");
     robbed.has_running_pods = true;

@@ -124,8 +124,13 @@ impl World {
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
         let its_node = self.data_source.as_ref().map(|source| source.node.to_owned());
-        let nodes =
-            self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
+        let nodes = self
+            .claim
+            .nodes_with_storage
+            .iter()
+            .chain(&self.claim.selected_node)
+            .chain(&self.nodes_with_pods)
+            .chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let volumes: Vec<_> = self
@@ -273,7 +278,7 @@ fn begin(attempt: u32, node: &str) -> Step {
 /// Returns a claim with the stamp of an attempt, and the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
-    world.claim.nodes = vec!["home".into()];
+    world.claim.nodes_with_storage = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp = Some(Stamp {
         claim_uid: UID.into(),
@@ -361,7 +366,7 @@ fn volume() -> Volume {
 
 /// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into(), moved_in: None };
+    let provenance = Provenance { record: recipe_with(&[]).record, origin_node: "home".into(), moved_in: None };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
@@ -487,7 +492,7 @@ fn selected(world: World) -> World {
     world.class.binding = BindingMode::WaitForFirstConsumer;
     world.claim.selected_node = Some("a".into());
     if world.claim.stamp.is_some() {
-        world.claim.nodes = vec!["a".into()];
+        world.claim.nodes_with_storage = vec!["a".into()];
     }
     world
 }

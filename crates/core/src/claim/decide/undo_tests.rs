@@ -129,7 +129,7 @@ fn attempts_that_never_started_need_no_delete_run() {
     world.claim.last_failure = idle(1);
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     // A node that is gone has no storage of the claim.
-    world.claim.nodes = vec!["a".into()];
+    world.claim.nodes_with_storage = vec!["a".into()];
     assert_eq!(
         with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind),
         Step::RemoveFinalizer
@@ -185,7 +185,7 @@ fn a_changed_config_gets_a_delete_run_at_once() {
 #[test]
 fn each_node_gets_a_delete_run() {
     let mut world = World { no_volume: true, ..terminating() };
-    world.claim.nodes = vec!["a".into(), "b".into()];
+    world.claim.nodes_with_storage = vec!["a".into(), "b".into()];
     assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
     world.delete_run = RunState::MayBeRunning;
     world.rests(Rule::DeleteRunInProgress);
@@ -194,7 +194,7 @@ fn each_node_gets_a_delete_run() {
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
     assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
-    world.claim.nodes = vec![];
+    world.claim.nodes_with_storage = vec![];
     assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec![] });
     world.delete_job = Some(Job { terminating: true, ..over(1) });
     world.rests(Rule::DeleteRunStopping);
@@ -229,11 +229,11 @@ fn a_cleanup_without_recipe_is_reported() {
 #[test]
 fn a_policy_decides_about_storage_on_a_deleted_node() {
     let mut left = terminating();
-    (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
+    (left.no_volume, left.claim.nodes_with_storage) = (true, vec!["a".into(), "b".into()]);
     assert_eq!(left.step(Rule::DeleteRunDue), begin(1, "a"));
     // A dead node does not prevent the clean-up of the others.
     assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteRunDue), begin(1, "b"));
-    left.claim.nodes = vec!["a".into()];
+    left.claim.nodes_with_storage = vec!["a".into()];
     let missing = with_state("a", NodeState::NotCached, left.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {

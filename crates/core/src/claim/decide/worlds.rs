@@ -167,7 +167,7 @@ prop_compose! {
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
             claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
         });
-        claim.nodes = nodes;
+        claim.nodes_with_storage = nodes;
         claim.last_failure = last_failure;
         claim.selected_node = selected.map(str::to_owned);
         claim.volume_name = volume_name;
