@@ -131,7 +131,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     for (label, value) in [
         (names::LABEL_INSTANCE, request.instance.as_str()),
         (names::LABEL_OPERATION, request.operation.as_str()),
-        (names::LABEL_VOLUME_ID, &request.claim_uuid),
+        (names::LABEL_VOLUME_ID, &request.volume_id),
         (names::LABEL_ATTEMPT, &request.attempt.to_string()),
     ] {
         assert_eq!(labels.get(label).map(String::as_str), Some(value), "{label}");
@@ -176,7 +176,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
         total += property.name.len() + property.value.len() + 2;
     }
     assert!(total < 1024 * 1024, "the environment has {total} bytes");
-    assert_eq!(request.pv_name, names::pv_name(&request.claim_uuid));
+    assert_eq!(request.pv_name, names::pv_name(&request.volume_id));
 }
 
 /// Returns the files of the properties, with the annotation of each.

@@ -139,7 +139,7 @@ impl Work {
         let ts = Clock::default().wall().to_string();
         let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
-        self.start(&recipe, RunRequest { operation, claim_uuid: id.to_owned(), moved_in_path: path, ..made }).await
+        self.start(&recipe, RunRequest { operation, volume_id: id.to_owned(), moved_in_path: path, ..made }).await
     }
 
     /// Starts a run and follows it to its end.

@@ -124,7 +124,7 @@ async fn begin(
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: on, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
-        let (id, object) = (request.claim_uuid.clone(), MemberObject::Volume(volume.name.clone()));
+        let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));
         let member = Member { id, attempt, object, attributes: None };
         let recipe = Arc::new(recipe.clone());
         return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {

@@ -82,7 +82,7 @@ fn a_claim_that_became_too_long_still_gets_its_delete_run() {
     };
     assert_eq!((asked("b").username.as_str(), asked("b").claim_metadata.len()), ("tom", 1));
     let long = asked(&"x".repeat(limits::CLAIM));
-    assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.claim_uuid.as_str()), ("", 0, "u"));
+    assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.volume_id.as_str()), ("", 0, "u"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
         let claim = ObjectName::new("team", &name);
         let request = RunRequest {
             attempt: 1,
-            claim_uuid: id.clone(),
+            volume_id: id.clone(),
             pv_name: names::pv_name(&id),
             claim: flex_contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
@@ -135,7 +135,7 @@ fn members_beyond_the_size_limit_are_left_out() {
     let recipe = recipe(&[("image", "x"), ("claim-metadata", "note")]);
     let mut members = asking(&recipe, 40);
     for (_, request) in &mut members {
-        request.claim_metadata.insert("note".into(), format!("{}{}", request.claim_uuid, "x".repeat(20_000)));
+        request.claim_metadata.insert("note".into(), format!("{}{}", request.volume_id, "x".repeat(20_000)));
     }
     let (job, count) = job(&recipe, BATCH, &members, &run_target(None));
     assert!((10..14).contains(&count), "{count}");

@@ -19,7 +19,7 @@ pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
 pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
     RunRequest {
         operation: Operation::Provision,
-        claim_uuid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
+        volume_id: "0d9c2f0e-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 2,
         pv_name: "pvc-0d9c2f0e-0000-4000-8000-000000000001".into(),

@@ -18,7 +18,7 @@ pub fn of_class(
 ) -> RunRequest {
     RunRequest {
         operation,
-        claim_uuid: String::new(),
+        volume_id: String::new(),
         provision_ts: ts,
         attempt,
         pv_name: String::new(),

@@ -21,7 +21,7 @@ pub fn request(
     (claim, source): (ClaimRef, String),
 ) -> RunRequest {
     RunRequest {
-        claim_uuid: provenance.volume_id.clone(),
+        volume_id: provenance.volume_id.clone(),
         pv_name: provenance.pv_name.clone(),
         claim,
         size_bytes: provenance.size,
