@@ -91,7 +91,9 @@ pub(super) async fn execute(
         Step::Apply(applied) => context.writes.apply_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
             // The record that a run begins leaves the last failed attempt as it is.
-            if volume.modification.as_ref().is_none_or(|before| before.attempt != note.attempt) && note.attempt > 0 {
+            if volume.pending_modification.as_ref().is_none_or(|before| before.failed_attempt != note.failed_attempt)
+                && note.failed_attempt > 0
+            {
                 context.metrics.modify_failed(&volume.class);
             }
             context.writes.note_modification(volume, Some(&note)).await?.into()

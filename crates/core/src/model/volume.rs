@@ -85,11 +85,11 @@ pub struct Volume {
     /// The last failed delete run.
     pub last_failure: Option<LastFailure>,
     /// The last failed expand run.
-    pub expansion: Option<Box<FailedExpansion>>,
+    pub last_failed_expansion: Option<Box<FailedExpansion>>,
     /// The attributes of the volume, as the annotation holds them; `None` for a volume without.
     pub applied: Option<Box<AppliedAttributes>>,
-    /// The modify runs since the last that succeeded.
-    pub modification: Option<Box<PendingModification>>,
+    /// The modify runs since the last that succeeded: the last that began, and the last that failed.
+    pub pending_modification: Option<Box<PendingModification>>,
     /// The VolumeAttributesClass in the spec, which only CSI volumes can have.
     pub attributes_class: Option<String>,
     /// An admin has set the abandon annotation.
@@ -312,9 +312,11 @@ impl From<&PersistentVolume> for Volume {
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
-            expansion: annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new),
+            last_failed_expansion: annotation(names::EXPANSION)
+                .and_then(|text| FailedExpansion::read(&text))
+                .map(Box::new),
             applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
-            modification: annotation(names::MODIFICATION)
+            pending_modification: annotation(names::MODIFICATION)
                 .and_then(|text| PendingModification::read(&text))
                 .map(Box::new),
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),

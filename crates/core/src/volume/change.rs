@@ -125,19 +125,19 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
     claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
 }
 
-/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
-pub(super) fn due(reaction: Reaction, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
-    due_after(at, delay_after(reaction, recipe, tries), now)
+/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `failures` is their number so far.
+pub(super) fn due(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(reaction, recipe, failures), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
-pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
+pub(super) fn next_try(reaction: Reaction, failures: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (reaction, recipe) {
         (Reaction::Never, _) => format!(
             "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
             DELAY_AFTER_RETRIES.as_secs() / 60
         ),
-        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, tries)),
+        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, failures)),
         (_, None) => "next try when its provisioner config is known".to_owned(),
     }
 }

@@ -181,7 +181,7 @@ pub type Decision = rules::Decision<Rule>;
 /// Returns the number of the next run. Numbers increase over all requests, so that no Job of an earlier request counts
 /// for the next.
 pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
-    let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
+    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
     runs.iter().map(|job| job.run_labels.attempt).chain([recorded]).max().unwrap_or_default().saturating_add(1)
 }
 
@@ -248,7 +248,7 @@ fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
 
 /// Returns the failure of the last run, if its target was this size.
 fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
-    volume.expansion.as_deref().filter(|failed| failed.size == size)
+    volume.last_failed_expansion.as_deref().filter(|failed| failed.size == size)
 }
 
 /// Decides when a run has ended.
@@ -257,7 +257,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
     if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
         return Some(Rule::RunSucceeded.step(Step::Grow { size }));
     }
-    let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
+    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.terminating) {
         let job = run.job;
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
@@ -288,13 +288,14 @@ fn failure(
     reaction: Reaction,
     at: i64,
 ) -> FailedExpansion {
-    let before =
-        last(volume, size).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
+    let before = last(volume, size)
+        .filter(|failed| failed.recipe_version == recipe_version)
+        .map_or(0, |failed| failed.consecutive_failures);
     FailedExpansion {
         attempt,
         size,
         recipe_version,
-        tries: before.saturating_add(1),
+        consecutive_failures: before.saturating_add(1),
         at,
         reaction,
         reason: cause.reason.clone(),
@@ -318,7 +319,7 @@ pub fn failed_start(
 
 /// Makes the event about a failed run.
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(failed.reaction, failed.tries, recipe, "another size");
+    let next = next_try(failed.reaction, failed.consecutive_failures, recipe, "another size");
     let message = format!(
         "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
         failed.attempt,
@@ -343,7 +344,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
         let decision = Rule::RequestReached.step(Step::Report(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
-    (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
+    (volume.last_failed_expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::Forget))
 }
 
 /// Decides when the claim requests a larger volume.
@@ -379,7 +380,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     let error = failed.map(|failed| failed.message.clone());
     let report = ResizeUpdate::Growing { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
-        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
+        let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {
                 Reaction::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },

@@ -30,7 +30,7 @@ prop_compose! {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
         world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
         world.volume.size = Ok(size * GI);
-        world.volume.expansion = note;
+        world.volume.last_failed_expansion = note;
         world.recipe = match known {
             0 => Err("lost".into()),
             1 => Ok(recipe(&[("capabilities", "")])),
@@ -68,7 +68,7 @@ proptest! {
                 prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.terminating, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
+                prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
                 let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::Growing { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
@@ -80,7 +80,7 @@ proptest! {
             // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
             Step::Record(failed) => {
-                prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
+                prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
             }
             Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),

@@ -219,18 +219,18 @@ fn a_run_that_succeeded_gives_the_volume_its_size() {
 fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
-    assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
+    assert_eq!((recorded.attempt, recorded.size, recorded.consecutive_failures, recorded.at), (1, 3 * GI, 1, NOW));
     let said =
         "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
     assert_eq!(world.said(), said);
     assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
-    world.volume.expansion = Some(Box::new(recorded));
+    world.volume.last_failed_expansion = Some(Box::new(recorded));
     let report = ResizeUpdate::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::Report(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
-    assert_eq!((recorded.attempt, recorded.tries), (2, 2));
+    assert_eq!((recorded.attempt, recorded.consecutive_failures), (2, 2));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
 #[test]
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
-    world.volume.expansion = note(2, 3, Reaction::Never);
+    world.volume.last_failed_expansion = note(2, 3, Reaction::Never);
     assert_eq!(world.step(Rule::FailureOutdated), Step::Forget);
     let terminating = Job { terminating: true, ..job(2, 3) };
     world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
@@ -334,7 +334,7 @@ fn no_run_begins_for_a_terminating_claim() {
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
     for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
-        world.volume.expansion = note(7, 3, reaction);
+        world.volume.last_failed_expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::Report(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
@@ -351,7 +351,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
 #[test]
 fn another_request_or_recipe_does_not_wait() {
     let mut failed = world(3);
-    failed.volume.expansion = note(7, 3, Reaction::Never);
+    failed.volume.last_failed_expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
         assert_eq!(world.step(Rule::AttemptReported), Step::Report(growing(requested)));

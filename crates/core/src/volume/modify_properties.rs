@@ -18,7 +18,7 @@ prop_compose! {
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
         let note = note(attempt, class, reaction);
-        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
+        PendingModification { begun_attempt: begun.max(attempt), begun_target: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
     }
 }
 
@@ -41,7 +41,7 @@ prop_compose! {
         known in 0usize..5,
     ) -> World {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
-        world.volume.modification = note.map(Box::new);
+        world.volume.pending_modification = note.map(Box::new);
         match known {
             0 => world.recipe = Err("lost".into()),
             1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
@@ -81,8 +81,8 @@ proptest! {
                 prop_assert!(attributes.class == wanted || attributes == has);
                 prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                let note = volume.modification.as_ref().expect("a run without its trace on the volume");
-                prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
+                let note = volume.pending_modification.as_ref().expect("a run without its trace on the volume");
+                prop_assert!(note.begun_attempt == *attempt && note.failed_attempt < *attempt && note.begun_target == attributes.hash());
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
             Step::Apply(applied) => {
@@ -96,9 +96,9 @@ proptest! {
                 prop_assert!(!success || settled, "what may be in between is called done");
             }
             Step::Record(note) => {
-                let before = volume.modification.as_deref();
+                let before = volume.pending_modification.as_deref();
                 prop_assert!(before != Some(note));
-                prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
+                prop_assert!(before.is_none_or(|before| before.failed_attempt <= note.failed_attempt && before.begun_attempt.max(before.failed_attempt) <= note.begun_attempt.max(note.failed_attempt)));
                 let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }

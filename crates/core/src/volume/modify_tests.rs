@@ -169,7 +169,7 @@ impl World {
     }
 
     fn noted(&self, note: PendingModification) -> World {
-        let volume = Volume { modification: Some(Box::new(note)), ..self.volume.clone() };
+        let volume = Volume { pending_modification: Some(Box::new(note)), ..self.volume.clone() };
         World { volume, ..self.clone() }
     }
 
@@ -258,7 +258,7 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     after(Reaction::Retry, false).waits(Rule::FailedRunEnding);
     for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
         let Step::Record(noted) = after(reaction, true).step(Rule::RunFailed) else { panic!("not noted") };
-        assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
+        assert_eq!((noted.failed_attempt, noted.has_unknown_attributes, noted.consecutive_failures), (3, between, 1));
     }
     assert!(
         after(Reaction::Retry, true)
@@ -266,10 +266,11 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
     // An earlier run may have changed something, whatever the next one reports.
-    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Reaction::Retry) });
+    let again =
+        world("silver", "gold").noted(PendingModification { begun_attempt: 4, ..note(3, "gold", Reaction::Retry) });
     let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
-    assert!(noted.has_unknown_attributes && noted.tries == 2);
+    assert!(noted.has_unknown_attributes && noted.consecutive_failures == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
@@ -309,7 +310,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
         let reported = back.after(&modifying("silver"));
         let Step::Record(noted) = reported.step(Rule::AttemptRecorded) else { panic!("no trace") };
         assert_eq!(
-            (noted.begun, noted.to.clone(), noted.has_unknown_attributes),
+            (noted.begun_attempt, noted.begun_target.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
         );
         let started = reported.noted(noted).step(Rule::AttemptDue);
@@ -387,7 +388,7 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
     let Step::Record(noted) = other.step(Rule::AttemptRecorded) else { panic!("no trace") };
-    assert_eq!((noted.begun, noted.has_unknown_attributes), (2, true));
+    assert_eq!((noted.begun_attempt, noted.has_unknown_attributes), (2, true));
 }
 
 #[test]
@@ -413,7 +414,10 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
     let note = note(3, "gold", Reaction::Retry);
     assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(
+        PendingModification::read(&json!(PendingModification { begun_attempt: u32::MAX, ..note }).to_string()),
+        None
+    );
     assert_eq!(PendingModification::read("{}"), None);
     let applied = AppliedAttributes { attributes: attributes("gold"), run: 1 };
     assert_eq!(AppliedAttributes::read(&json!(applied).to_string()), Some(applied.clone()));

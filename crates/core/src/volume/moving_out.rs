@@ -84,7 +84,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
             moved_in.size
         ));
     }
-    if volume.applied.is_some() || volume.modification.is_some() {
+    if volume.applied.is_some() || volume.pending_modification.is_some() {
         return Err("it has a VolumeAttributesClass, which the former provisioner does not know".to_owned());
     }
     verify_unused(volume, of)?;
