@@ -146,14 +146,14 @@ fn decide_now(
     decide(&observed, context.clock.now())
 }
 
-fn origin_node(observed: &Observation) -> &str {
-    observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.origin_node.as_str())
+fn origin_node(observation: &Observation) -> &str {
+    observation.made_by.as_ref().map_or("", |(provenance, _)| provenance.origin_node.as_str())
 }
 
 async fn execute(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
@@ -163,14 +163,16 @@ async fn execute(
         Step::Nothing => Ok(StepOutcome::Wait),
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::WaitForSlot => {
-            if let Ok(source) = &observed.source {
+            if let Ok(source) = &observation.source {
                 context.shared.change(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
             Ok(StepOutcome::WaitForSlot)
         }
-        Step::Stamp { attempt, provenance } => stamp(context, content, observed, attempt, &provenance, confirmed).await,
+        Step::Stamp { attempt, provenance } => {
+            stamp(context, content, observation, attempt, &provenance, confirmed).await
+        }
         Step::ProtectSource => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Wait) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::Wait) };
             confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
             Ok(StepOutcome::Again)
         }
@@ -181,9 +183,9 @@ async fn execute(
                 _ => Ok(StepOutcome::End(Requeue::Done)),
             }
         }
-        Step::StartRun => start(context, content, observed).await,
+        Step::StartRun => start(context, content, observation).await,
         Step::RemoveJob { job } => {
-            let uid = observed.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
+            let uid = observation.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
             writes.remove_job(&job, &uid.unwrap_or_default()).await?;
             Ok(StepOutcome::Wait)
         }
@@ -207,9 +209,9 @@ async fn execute(
             Ok(StepOutcome::Again)
         }
         Step::StartDelete { attempt, on_any_node } => {
-            start_delete(context, content, observed, attempt, on_any_node).await
+            start_delete(context, content, observation, attempt, on_any_node).await
         }
-        Step::RemoveFinalizer => remove_finalizer(context, content, observed).await,
+        Step::RemoveFinalizer => remove_finalizer(context, content, observation).await,
         Step::DeleteContent => {
             writes.delete_content(content).await?;
             Ok(StepOutcome::End(Requeue::Done))
@@ -221,12 +223,12 @@ async fn execute(
 async fn stamp(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     provenance: &SnapshotProvenance,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
+    let Ok(source) = &observation.source else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
     // Another worker may have taken the slot since the decision.
     if !context.shared.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
@@ -261,14 +263,14 @@ async fn read_snapshot_state(context: &Context, content: &Content) -> Result<Sna
 async fn remove_finalizer(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
 ) -> Result<StepOutcome, WriteError> {
     // A run that has not certainly ended might still store something.
-    if content.provenance.is_some() && !observed.is_deleting(content) {
-        confirm_no_run(context, content, observed).await?;
+    if content.provenance.is_some() && !observation.is_deleting(content) {
+        confirm_no_run(context, content, observation).await?;
     }
     context.writes.remove_content_finalizer(content).await?;
-    if observed.is_deleting(content) {
+    if observation.is_deleting(content) {
         context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
     }
     Ok(StepOutcome::End(Requeue::Done))
@@ -284,8 +286,9 @@ fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
     }
 }
 
-async fn start(context: &Context, content: &Content, observed: &Observation) -> Result<StepOutcome, WriteError> {
-    let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&observed.made_by, &observed.claim, &observed.volume)
+async fn start(context: &Context, content: &Content, observation: &Observation) -> Result<StepOutcome, WriteError> {
+    let (Ok((made_by, recipe)), Some(claim), Some(volume)) =
+        (&observation.made_by, &observation.claim, &observation.volume)
     else {
         return Ok(StepOutcome::Wait);
     };
@@ -349,9 +352,9 @@ impl Observation {
 }
 
 /// Confirms that no Job or pod of a snapshot run exists that no watch has shown yet. It must not meet the deletion.
-async fn confirm_no_run(context: &Context, content: &Content, observed: &Observation) -> Result<(), WriteError> {
-    let Ok((_, recipe)) = &observed.made_by else { return Ok(()) };
-    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observed.jobs, &*observed.pods));
+async fn confirm_no_run(context: &Context, content: &Content, observation: &Observation) -> Result<(), WriteError> {
+    let Ok((_, recipe)) = &observation.made_by else { return Ok(()) };
+    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observation.jobs, &*observation.pods));
     match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
         false => Ok(()),
         true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
@@ -361,17 +364,17 @@ async fn confirm_no_run(context: &Context, content: &Content, observed: &Observa
 async fn start_delete(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     on_any_node: bool,
 ) -> Result<StepOutcome, WriteError> {
-    let Ok((made_by, recipe)) = &observed.made_by else { return Ok(StepOutcome::Wait) };
+    let Ok((made_by, recipe)) = &observation.made_by else { return Ok(StepOutcome::Wait) };
     // A stored snapshot must not be deleted on the word of a cache.
     let fresh = context.writes.read_content(&content.name).await?;
     if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
-    confirm_no_run(context, content, observed).await?;
+    confirm_no_run(context, content, observation).await?;
     let node = if on_any_node { "" } else { &made_by.origin_node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);

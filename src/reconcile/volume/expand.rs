@@ -63,19 +63,19 @@ fn quota_error(
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
 /// expanded. Returns whether the observation still holds.
-pub(super) fn settle_quota(context: &Context, volume: &Volume, observed: &Observation) -> bool {
+pub(super) fn settle_quota(context: &Context, volume: &Volume, observation: &Observation) -> bool {
     let mut index = context.shared.index();
-    if observed.quota_error.is_some() {
+    if observation.quota_error.is_some() {
         // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
         // now on.
-        if quota_error(&index, volume, observed.claim.as_deref(), &observed.recipe).is_none() {
+        if quota_error(&index, volume, observation.claim.as_deref(), &observation.recipe).is_none() {
             return false;
         }
         index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
-    let wishes = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if wishes || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
+    let wishes = observation.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
+    let woken = if wishes || observation.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
     true
@@ -103,14 +103,14 @@ impl Observation {
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
     written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::Report(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
             if matches!(report, ResizeUpdate::Growing { .. } | ResizeUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
@@ -121,14 +121,14 @@ pub(super) async fn execute(
             }
             StepOutcome::Again
         }
-        Step::Start { attempt, size } => start(context, volume, observed, attempt, size).await?,
+        Step::Start { attempt, size } => start(context, volume, observation, attempt, size).await?,
         Step::Grow { size } => context.writes.grow_volume(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
         Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, written).await?,
+        Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
 
@@ -136,18 +136,18 @@ pub(super) async fn execute(
 async fn start(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     size: u64,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
+    let (Ok(recipe), Some(claim)) = (&observation.recipe, &observation.claim) else {
         return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.origin_node, recipe, &context.identity, &context.kube_api, run, source);
-    let target = runs::run_target(volume, recipe, &observed.origin_node, &size.to_string());
+    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let target = runs::run_target(volume, recipe, &observation.origin_node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
         return Ok(StepOutcome::WaitForSlot);

@@ -69,14 +69,14 @@ impl Observation {
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
     written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::Report(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
@@ -87,7 +87,7 @@ pub(super) async fn execute(
             }
             StepOutcome::Again
         }
-        Step::Start { attempt, attributes } => start(context, volume, observed, attempt, attributes).await?,
+        Step::Start { attempt, attributes } => start(context, volume, observation, attempt, attributes).await?,
         Step::Apply(applied) => context.writes.apply_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
             // The record that a run begins leaves the last failed attempt as it is.
@@ -99,7 +99,7 @@ pub(super) async fn execute(
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
         Step::Forget => context.writes.note_modification(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, written).await?,
+        Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
 
@@ -107,21 +107,21 @@ pub(super) async fn execute(
 async fn start(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     attributes: Attributes,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
+    let (Ok(recipe), Some(claim)) = (&observation.recipe, &observation.claim) else {
         return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
-        ..runs::run_target(volume, recipe, &observed.origin_node, &attributes.hash())
+        ..runs::run_target(volume, recipe, &observation.origin_node, &attributes.hash())
     };
     let job = job::job(recipe, &request, &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
