@@ -8,6 +8,7 @@ use flex_contract::request::{Operation, RunRequest};
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::config::current_program::recipe_with_current_program;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
@@ -16,7 +17,6 @@ use crate::run::job::{self, RunTarget};
 use crate::run::orphaned_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
-use crate::volume::expand::with_program_of;
 
 /// The delay before a delete run that could not be created is tried again.
 const REFUSED_RETRY: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let now = context.class_recipe(&recipe.class);
-        with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
+        recipe_with_current_program(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let Decision { rule, step, requeue_at, .. } = orphaned_runs::decide(

@@ -11,6 +11,7 @@ use crate::claim::decide::last_node;
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use crate::config::current_program::recipe_with_current_program;
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
@@ -21,7 +22,6 @@ use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
-use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed): `OwnedRuns`
 /// has what the `Runs` of the decision borrow.
@@ -197,7 +197,7 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes 
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.recipe_version)).filter(|recipe| recipe.class == name);
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.record);
-    let deletion = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
+    let deletion = stamped.clone().or(current.clone()).map(|recipe| recipe_with_current_program(recipe, served));
     OwnedRecipes { stamped, current, deletion }
 }
 

@@ -10,6 +10,7 @@ use super::delete::job_name;
 use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
+use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
@@ -20,7 +21,6 @@ use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::volume::change::ChangeRun;
 use crate::volume::decide::next_node;
-use crate::volume::expand::record;
 use crate::volume::observed::{ClaimState, Observed};
 
 /// The data from which a decision borrows.
@@ -58,7 +58,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let provenance = provenance(context, volume, &jobs);
     let now = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let record = record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
+        let record = with_current_program(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
         record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
     });
     let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);

@@ -8,6 +8,7 @@
 //! - [`slips`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
 //! - [`record`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
 //!   again.
+//! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
 //! - [`document`] reads the files that `validate` and `render` get.
 
@@ -17,6 +18,7 @@ pub mod check;
 pub mod checked;
 pub mod class;
 pub mod classes;
+pub mod current_program;
 pub mod document;
 pub mod external_provisioner;
 pub mod former_deployment;

@@ -1,10 +1,10 @@
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Config, classes, record_of};
+use crate::config::current_program::with_current_program;
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::record::EffectiveConfig;
 use crate::object::ObjectName;
-use crate::volume::expand::record;
 
 fn identity(shell_image: Option<&str>) -> Identity {
     Identity {
@@ -142,7 +142,7 @@ fn a_volume_whose_template_names_a_program_is_deleted_by_a_later_script() {
     let template = "spec: {containers: [{name: provisioner, command: [/run]}]}";
     let made = record_of(&config(&[("image", "x"), ("pod-template", template)]), "c");
     let now = record_of(&config(&[("script", "exit 0")]), "c");
-    assert_eq!(record(&made, Some(&now)).recipe().unwrap().script, now.script);
+    assert_eq!(with_current_program(&made, Some(&now)).recipe().unwrap().script, now.script);
 }
 
 #[test]
@@ -158,16 +158,16 @@ fn parameters_leave_room_for_the_script_in_a_pod() {
 fn later_runs_take_the_script_of_the_class() {
     let of = |keys: &[(&str, &str)]| record_of(&config(keys), "c");
     let (made, now) = (of(&[("script", "old"), ("zone", "west")]), of(&[("script", "new"), ("zone", "east")]));
-    let used = record(&made, Some(&now));
+    let used = with_current_program(&made, Some(&now));
     assert_eq!((used.script.clone(), used.data["zone"].as_str()), (now.script.clone(), "west"));
-    assert_eq!(record(&made, None).script, made.script, "the config is gone");
+    assert_eq!(with_current_program(&made, None).script, made.script, "the config is gone");
     let other = EffectiveConfig { config: ObjectName::new("own", "other"), ..now };
-    assert_eq!(record(&made, Some(&other)).script, made.script, "another config serves the class");
+    assert_eq!(with_current_program(&made, Some(&other)).script, made.script, "another config serves the class");
     // A vendor moves from a script to an image, and back.
     let image = of(&[("image", "x")]);
-    let used = record(&made, Some(&image));
+    let used = with_current_program(&made, Some(&image));
     assert_eq!((used.script, used.data.get("image").map(String::as_str)), (None, Some("x")));
-    let used = record(&image, Some(&made));
+    let used = with_current_program(&image, Some(&made));
     assert_eq!((used.script, used.data.get("image")), (made.script, None));
 }
 

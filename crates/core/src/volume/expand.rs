@@ -9,17 +9,12 @@
 //!
 //! When the claim is gone, the rules of volumes end all runs before anything else is done with the volume.
 
-use std::sync::Arc;
-
 use flex_contract::exit::Reaction;
 use flex_contract::names::reason;
 use flex_contract::quantity::quantity;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;
-use crate::config::keys::{self, STORAGE_MOUNTS};
-use crate::config::record::EffectiveConfig;
-use crate::config::values::list;
 use crate::model::claim::Claim;
 use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
@@ -35,47 +30,6 @@ use crate::volume::change::{ChangeRuns, POD_END_POLL, Progress, bound_claim, due
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
-
-/// Returns the record of an expand or delete run: the volume's own, with the program of its class. If another ConfigMap
-/// serves the class now, the class does not count, because its image belongs to another vendor.
-pub fn record(provenance: &EffectiveConfig, class: Option<&EffectiveConfig>) -> EffectiveConfig {
-    let mut record = provenance.clone();
-    if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
-        for key in keys::ALL.iter().filter(|key| key.follows_class) {
-            record.data.remove(key.name);
-            record.data.extend(class.data.get(key.name).map(|value| (key.name.to_owned(), value.clone())));
-        }
-        record.script.clone_from(&class.script);
-        narrow(&mut record, class);
-    }
-    record
-}
-
-/// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
-/// names.
-fn narrow(record: &mut EffectiveConfig, class: &EffectiveConfig) {
-    let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
-        record.data.remove(STORAGE_MOUNTS.name);
-        return;
-    };
-    let own = record.data.remove(STORAGE_MOUNTS.name);
-    let with = |paths: String| {
-        let mut record = record.clone();
-        record.data.insert(STORAGE_MOUNTS.name.into(), paths);
-        record
-    };
-    // The class may have got further storage since.
-    let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
-    let paths = paths.collect::<Vec<_>>().join(", ");
-    let narrowed = if paths.is_empty() { own } else { Some(paths) };
-    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.name.to_owned(), paths)));
-}
-
-/// Returns a recipe with the program of its class, as [`record`] does.
-pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&EffectiveConfig>) -> Arc<Recipe> {
-    let merged = record(&recipe.record, class);
-    if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
-}
 
 /// Returns the target size of a run, in bytes.
 fn size_of(job: &Job) -> u64 {

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
+use crate::config::record::EffectiveConfig;
 use crate::config::values::yaml;
 use crate::volume::change::ChangeRun;
 use crate::volume::test_runs::{NOW, stuck};
@@ -378,51 +379,6 @@ fn a_run_is_reported_before_it_begins() {
     let after =
         world(3).after(&growing(3)).with(&[(Job { terminating: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
-}
-
-#[test]
-fn a_run_uses_the_image_of_the_class_and_the_parameters_of_the_volume() {
-    let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let config = ObjectName::new("admin", "c");
-    let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
-    let now = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-2"), ("secret-env", "s2")];
-    let made =
-        EffectiveConfig { config: config.clone(), class: "c".into(), data: data(&made), ..EffectiveConfig::default() };
-    let now = EffectiveConfig { data: data(&now), ..made.clone() };
-    let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
-    assert_eq!(record(&made, Some(&now)).data, data(&merged));
-    assert_eq!(record(&made, None), made);
-    // Another vendor serves the class now.
-    let foreign = EffectiveConfig { config: ObjectName::new("admin", "d"), ..now };
-    assert_eq!(record(&made, Some(&foreign)), made);
-}
-
-#[test]
-fn the_storage_mounts_of_a_class_apply_to_older_volumes() {
-    let template = |at: &str| {
-        format!(
-            "spec: {{containers: [{{name: provisioner, volumeMounts: [{{name: a, mountPath: {at}}}]}}], volumes: [{{name: a, hostPath: {{path: {at}}}}}]}}"
-        )
-    };
-    let of = |mounted: &str, mounts: Option<&str>| {
-        let data = [("image", "v1"), ("pod-template", &template(mounted))].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let mounts = mounts.map(|mounts| ("storage-mounts".to_owned(), mounts.to_owned()));
-        let data = data.into_iter().chain(mounts).collect();
-        EffectiveConfig { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..EffectiveConfig::default() }
-    };
-    let merged =
-        |made: &EffectiveConfig, now: &EffectiveConfig| record(made, Some(now)).data.get("storage-mounts").cloned();
-    let (before, now) = (of("/a", None), of("/a", Some("/a")));
-    assert_eq!(merged(&before, &now).as_deref(), Some("/a"));
-    assert_eq!(merged(&now, &now).as_deref(), Some("/a"));
-    // The class's rule for another directory does not concern this volume.
-    assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
-    assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
-    // The class has got further storage since, which the volume's runs do not have.
-    let more = EffectiveConfig { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
-    assert_eq!(merged(&before, &more).as_deref(), Some("/a"));
-    // An image that does not know the key deletes as before.
-    assert_eq!(merged(&now, &before), None);
 }
 
 #[test]

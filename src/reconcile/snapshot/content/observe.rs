@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flex_contract::request::Operation;
 
 use crate::config::classes::ClassLookup;
+use crate::config::current_program::with_current_program;
 use crate::config::record::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::model::claim::Claim;
@@ -20,7 +21,6 @@ use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::snapshot::decide::SnapshotState;
 use crate::state::index::Index;
-use crate::volume::expand;
 
 /// Facts beyond the cache that a reconcile has confirmed.
 #[derive(Default)]
@@ -104,7 +104,7 @@ fn recipe_now(index: &Index, class: &str) -> Option<Arc<Recipe>> {
 /// Returns a recorded recipe, with the keys that follow the class.
 fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
     let now = recipe_now(index, &recorded.class);
-    let record = expand::record(recorded, now.as_ref().map(|recipe| &recipe.record));
+    let record = with_current_program(recorded, now.as_ref().map(|recipe| &recipe.record));
     let recipe = record.recipe().map_err(|problems| joined(&problems))?;
     Ok((record, recipe))
 }
