@@ -206,7 +206,10 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
     match &decision.step {
         Step::Adopt { provenance, .. } => {
             assert!(mismatches.is_empty(), "{mismatches:?}");
-            assert_eq!(provenance.record, recipe.record, "the provenance is not that of the attempt");
+            assert_eq!(
+                provenance.effective_config, recipe.effective_config,
+                "the provenance is not that of the attempt"
+            );
             // The volume still fits after the adoption.
             let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OWN.contains(&key.as_str()));
             let theirs: usize = theirs.map(|(key, value)| key.len() + value.len()).sum();
@@ -276,8 +279,11 @@ fn no_runs<'a>(has_running_pods: bool) -> ChangeRuns<'a> {
 /// Decides about the volume after its claim is gone.
 fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
-    let provenance =
-        Provenance { record: recipe.record.clone(), origin_node: draw.pick(&["", "node-1"]).into(), moved_in: None };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: draw.pick(&["", "node-1"]).into(),
+        moved_in: None,
+    };
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();

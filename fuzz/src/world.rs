@@ -7,7 +7,7 @@ use flex_contract::names::CONTAINER;
 use flex_contract::request::RunRequest;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::record::EffectiveConfig;
+use flex_provisioner::config::effective_config::EffectiveConfig;
 use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -45,13 +45,13 @@ pub fn identity() -> Identity {
 pub fn recipe(keys: &[(&str, &str)]) -> Recipe {
     let data = [("image", "registry.example/image:1")].iter().chain(keys);
     let data = data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let record = EffectiveConfig {
+    let effective_config = EffectiveConfig {
         config: ObjectName::new("admin", "silver"),
         class: "silver".into(),
         data,
         ..EffectiveConfig::default()
     };
-    record.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
+    effective_config.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 
 /// Checks that an object is the same after writing and reading it as JSON and as YAML.

@@ -14,7 +14,7 @@ use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Identity};
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};

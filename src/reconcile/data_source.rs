@@ -110,7 +110,7 @@ pub(super) struct SourceSnapshotObservation {
 fn replaced_driver(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    input::replaced_driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+    input::replaced_driver(&class.recipe.as_ref().ok()?.effective_config.data).map(str::to_owned)
 }
 
 impl SourceSnapshotObservation {

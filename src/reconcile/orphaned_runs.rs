@@ -97,7 +97,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let now = context.class_recipe(&recipe.class);
-        recipe_with_current_program(recipe, now.as_ref().map(|recipe| &recipe.record))
+        recipe_with_current_program(recipe, now.as_ref().map(|recipe| &recipe.effective_config))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let Decision { rule, step, requeue_at, .. } = orphaned_runs::decide(

@@ -240,7 +240,7 @@ impl Writes {
         // A volume that nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
-                let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
+                let says = provenance.effective_config.data.get(keys::RECLAIM_POLICY.name);
                 (Some(uid), None, says.map_or(ReclaimPolicy::Delete, |says| says.as_str().into()))
             }
             Owner::Pool(size) => (None, Some(size.to_string()), ReclaimPolicy::Delete),
@@ -261,7 +261,7 @@ impl Writes {
         let metadata = json!({
             "labels": {
                 names::LABEL_INSTANCE: self.identity.instance,
-                names::LABEL_POOL: size.is_some().then(|| provenance.record.kind()),
+                names::LABEL_POOL: size.is_some().then(|| provenance.effective_config.kind()),
             },
             "annotations": {
                 names::CLAIM_UID: uid,
@@ -270,7 +270,7 @@ impl Writes {
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-                names::PROVISIONED_BY: provenance.record.provisioner(&self.identity.provisioner),
+                names::PROVISIONED_BY: provenance.effective_config.provisioner(&self.identity.provisioner),
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: (!attributes.class.is_empty())

@@ -133,7 +133,8 @@ impl Work {
         id: &str,
         of: &Provenance,
     ) -> Result<(), RunFailure> {
-        let recipe = of.record.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
+        let recipe =
+            of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
         let ts = Clock::default().wall().to_string();

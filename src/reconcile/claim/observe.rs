@@ -196,7 +196,7 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes 
     let stamped =
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.recipe_version)).filter(|recipe| recipe.class == name);
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
-    let served = current.as_ref().map(|recipe| &recipe.record);
+    let served = current.as_ref().map(|recipe| &recipe.effective_config);
     let deletion = stamped.clone().or(current.clone()).map(|recipe| recipe_with_current_program(recipe, served));
     OwnedRecipes { stamped, current, deletion }
 }
@@ -333,7 +333,7 @@ impl ObservationBuilder<'_> {
         let class = claim.attributes_class.as_deref().unwrap_or_default();
         let attributes = match self.recipes.of_attempt() {
             Some(recipe) => {
-                let provisioner = recipe.record.provisioner(&self.context.identity.provisioner);
+                let provisioner = recipe.effective_config.provisioner(&self.context.identity.provisioner);
                 requested_attributes(class, index.attributes_class(class), recipe, provisioner)
             }
             None => Ok(Attributes::default()),

@@ -47,7 +47,7 @@ pub(super) fn observe(
     let name = claim.as_deref().map(requested_class).unwrap_or_default();
     let requested_attributes =
         recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
-            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+            let provisioner = recipe.effective_config.provisioner(&context.identity.provisioner);
             requested_attributes(name, index.attributes_class(name), recipe, provisioner)
         });
     Observation { claim, recipe: recipe.clone(), requested_attributes, origin_node: origin_node.to_owned(), runs }

@@ -58,8 +58,9 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let provenance = provenance(context, volume, &jobs);
     let now = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let record = with_current_program(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
-        record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+        let effective_config =
+            with_current_program(&provenance.effective_config, now.as_ref().map(|recipe| &recipe.effective_config));
+        effective_config.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
     });
     let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
@@ -183,7 +184,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
         .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
-    Ok(Provenance { record: recipe.record.clone(), origin_node: node.to_owned(), moved_in: None })
+    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node: node.to_owned(), moved_in: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -10,7 +10,7 @@ use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
 use crate::model::claim::Claim;
 

@@ -122,7 +122,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::config::values::yaml;
     use crate::object::ObjectName;
 

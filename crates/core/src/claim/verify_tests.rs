@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::modify_status::ModifyStatus;
 use crate::model::volume::Reference;
 use crate::object::ObjectName;
@@ -90,7 +90,7 @@ fn each_mismatch_is_reported() {
 fn a_volume_of_the_replaced_provisioner_is_no_result_of_a_run() {
     let found = |replaces: &str, volume: Volume| {
         let mut recipe = recipe("local:/srv, nfs");
-        recipe.record.replaces = replaces.into();
+        recipe.effective_config.replaces = replaces.into();
         mismatches(&volume, &claim(), &recipe, None)
     };
     let on_node =

@@ -209,7 +209,10 @@ fn a_pool_names_sizes_with_their_watermarks() {
     let pool = some.pool.as_ref().unwrap();
     let marks = |low, high| Watermarks { low, high };
     assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
-    assert_eq!((pool.max_bytes, pool.in_flight, pool.kind.clone()), (Some(20 << 40), None, some.record.kind()));
+    assert_eq!(
+        (pool.max_bytes, pool.in_flight, pool.kind.clone()),
+        (Some(20 << 40), None, some.effective_config.kind())
+    );
     let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);
     assert_eq!(yaml.pool.as_ref().map(|pool| (&pool.sizes, pool.in_flight)), Some((&pool.sizes, Some(7))));
     for (value, says) in [
@@ -240,7 +243,7 @@ fn a_pool_names_sizes_with_their_watermarks() {
 
 #[test]
 fn keys_without_effect_on_a_volume_do_not_change_its_kind() {
-    let kind = |keys: &[(&str, &str)]| good(keys).record.kind();
+    let kind = |keys: &[(&str, &str)]| good(keys).effective_config.kind();
     let plain = kind(&[]);
     for same in [("timeout", "90s"), ("max-volumes", "9"), ("batch-size", "9"), ("reclaim-policy", "Retain")] {
         assert_eq!(kind(&[same]), plain, "{same:?}");

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::Recipe;
+use super::effective_config::EffectiveConfig;
 use super::keys::{self, STORAGE_MOUNTS};
-use super::record::EffectiveConfig;
 use super::values::list;
 
 /// Returns the config of a later run: that of the volume, with the program of its class. If another ConfigMap serves the
@@ -47,8 +47,8 @@ fn restrict_storage_mounts(config: &mut EffectiveConfig, class: &EffectiveConfig
 
 /// Returns a recipe with the program of its class, as [`with_current_program`] does.
 pub fn recipe_with_current_program(recipe: Arc<Recipe>, class: Option<&EffectiveConfig>) -> Arc<Recipe> {
-    let merged = with_current_program(&recipe.record, class);
-    if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
+    let merged = with_current_program(&recipe.effective_config, class);
+    if merged == recipe.effective_config { recipe } else { merged.checked().unwrap_or(recipe) }
 }
 
 #[cfg(test)]

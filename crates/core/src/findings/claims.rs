@@ -7,7 +7,7 @@ use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::ClaimPhase;

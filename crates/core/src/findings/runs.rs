@@ -3,7 +3,7 @@
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 use super::kind::FindingKind;
 use super::observation::Lookups;
-use crate::config::record::{hash_of, revision_name};
+use crate::config::effective_config::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::batch::Member;

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Identity, Revision, classes};
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume, adoption_mark};
 use crate::node::Node;
@@ -30,7 +30,7 @@ fn at(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap().to_string()
 }
 
-fn record(data: &[(&str, &str)]) -> EffectiveConfig {
+fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
     let data = [("image", "x"), ("capabilities", "list")].iter().chain(data);
     EffectiveConfig {
         config: ObjectName::new("admin", "c"),
@@ -41,7 +41,7 @@ fn record(data: &[(&str, &str)]) -> EffectiveConfig {
 }
 
 fn recipe() -> Recipe {
-    record(&[]).recipe().unwrap()
+    effective_config(&[]).recipe().unwrap()
 }
 
 /// A cluster with a class, in which all objects are old.
@@ -62,7 +62,7 @@ impl Cluster {
             namespace: "own".into(),
             shell_image: None,
         };
-        let mut data = record(data).data;
+        let mut data = effective_config(data).data;
         data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());
         let config = Config { name: ObjectName::new("admin", "c"), class: Some("c".into()), data, ..Config::default() };
         let foreign = ClassObject {
@@ -89,7 +89,7 @@ impl Cluster {
             snapshots: vec![],
             contents: vec![],
             nodes: vec![],
-            recipes: [recipe().record.hash()].into(),
+            recipes: [recipe().effective_config.hash()].into(),
             unused: vec![],
             deep: true,
         })
@@ -115,8 +115,12 @@ impl Cluster {
     }
 
     fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
-        let provenance =
-            json!(Provenance { record: recipe().record, origin_node: String::new(), moved_in: None }).to_string();
+        let provenance = json!(Provenance {
+            effective_config: recipe().effective_config,
+            origin_node: String::new(),
+            moved_in: None
+        })
+        .to_string();
         let volume = json!({
             "metadata": {
                 "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),

@@ -8,8 +8,8 @@ use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::config::classes::ClassLookup;
+use crate::config::effective_config::hash_of;
 use crate::config::joined;
-use crate::config::record::hash_of;
 use crate::model::affinity::only_host;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
@@ -321,7 +321,7 @@ fn provenance(volume: &Volume) -> Result<(), String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
     let read: Provenance =
         serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"))?;
-    let recipe = read.record.recipe();
+    let recipe = read.effective_config.recipe();
     recipe.map(drop).map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
 }
 

@@ -9,7 +9,7 @@ use flex_contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
 use crate::model::metadata;
 use crate::object::ObjectName;
@@ -100,9 +100,9 @@ impl Snapshot {
 /// The provenance of a snapshot: all that its deletion and a restore need when volume, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SnapshotProvenance {
-    /// The recipe.
+    /// The effective config, from which the recipe follows.
     #[serde(flatten)]
-    pub record: EffectiveConfig,
+    pub effective_config: EffectiveConfig,
     /// The node where the snapshot was made, if that matters.
     #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
     pub origin_node: String,

@@ -13,7 +13,7 @@ use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::LastFailure;
 use crate::run::member;
@@ -21,9 +21,9 @@ use crate::run::member;
 /// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Provenance {
-    /// The recipe.
+    /// The effective config, from which the recipe follows.
     #[serde(flatten)]
-    pub record: EffectiveConfig,
+    pub effective_config: EffectiveConfig,
     /// The node where the volume was made, if its deletion must be there.
     #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
     pub origin_node: String,

@@ -103,7 +103,7 @@ mod tests {
     use flex_contract::exit::Reaction;
 
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::object::ObjectName;
     use crate::run::state::Cause;
 

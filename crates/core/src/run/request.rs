@@ -44,7 +44,7 @@ pub fn of_class(
         node_name: String::new(),
         topology: Default::default(),
         class_topologies: String::new(),
-        provisioner: recipe.record.provisioner(&identity.provisioner).to_owned(),
+        provisioner: recipe.effective_config.provisioner(&identity.provisioner).to_owned(),
         instance: identity.instance.clone(),
         volume_source: String::new(),
         moved_in_path: String::new(),

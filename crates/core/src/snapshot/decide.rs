@@ -353,7 +353,7 @@ fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
 fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
     let failure = failed?;
     // A new version of the config is tried at once.
-    let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
+    let is_newer = || content.made_by().is_none_or(|made_by| made_by.effective_config != recipe.effective_config);
     let wait = match failure.reaction {
         Reaction::Never if is_newer() => 0,
         reaction => delay_after(reaction, recipe, failure.attempt),

@@ -1,14 +1,14 @@
 //! Tests of the rules.
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 const NODE: &str = "n1";
 
-fn record(data: &[(&str, &str)]) -> EffectiveConfig {
+fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
     let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
     let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     EffectiveConfig {
@@ -21,13 +21,13 @@ fn record(data: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
 fn recipe(able: bool) -> Recipe {
-    let recipe = record(&[]).recipe().unwrap();
+    let recipe = effective_config(&[]).recipe().unwrap();
     Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
 }
 
 fn provenance() -> SnapshotProvenance {
     SnapshotProvenance {
-        record: record(&[]),
+        effective_config: effective_config(&[]),
         origin_node: NODE.into(),
         volume_id: "v".into(),
         pv_name: "pvc-v".into(),

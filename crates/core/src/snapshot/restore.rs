@@ -67,8 +67,10 @@ impl RestoreSource<'_> {
         if content.terminating && !kept {
             return waits("is being deleted");
         }
-        if let Some(made_by) = self.made_by.filter(|made_by| Some(&made_by.record.class) != claim.class.as_ref()) {
-            let class = &made_by.record.class;
+        if let Some(made_by) =
+            self.made_by.filter(|made_by| Some(&made_by.effective_config.class) != claim.class.as_ref())
+        {
+            let class = &made_by.effective_config.class;
             return waits(&format!(
                 "is of a volume of class {class}: only a claim of the same class can be made from it"
             ));

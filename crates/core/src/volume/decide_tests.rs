@@ -1,7 +1,7 @@
 //! Tests of the rules.
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;

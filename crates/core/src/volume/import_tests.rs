@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use flex_contract::storage;
 
 fn identity() -> Identity {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::run::backoff::{DELAY_AFTER_RETRIES, seconds};
 use crate::volume::change::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};

@@ -146,7 +146,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
         id: id.to_owned(),
         claim: claim.name.clone(),
         claim_uid: claim.uid.clone(),
-        provenance: Provenance { record: recipe.record.clone(), origin_node: node, moved_in },
+        provenance: Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in },
         finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })
 }
@@ -201,8 +201,9 @@ pub(super) fn origin_node(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>])
 /// Checks that the config does the same with the storage of a deleted volume as its class says. The parameters are those
 /// of the NFS subdir external provisioner, which archives by default.
 fn same_deletion(recipe: &Recipe) -> Result<(), String> {
-    let record = &recipe.record;
-    let of_class = |key: &str| record.parameters.get(key).or_else(|| record.data.get(key)).map(String::as_str);
+    let effective_config = &recipe.effective_config;
+    let of_class =
+        |key: &str| effective_config.parameters.get(key).or_else(|| effective_config.data.get(key)).map(String::as_str);
     let (wanted, because) = match (of_class("onDelete"), of_class("archiveOnDelete")) {
         (Some("delete"), _) => ("delete", "onDelete: delete"),
         (Some("retain"), _) => ("keep", "onDelete: retain"),
@@ -210,7 +211,7 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
         (_, Some(_)) => ("archive", "archiveOnDelete: \"true\""),
         (_, None) => ("archive", "no archiveOnDelete, which means true"),
     };
-    let now = match record.data.get(ON_DELETE).map_or("", |value| value.trim()) {
+    let now = match effective_config.data.get(ON_DELETE).map_or("", |value| value.trim()) {
         "" => "delete",
         "retain" => "keep",
         other => other,
@@ -219,7 +220,7 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "its class {} has {because}, but the config would {now} the directory of a deleted volume: write `{ON_DELETE}: {wanted}` into the config {}, or change the class",
-            recipe.class, record.config
+            recipe.class, effective_config.config
         )),
     }
 }

@@ -64,7 +64,7 @@ impl MovingOut {
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = record(volume, of, identity)?;
+    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
     if moved_in.from.is_empty() {
         return Err("it was imported, so that there is no former provisioner: use import --undo".to_owned());
     }
@@ -96,7 +96,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = record(volume, of, identity)?;
+    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
     if !moved_in.from.is_empty() {
         return Err("it was not imported: use adopt --undo".to_owned());
     }
@@ -111,18 +111,18 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
 }
 
 /// Returns the record of a volume that the chosen config serves.
-fn record(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
+fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
     if !volume.belongs_to(identity) {
         return Err("it has not moved in, or belongs to another orchestrator".to_owned());
     }
-    let record = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
-    let moved_in = record.as_ref().and_then(|record| record.moved_in.clone());
-    let (Some(record), Some(moved_in)) = (record, moved_in) else {
+    let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+    let moved_in = provenance.as_ref().and_then(|provenance| provenance.moved_in.clone());
+    let (Some(provenance), Some(moved_in)) = (provenance, moved_in) else {
         return Err("it has not moved in: the image of its class made it".to_owned());
     };
-    let named = &record.record.config;
+    let named = &provenance.effective_config.config;
     match named == of.config && identity.config_namespaces.contains(&named.namespace) {
-        true => Ok((record, moved_in)),
+        true => Ok((provenance, moved_in)),
         false => Err(format!("its record names the config {named}, not {}: see --config", of.config)),
     }
 }
@@ -175,8 +175,8 @@ fn going(
     let recipe = of.recipe.ok_or_else(|| {
         format!("its record has no mark, and the config {} does not serve its class {} now", of.config, volume.class)
     })?;
-    if provenance.record.class != volume.class {
-        let class = &provenance.record.class;
+    if provenance.effective_config.class != volume.class {
+        let class = &provenance.effective_config.class;
         return Err(format!("its record names class {class}, but the volume has class {}", volume.class));
     }
     let place = of.place.ok_or("it is no directory on a node or on an NFS server")?;
@@ -187,7 +187,7 @@ fn going(
     let node = origin_node(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
     let finalizers = moved_in.finalizers.into_iter().filter(|finalizer| finalizer == FORMER_FINALIZER).collect();
     let moved_in = Some(MovedIn { path: moved_in.path, from: moved_in.from, size: moved_in.size, finalizers });
-    let provenance = Provenance { record: recipe.record.clone(), origin_node: node, moved_in };
+    let provenance = Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in };
     Ok(MovingOut { id, provenance, is_confirmed: false })
 }
 

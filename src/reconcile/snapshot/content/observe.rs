@@ -7,7 +7,7 @@ use flex_contract::request::Operation;
 
 use crate::config::classes::ClassLookup;
 use crate::config::current_program::with_current_program;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
@@ -102,11 +102,11 @@ fn recipe_now(index: &Index, class: &str) -> Option<Arc<Recipe>> {
 }
 
 /// Returns a recorded recipe, with the keys that follow the class.
-fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
+fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
     let now = recipe_now(index, &recorded.class);
-    let record = with_current_program(recorded, now.as_ref().map(|recipe| &recipe.record));
-    let recipe = record.recipe().map_err(|problems| joined(&problems))?;
-    Ok((record, recipe))
+    let effective_config = with_current_program(recorded, now.as_ref().map(|recipe| &recipe.effective_config));
+    let recipe = effective_config.recipe().map_err(|problems| joined(&problems))?;
+    Ok((effective_config, recipe))
 }
 
 /// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
@@ -114,10 +114,10 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(SnapshotProve
     let text = volume.provenance.as_deref().unwrap_or_default();
     let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
-    let (record, recipe) = recipe_of_record(index, &made.record)
+    let (effective_config, recipe) = current_recipe(index, &made.effective_config)
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
     let provenance = SnapshotProvenance {
-        record,
+        effective_config,
         origin_node: made.origin_node,
         volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
@@ -134,7 +134,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
         (Some(text), _) => {
             let made_by = serde_json::from_str::<SnapshotProvenance>(text)
                 .map_err(|error| format!("its provenance cannot be read: {error}"))?;
-            let (_, recipe) = recipe_of_record(index, &made_by.record)
+            let (_, recipe) = current_recipe(index, &made_by.effective_config)
                 .map_err(|why| format!("its provenance cannot be used: {why}"))?;
             Ok((made_by, recipe))
         }
@@ -155,7 +155,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
 /// Returns the provenance of a snapshot that this orchestrator did not make.
 fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance {
     SnapshotProvenance {
-        record: recipe.record.clone(),
+        effective_config: recipe.effective_config.clone(),
         origin_node: String::new(),
         volume_id: String::new(),
         pv_name: String::new(),

@@ -7,7 +7,7 @@ use flex_contract::request::{Operation, RunRequest};
 
 use super::{ManualClock, timed};
 use crate::config::Recipe;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;

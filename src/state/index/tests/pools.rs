@@ -52,7 +52,7 @@ fn volume(index: &Index, id: &str) -> PersistentVolume {
     serde_json::from_value(json!({
         "metadata": {
             "name": names::pv_name(id), "finalizers": [names::VOLUME_FINALIZER],
-            "labels": { names::LABEL_INSTANCE: "i", names::LABEL_POOL: recipe.record.kind() },
+            "labels": { names::LABEL_INSTANCE: "i", names::LABEL_POOL: recipe.effective_config.kind() },
             "annotations": {
                 names::PROVISIONED_BY: "p", names::VOLUME_ID: id, names::PROVENANCE: provenance,
                 names::POOL_SIZE: (1u64 << 30).to_string(),

@@ -57,12 +57,12 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
         let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_empty();
-        kept.record == provenance.record && (same_node || !(kept.origin_node.is_empty() || known()))
+        kept.effective_config == provenance.effective_config && (same_node || !(kept.origin_node.is_empty() || known()))
     };
     let is_its = || match o.pool.is_request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
-            let is_kind = |kind: &str| kind == recipe.record.kind();
+            let is_kind = |kind: &str| kind == recipe.effective_config.kind();
             as_asked && volume.claim_uid.is_none() && volume.has_finalizer() && volume.pool_kind().is_some_and(is_kind)
         }
         false => {
@@ -150,7 +150,11 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 /// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
     let node = made_on(o.claim, recipe, volume);
-    let provenance = Provenance { record: recipe.record.clone(), origin_node: node, moved_in: volume.moved_in() };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: node,
+        moved_in: volume.moved_in(),
+    };
     let nodes = leftover_nodes(o, volume, &provenance);
     (provenance, nodes)
 }

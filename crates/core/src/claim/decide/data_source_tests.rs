@@ -59,9 +59,13 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
     let with_path = |path: &str| {
         let mut world = copy(new(), "");
         let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
-        let record = recipe_with(&[]).record;
-        let text = serde_json::json!(crate::model::volume::Provenance { record, origin_node: String::new(), moved_in })
-            .to_string();
+        let effective_config = recipe_with(&[]).effective_config;
+        let text = serde_json::json!(crate::model::volume::Provenance {
+            effective_config,
+            origin_node: String::new(),
+            moved_in
+        })
+        .to_string();
         let volume = original(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));

@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
-    let kind = recipe_with(&[]).record.kind();
+    let kind = recipe_with(&[]).effective_config.kind();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
     let pool_size = new().claim.size.ok();
     Volume { pool: Some(kind), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }

@@ -11,7 +11,7 @@ use crate::model::phase::VolumePhase;
 
 /// Returns the reclaim policy that the adoption gives to a volume.
 fn policy(provenance: &Provenance) -> ReclaimPolicy {
-    provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
+    provenance.effective_config.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
 }
 
 impl World {

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_bound_volume_without_a_complete_adoption_is_adopted() {
     let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
-    assert_eq!(adopts(Rule::AdoptBoundVolume, &world).record, recipe_with(&[]).record);
+    assert_eq!(adopts(Rule::AdoptBoundVolume, &world).effective_config, recipe_with(&[]).effective_config);
     for incomplete in [
         Volume { provenance: None, ..adopted_volume() },
         Volume { provenance: Some("{}".into()), ..adopted_volume() },
@@ -40,10 +40,16 @@ fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_
 
 #[test]
 fn a_forged_provenance_is_replaced() {
-    let provenance =
-        Provenance { record: recipe_with(&[("image", "theirs")]).record, origin_node: String::new(), moved_in: None };
+    let provenance = Provenance {
+        effective_config: recipe_with(&[("image", "theirs")]).effective_config,
+        origin_node: String::new(),
+        moved_in: None,
+    };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
-    assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
+    assert_eq!(
+        adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).effective_config,
+        recipe_with(&[]).effective_config
+    );
 }
 
 #[test]

@@ -63,11 +63,11 @@ fn a_volume_that_fits_is_adopted() {
 fn the_provenance_is_that_of_the_attempt() {
     let mut world = with_volume(stamped(1), volume(), &[]);
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
-    assert_eq!(adopts(Rule::AdoptVolume, &world).record, recipe_with(&[]).record);
+    assert_eq!(adopts(Rule::AdoptVolume, &world).effective_config, recipe_with(&[]).effective_config);
     world.stamped_recipe = None;
     assert_eq!(
-        adopts(Rule::AdoptVolume, &world).record,
-        recipe_with(&[("zone", "newer")]).record,
+        adopts(Rule::AdoptVolume, &world).effective_config,
+        recipe_with(&[("zone", "newer")]).effective_config,
         "if it is lost, the class's"
     );
 }
@@ -353,7 +353,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let mut robbed = with_volume(stamped(1), taken_volume(), &["claimRef"]);
     let decision = robbed.decide_by(Rule::TransferToOtherClaim, NOW);
     let Step::TransferToOtherClaim { volume, provenance, .. } = decision.step else { panic!("{:?}", decision.step) };
-    assert_eq!((volume, &provenance.record), (names::pv_name(UID), &recipe_with(&[]).record));
+    assert_eq!((volume, &provenance.effective_config), (names::pv_name(UID), &recipe_with(&[]).effective_config));
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
     let thief = taken_volume().claim_ref.map(|reference| reference.uid);

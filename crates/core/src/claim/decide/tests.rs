@@ -10,7 +10,7 @@ use super::*;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
@@ -366,7 +366,8 @@ fn volume() -> Volume {
 
 /// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance = Provenance { record: recipe_with(&[]).record, origin_node: "home".into(), moved_in: None };
+    let provenance =
+        Provenance { effective_config: recipe_with(&[]).effective_config, origin_node: "home".into(), moved_in: None };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
