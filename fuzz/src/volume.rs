@@ -303,7 +303,6 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     };
     let observed = observed::Observed {
         volume: &volume,
-        ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
             ClaimState::NotFound,
             ClaimState::BoundToOtherVolume,

@@ -103,7 +103,6 @@ impl Observation {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
             volume,
-            ours: true,
             claim: self.claim,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),

@@ -112,7 +112,6 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     rare("claim", "TooManyNodes", "a history has fewer nodes than a claim can record"),
     // Volumes.
-    impossible("volume", "NotOurs", "the reconciler leaves out volumes of others before it decides"),
     rare(
         "volume",
         "RestoredNotExpanded",
@@ -209,7 +208,7 @@ mod tests {
     fn a_report_names_what_was_missed_and_what_was_reached_against_expectation() {
         let metrics = Metrics::default();
         metrics.decided(Rule::DeleteRunDue);
-        metrics.decided(Rule::NotOurs);
+        metrics.decided(Rule::LostClaimRefHeld);
         let mut coverage = Coverage::of(&Metrics::default());
         coverage.add(&Coverage::of(&metrics));
         let report = coverage.report();
@@ -218,6 +217,6 @@ mod tests {
         assert!(report.unknown.contains(&("volume", "StorageDeleted")));
         assert!(!report.unknown.contains(&("volume", "ModifyFailureOutdated")), "it is too rare to be missed");
         let reached: Vec<_> = report.reached.iter().map(|(rule, _)| *rule).collect();
-        assert_eq!(reached, [("volume", "NotOurs")]);
+        assert_eq!(reached, [("volume", "LostClaimRefHeld")]);
     }
 }

@@ -206,13 +206,10 @@ fn only_known_capabilities_are_accepted() {
 #[test]
 fn a_pool_names_sizes_with_their_watermarks() {
     let some = good(&[("capabilities", "pool"), ("pool", "10Gi=5, 1Ti=2..8"), ("pool-max-bytes", "20Ti")]);
-    let pool = some.pool.as_ref().unwrap();
+    let (pool, kind) = (some.pool.as_ref().unwrap(), some.effective_config.kind());
     let marks = |low, high| Watermarks { low, high };
     assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
-    assert_eq!(
-        (pool.max_bytes, pool.in_flight, pool.kind.clone()),
-        (Some(20 << 40), None, some.effective_config.kind())
-    );
+    assert_eq!((pool.max_bytes, pool.in_flight, pool.kind.clone()), (Some(20 << 40), None, kind));
     let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);
     assert_eq!(yaml.pool.as_ref().map(|pool| (&pool.sizes, pool.in_flight)), Some((&pool.sizes, Some(7))));
     for (value, says) in [

@@ -32,9 +32,6 @@ fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
 /// Decides the next step for a volume. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
-    if !o.ours {
-        return Rule::NotOurs.nothing();
-    }
     if o.claim_was_bound && !volume.terminating && volume.provenance.is_some() {
         return Rule::ReserveForBoundClaim.step(Step::Reserve);
     }

@@ -22,7 +22,7 @@ fn states() -> impl Strategy<Value = NodeState> {
 
 prop_compose! {
     fn worlds()(
-        flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        flags in (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
         run_known in any::<bool>(),
         claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::NotCached, ClaimState::NotFound]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
@@ -43,7 +43,7 @@ prop_compose! {
         growing in prop::option::weighted(0.2, any::<bool>()),
         modifying in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
-        let (ours, held, terminating, abandoned, pods_alive) = flags;
+        let (held, terminating, abandoned, pods_alive) = flags;
         let job = |terminating| Job { terminating, ..Job::default() };
         let (growing, modifying) = (growing.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
@@ -58,7 +58,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, run, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, run_known, has_running_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, run, growing, modifying }
     }
 }
 
@@ -72,8 +72,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::Nothing => {
             let goes_on = matches!(world.run, RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. });
             let later = alive && world.node_gone == NodeGone::RunElsewhere;
-            let awaited = !world.ours
-                || goes_on
+            let awaited = goes_on
                 || later
                 || todo.is_empty()
                 || (!released && !alive)
@@ -143,8 +142,7 @@ proptest! {
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = nodes_to_clean(volume, world.claim, world.origin_node);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.origin_node), "where a volume lives, nothing is deleted");
-        prop_assert!(world.ours || decision == Rule::NotOurs.nothing());
-        let restored = volume.is_restored() && !volume.abandoned && world.ours;
+        let restored = volume.is_restored() && !volume.abandoned;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
         // The claim, which is not observed here, may be adopting the volume now.
         let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
@@ -156,7 +154,7 @@ proptest! {
             return Ok(());
         }
         // While the storage is deleted, no run changes it.
-        if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
+        if (world.growing.is_some() || world.modifying.is_some()) && released && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
             let waits = decision.step == Step::Nothing && decision.requeue_at.is_some();
             prop_assert!(stops || waits);

@@ -37,7 +37,6 @@ fn unheld(policy: &str) -> Volume {
 #[derive(Clone, Debug)]
 struct World {
     volume: Volume,
-    ours: bool,
     claim: ClaimState,
     claim_was_bound: bool,
     recipe: Result<Recipe, String>,
@@ -91,7 +90,6 @@ impl World {
         };
         let o = Observed {
             volume: &self.volume,
-            ours: self.ours,
             claim: self.claim,
             claim_was_bound: self.claim_was_bound,
             recipe,
@@ -134,7 +132,6 @@ impl World {
 fn world(volume: Volume, claim: ClaimState) -> World {
     World {
         volume,
-        ours: true,
         claim,
         claim_was_bound: false,
         recipe: Ok(recipe()),
@@ -166,8 +163,7 @@ fn failed(at: i64, pods_ended: bool) -> RunState {
 }
 
 #[test]
-fn volumes_of_others_are_left_alone() {
-    World { ours: false, ..released() }.rests(Rule::NotOurs);
+fn a_volume_without_a_claim_is_left_alone() {
     world(volume("Delete"), ClaimState::None).rests(Rule::NoClaim);
 }
 

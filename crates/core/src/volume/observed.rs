@@ -34,10 +34,8 @@ impl ClaimState {
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The volume.
+    /// The volume, which belongs to this orchestrator.
     pub volume: &'a Volume,
-    /// The volume belongs to this orchestrator.
-    pub ours: bool,
     /// The claim of the volume.
     pub claim: ClaimState,
     /// The claim for which the volume is reserved by name was bound to it before, as after a restore.

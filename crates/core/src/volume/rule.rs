@@ -1,4 +1,4 @@
-//! The rules that decide about a volume, and the steps that they choose.
+//! The rules that decide about a volume of the orchestrator, and the steps that they choose.
 //!
 //! A volume that *is released* has lost its claim, or its claim is bound to another volume. The *next node* is the node
 //! on which storage is deleted next ([`next_node`](super::decide::next_node)).
@@ -64,8 +64,6 @@ pub type Decision = rules::Decision<Rule>;
 /// The rules of a volume, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
-    /// The volume does not belong to the orchestrator. Does nothing.
-    NotOurs,
     /// The volume has provenance, and is reserved by name for a claim that was bound to it before. Reserves it by the
     /// claim's UID.
     ReserveForBoundClaim,
