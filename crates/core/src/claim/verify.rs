@@ -64,7 +64,7 @@ pub fn mismatches(
     }
     if volume.foreign_metadata_bytes > limits::VOLUME {
         refuse(format!(
-            "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the orchestrator writes on it",
+            "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the provisioner writes on it",
             volume.foreign_metadata_bytes,
             limits::VOLUME
         ));

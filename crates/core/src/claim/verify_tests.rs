@@ -243,7 +243,7 @@ fn a_volume_leaves_space_for_the_orchestrator_s_annotations() {
     assert_eq!(mismatches_of(&with("", &half), "csi:d"), [""; 0], "the adoption overwrites a provenance");
     assert_eq!(mismatches_of(&with(&half, ""), "csi:d"), [""; 0]);
     let found = mismatches_of(&with(&half, &half), "csi:d");
-    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator writes"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the provisioner writes"), "{found:?}");
 }
 
 /// Returns the volume of the claim with added or replaced fields.

@@ -388,7 +388,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
             return Err("has a second container, which would keep the pod from ending; write it under `initContainers` with `restartPolicy: Always` (a sidecar)".into());
         }
         if spec.restart_policy.as_deref().is_some_and(|policy| policy != "Never") {
-            return Err("sets restartPolicy; the orchestrator retries runs, so remove it".into());
+            return Err("sets restartPolicy; the provisioner retries runs, so remove it".into());
         }
         if spec.node_name.is_some() {
             return Err("sets nodeName; use the key `node-selector`".into());

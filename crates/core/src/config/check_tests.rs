@@ -391,7 +391,7 @@ fn a_pod_template_leaves_the_contract_alone() {
         ("spec: {containers: [{name: provisioner, image: other}]}", "use the key `image`"),
         ("spec: {containers: [{image: other}]}", "a container without a name"),
         ("spec: {containers: [{name: side, image: other}]}", "under `initContainers` with `restartPolicy: Always`"),
-        ("spec: {restartPolicy: OnFailure}", "the orchestrator retries runs"),
+        ("spec: {restartPolicy: OnFailure}", "the provisioner retries runs"),
         ("spec: {nodeName: node-1}", "use the key `node-selector`"),
     ] {
         refused("pod-template", template, says);

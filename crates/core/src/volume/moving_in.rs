@@ -41,7 +41,7 @@ pub enum Former {
 }
 
 impl Former {
-    /// Returns the name that the provisioner writes on its volumes, if nobody has configured another.
+    /// Returns the name that the former provisioner writes on its volumes, if nobody has configured another.
     pub fn usual_name(self) -> &'static str {
         match self {
             Former::LocalPath => "rancher.io/local-path",
@@ -49,7 +49,7 @@ impl Former {
         }
     }
 
-    /// Returns the kinds of volume sources that the provisioner makes.
+    /// Returns the kinds of volume sources that the former provisioner makes.
     fn source_kinds(self) -> &'static [&'static str] {
         match self {
             Former::LocalPath => &["hostPath", "local"],

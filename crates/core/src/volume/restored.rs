@@ -78,7 +78,7 @@ pub fn may_adopt(claim: &Claim) -> bool {
 /// Adds the event about a restored volume.
 fn restored_event(volume: &Volume, decision: Decision) -> Decision {
     let message = format!(
-        "the volume has the record of its adoption but not the orchestrator's mark, as after a restore from a backup; the orchestrator neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
+        "the volume has the record of its adoption but not the provisioner's mark, as after a restore from a backup; the provisioner neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
         volume.name,
         names::ABANDON,
         names::ABANDON_YES
@@ -89,7 +89,7 @@ fn restored_event(volume: &Volume, decision: Decision) -> Decision {
 /// Says in the claim's event why its volume is not expanded or modified.
 fn unchanged(volume: &Volume) -> String {
     format!(
-        "volume {} was restored without the orchestrator's mark; an admin must first confirm its record with `flex-provisioner vouch {}`",
+        "volume {} was restored without the provisioner's mark; an admin must first confirm its record with `flex-provisioner vouch {}`",
         volume.name, volume.name
     )
 }

@@ -60,7 +60,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let newer = confirmed.source.clone().map(Arc::new);
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
     let volume =
-        snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
+        snapshot.as_ref().map_or(Err("the provisioner does not see its VolumeSnapshot".to_owned()), |snapshot| {
             let volume = super::super::source(&index, &context.identity, snapshot)?;
             volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
         });
@@ -142,7 +142,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
             let recipe = of.and_then(|of| recipe_now(index, &of)).ok_or_else(|| {
                 format!(
-                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
+                    "the provisioner did not make it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
                     crate::model::snapshot::STORAGE_CLASS
                 )
             })?;
