@@ -117,8 +117,8 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
 
 fn run(draw: &mut Draw<'_>) -> RunState {
     match draw.below(5) {
-        0 => RunState::Absent,
-        1 => RunState::Running,
+        0 => RunState::NotCached,
+        1 => RunState::MayBeRunning,
         2 => RunState::Stuck { cause: Cause::new(draw.text(), draw.text()), since: draw.number() },
         3 => RunState::Succeeded,
         _ => RunState::Failed {
@@ -138,7 +138,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     claim.name = flex_provisioner::object::ObjectName::new("team", "data");
     let recipe = draw.pick(&[0, 1, 2, 3]);
     let recipe = RECIPES[recipe].clone();
-    for node in claim.nodes.iter().chain(&claim.selected_node) {
+    for node in claim.nodes_with_storage.iter().chain(&claim.selected_node) {
         assert!(is_dns_name(node), "{node:?} is no node");
     }
     if let Err(why) = admit(&claim, &recipe, false) {
@@ -169,8 +169,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
-    let states = [NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone];
-    let nodes = tried.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
+    let states = [NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound];
+    let nodes = tried.iter().chain(&claim.nodes_with_storage).chain(&claim.selected_node).cloned();
     let node_states = NodeStates(nodes.map(|node| (node, draw.pick(&states))).collect());
     let node_choice = NodeChoice { next: tried.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
@@ -247,14 +247,14 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
                 batch: None,
             });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
-            claim.nodes = nodes;
+            claim.nodes_with_storage = nodes;
         }
         Step::StartRun => {
             let stamp = claim.own_stamp().expect("the claim is stamped").clone();
             runs(claim, recipe, Operation::Provision, stamp.attempt, stamp.ts, claim.selected_node.clone(), "");
         }
         Step::StartDelete { attempt, node, .. } => {
-            let scope = claim.nodes.first().map_or("anywhere", String::as_str);
+            let scope = claim.nodes_with_storage.first().map_or("anywhere", String::as_str);
             let ts = "2026-01-01T00:00:00.000000Z".to_owned();
             runs(claim, recipe, Operation::Delete, attempt, ts, Some(node).filter(|node| !node.is_empty()), scope);
         }
@@ -266,7 +266,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
         }
         Step::MarkNodeClean { nodes } => {
             noted(&nodes);
-            claim.nodes = nodes;
+            claim.nodes_with_storage = nodes;
         }
         Step::Reschedule { failure } => {
             claim.selected_node = None;

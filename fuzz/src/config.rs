@@ -165,13 +165,13 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
 
 /// Checks that a recipe equals its record, and fits on a volume.
 fn check_record(recipe: &Recipe) {
-    let text = json!(recipe.record).to_string();
-    let record: flex_provisioner::config::record::EffectiveConfig =
+    let text = json!(recipe.effective_config).to_string();
+    let effective_config: flex_provisioner::config::effective_config::EffectiveConfig =
         serde_json::from_str(&text).expect("the record was written");
-    assert_eq!(record.recipe().as_ref(), Ok(recipe));
-    assert_eq!(record.version(), recipe.version());
+    assert_eq!(effective_config.recipe().as_ref(), Ok(recipe));
+    assert_eq!(effective_config.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is recorded");
-    let provenance = json!(Provenance { record, node: "n".repeat(253), moved_in: None }).to_string();
+    let provenance = json!(Provenance { effective_config, origin_node: "n".repeat(253), moved_in: None }).to_string();
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 
@@ -196,7 +196,7 @@ fn renders(recipe: &Recipe) {
     let job = job(recipe, &request, &location);
     // Admins mean text elsewhere than in parameters to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";
-    if recipe.record.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
+    if recipe.effective_config.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
         check_job(&job, recipe, &request);
     }
     reads_back(&job);

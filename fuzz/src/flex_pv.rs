@@ -121,7 +121,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
     let annotations = metadata.annotations.clone().unwrap_or_default();
     for (name, value) in [
         (names::CLAIM_UID, &request.claim.uid),
-        (names::VOLUME_ID, &request.claim_uuid),
+        (names::VOLUME_ID, &request.volume_id),
         (names::PROVISIONED_BY, &request.provisioner),
     ] {
         assert_eq!(annotations.get(name), Some(value), "{name}");

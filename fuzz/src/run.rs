@@ -47,8 +47,8 @@ pub fn check(data: &[u8]) {
         (pods.iter().collect(), warning_events.iter().collect());
     let state = state(job.as_ref(), &pods_seen, &warning_events);
     match &state {
-        RunState::Absent => assert!(job.is_none() && pods.iter().all(Pod::is_over)),
-        RunState::Running => {}
+        RunState::NotCached => assert!(job.is_none() && pods.iter().all(Pod::is_over)),
+        RunState::MayBeRunning => {}
         RunState::Stuck { cause, .. } => warning_event(cause),
         RunState::Succeeded => {
             let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));

@@ -2,7 +2,7 @@
 
 use flex_contract::operation::Operation;
 use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::record::EffectiveConfig;
+use flex_provisioner::config::effective_config::EffectiveConfig;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::job::{RunTarget, job};

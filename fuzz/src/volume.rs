@@ -169,14 +169,14 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         confirmed: ConfirmedFacts { fresh: true, no_volume: false },
         runs: decide::Runs {
             jobs: &[],
-            state: RunState::Running,
+            state: RunState::MayBeRunning,
             recipe: Some(recipe),
             has_running_pods: true,
             never_started: false,
             removed: None,
             missed_batch: false,
         },
-        deletion: Deletion { state: RunState::Absent, job: None, recipe: Some(recipe) },
+        deletion: Deletion { state: RunState::NotCached, job: None, recipe: Some(recipe) },
         volumes: Volumes {
             all: &[Candidate { volume: &volume, mismatches: &mismatches, seen_by_probe: false, lacks_mark: false }],
             reserved: None,
@@ -206,7 +206,10 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
     match &decision.step {
         Step::Adopt { provenance, .. } => {
             assert!(mismatches.is_empty(), "{mismatches:?}");
-            assert_eq!(provenance.record, recipe.record, "the provenance is not that of the attempt");
+            assert_eq!(
+                provenance.effective_config, recipe.effective_config,
+                "the provenance is not that of the attempt"
+            );
             // The volume still fits after the adoption.
             let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OWN.contains(&key.as_str()));
             let theirs: usize = theirs.map(|(key, value)| key.len() + value.len()).sum();
@@ -268,7 +271,7 @@ fn no_runs<'a>(has_running_pods: bool) -> InPlaceRuns<'a> {
         all: &[],
         is_starting: false,
         has_running_pods,
-        unreachable_node: None,
+        node_not_reachable: None,
         has_other_running_pods: false,
     }
 }
@@ -276,8 +279,11 @@ fn no_runs<'a>(has_running_pods: bool) -> InPlaceRuns<'a> {
 /// Decides about the volume after its claim is gone.
 fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
-    let provenance =
-        Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into(), moved_in: None };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: draw.pick(&["", "node-1"]).into(),
+        moved_in: None,
+    };
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
@@ -286,7 +292,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
-    let node_states = NodeStates([("node-1".to_owned(), NodeState::Ready)].into());
+    let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
     let expansion =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
     let modification = modify::Observed {
@@ -297,11 +303,10 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     };
     let observed = observed::Observed {
         volume: &volume,
-        ours: volume.belongs_to(&identity()),
         claim: draw.pick(&[
-            ClaimState::Gone,
-            ClaimState::Elsewhere,
-            ClaimState::Missing,
+            ClaimState::NotFound,
+            ClaimState::BoundToOtherVolume,
+            ClaimState::NotCached,
             ClaimState::Alive,
             ClaimState::None,
         ]),
@@ -311,9 +316,9 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         has_running_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,
-        home_node: &provenance.node,
+        origin_node: &provenance.origin_node,
         node_gone: NodeGone::Hold,
-        delete_run_state: RunState::Absent,
+        delete_run_state: RunState::NotCached,
         delete_job: None,
         expansion,
         modification,

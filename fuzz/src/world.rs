@@ -7,7 +7,7 @@ use flex_contract::names::CONTAINER;
 use flex_contract::request::RunRequest;
 use flex_provisioner::config::Recipe;
 use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::record::EffectiveConfig;
+use flex_provisioner::config::effective_config::EffectiveConfig;
 use flex_provisioner::object::ObjectName;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -45,13 +45,13 @@ pub fn identity() -> Identity {
 pub fn recipe(keys: &[(&str, &str)]) -> Recipe {
     let data = [("image", "registry.example/image:1")].iter().chain(keys);
     let data = data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let record = EffectiveConfig {
+    let effective_config = EffectiveConfig {
         config: ObjectName::new("admin", "silver"),
         class: "silver".into(),
         data,
         ..EffectiveConfig::default()
     };
-    record.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
+    effective_config.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 
 /// Checks that an object is the same after writing and reading it as JSON and as YAML.
@@ -131,7 +131,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
     for (label, value) in [
         (names::LABEL_INSTANCE, request.instance.as_str()),
         (names::LABEL_OPERATION, request.operation.as_str()),
-        (names::LABEL_VOLUME_ID, &request.claim_uuid),
+        (names::LABEL_VOLUME_ID, &request.volume_id),
         (names::LABEL_ATTEMPT, &request.attempt.to_string()),
     ] {
         assert_eq!(labels.get(label).map(String::as_str), Some(value), "{label}");
@@ -176,7 +176,7 @@ fn pod(template: &PodTemplateSpec, recipe: &Recipe, request: &RunRequest) {
         total += property.name.len() + property.value.len() + 2;
     }
     assert!(total < 1024 * 1024, "the environment has {total} bytes");
-    assert_eq!(request.pv_name, names::pv_name(&request.claim_uuid));
+    assert_eq!(request.pv_name, names::pv_name(&request.volume_id));
 }
 
 /// Returns the files of the properties, with the annotation of each.

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use super::trimmed::Trimmed;
 use crate::attributes::{self, VolumeAttributesClass};
 use crate::config::classes::{Identity, KeptScript, Revision, Stored};
-use crate::config::record::{EffectiveConfig, revision_name};
+use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::config::script;
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -300,9 +300,9 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
             created,
         }));
     }
-    let record: EffectiveConfig = serde_json::from_value(data).ok()?;
-    let hash = record.hash();
-    let revision = Revision { number: object.revision, record, created };
+    let effective_config: EffectiveConfig = serde_json::from_value(data).ok()?;
+    let hash = effective_config.hash();
+    let revision = Revision { number: object.revision, effective_config, created };
     (name == revision_name(&hash)).then_some(Stored::Recipe(hash, revision))
 }
 
@@ -353,9 +353,9 @@ mod tests {
         let kept = KeptScript { hash: script::hash("exit 0"), text: "exit 0".into(), uid: "u".into(), created: 7 };
         assert_eq!(stored(object(name.clone(), script::kept_data("exit 0"))), Some(Stored::Script(kept)));
         assert_eq!(stored(object(name.clone(), script::kept_data("rm -rf /"))), None, "somebody exchanged it");
-        let record = EffectiveConfig::default();
-        assert_eq!(stored(object(name, serde_json::json!(record))), None);
-        let recipe = stored(object(revision_name(&record.hash()), serde_json::json!(record)));
-        assert!(matches!(recipe, Some(Stored::Recipe(hash, _)) if hash == record.hash()));
+        let effective_config = EffectiveConfig::default();
+        assert_eq!(stored(object(name, serde_json::json!(effective_config))), None);
+        let recipe = stored(object(revision_name(&effective_config.hash()), serde_json::json!(effective_config)));
+        assert!(matches!(recipe, Some(Stored::Recipe(hash, _)) if hash == effective_config.hash()));
     }
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;
-use crate::config::record::{EffectiveConfig, revision_name};
+use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::metrics::ErrorCategory;
 pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
@@ -219,13 +219,13 @@ impl Writes {
     }
 
     /// Stores a recipe as the newest revision of its config and class.
-    pub async fn write_revision(&self, record: &EffectiveConfig, number: i64) -> Result<()> {
-        let name = revision_name(&record.hash());
+    pub async fn write_revision(&self, effective_config: &EffectiveConfig, number: i64) -> Result<()> {
+        let name = revision_name(&effective_config.hash());
         let what = format!("revision {name}");
         let revisions = self.revisions();
         let labels = [
             (names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone()),
-            (names::LABEL_REVISION.to_owned(), hash(record.config.to_string().as_bytes())),
+            (names::LABEL_REVISION.to_owned(), hash(effective_config.config.to_string().as_bytes())),
         ];
         let revision = ControllerRevision {
             metadata: ObjectMeta {
@@ -234,7 +234,7 @@ impl Writes {
                 labels: Some(labels.into()),
                 ..ObjectMeta::default()
             },
-            data: Some(RawExtension(json!(record))),
+            data: Some(RawExtension(json!(effective_config))),
             revision: number,
         };
         match DiscardReply(revisions.clone()).create(&post(), &revision).await {

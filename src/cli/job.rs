@@ -101,7 +101,7 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &
                     return Err(RunFailure::early(cause.message));
                 }
             }
-            RunState::Absent | RunState::Running => stuck_since = None,
+            RunState::NotCached | RunState::MayBeRunning => stuck_since = None,
         }
     }
 }

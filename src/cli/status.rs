@@ -96,7 +96,7 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
     let kept = classes.flat_map(|(class, pool)| {
         pool.sizes.iter().map(move |(size, watermarks)| {
             let is_one = |volume: &&Volume| {
-                let right = volume.pool_hash() == Some(&pool.hash) && !volume.deleting;
+                let right = volume.pool_hash() == Some(&pool.hash) && !volume.terminating;
                 right && volume.class == class.name && volume.pool_size == Some(*size)
             };
             (class, size, watermarks, is_one)
@@ -177,7 +177,8 @@ fn print_open_claims(rows: &[Row]) {
 }
 
 fn print_failed_expansions(volumes: &[Volume]) {
-    let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
+    let stunted: Vec<_> =
+        volumes.iter().filter_map(|volume| Some((volume, volume.last_failed_expansion.as_ref()?))).collect();
     if !stunted.is_empty() {
         say!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
         let text = |size: u64| flex_contract::quantity::quantity(size).0;
@@ -191,13 +192,13 @@ fn print_failed_expansions(volumes: &[Volume]) {
 }
 
 fn print_failed_modifications(volumes: &[Volume]) {
-    let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.modification.as_ref()?)));
-    let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.attempt > 0).collect();
+    let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.pending_modification.as_ref()?)));
+    let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.failed_attempt > 0).collect();
     if !unmodified.is_empty() {
         say!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
         unmodified.iter().for_each(|(volume, note)| {
             let why = line(&format!("{}: {}", note.reason, note.message), usize::MAX);
-            say!("{:<48} {:>7} {why}", volume.name, note.attempt)
+            say!("{:<48} {:>7} {why}", volume.name, note.failed_attempt)
         });
     }
 }
@@ -292,7 +293,7 @@ fn to_json(
         .collect();
     let volumes: Vec<_> = volumes
         .iter()
-        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(), "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(), "lastFailure": volume.last_failure, "expansion": volume.last_failed_expansion, "modification": volume.pending_modification }))
         .collect();
     let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|published| {
         let asked = published.iter().filter_map(|published| Some((published, published.record.as_ref()?)));

@@ -123,7 +123,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
     }
     let contents: Api<VolumeSnapshotContent> = Api::all(client.clone());
     for content in
-        objects.contents.iter().filter(|content| content.policy == ReclaimPolicy::Delete && !content.deleting)
+        objects.contents.iter().filter(|content| content.policy == ReclaimPolicy::Delete && !content.terminating)
     {
         let patch = json!({
             "metadata": { "resourceVersion": content.resource_version },

@@ -97,19 +97,19 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a record, for the admin to check.
-fn show(name: &str, Provenance { record, node, moved_in }: &Provenance) {
-    say!("{name}: class {}, config {}", record.class, record.config);
+fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in }: &Provenance) {
+    say!("{name}: class {}, config {}", effective_config.class, effective_config.config);
     if !node.is_empty() {
         say!("    made on node: {node}");
     }
     if let Some(moved_in) = moved_in {
         say!("    storage: {}", crate::text::printable(&moved_in.path, 400));
     }
-    for (key, value) in &record.data {
+    for (key, value) in &effective_config.data {
         let kind = if keys::is_key(key) { "" } else { "parameter " };
         say!("    {kind}{key}: {}", crate::text::printable(value, 400));
     }
-    if let Some(hash) = &record.script {
+    if let Some(hash) = &effective_config.script {
         say!("    script: in the ControllerRevision {}", kept_prefix(hash));
     }
 }

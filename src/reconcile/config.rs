@@ -6,8 +6,8 @@ use flex_contract::reason;
 
 use crate::api::writes::WriteError;
 use crate::config::classes::Verdict;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::joined;
-use crate::config::record::EffectiveConfig;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
@@ -26,10 +26,14 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     // A failure of one config is reported on that config, and does not stop the others.
     let (unstored, mut failed) = scripts::store(context).await;
     // No attempt begins with a version whose script is not kept.
-    let is_whole = |record: &EffectiveConfig| record.script.as_ref().is_none_or(|script| !unstored.contains(script));
-    for (record, number) in classes.revisions_to_write.iter().filter(|(record, _)| is_whole(record)) {
-        if let Err(error) = context.writes.write_revision(record, *number).await {
-            emit_unwritten_revisions(context, &record.config, &error);
+    let is_whole = |effective_config: &EffectiveConfig| {
+        effective_config.script.as_ref().is_none_or(|script| !unstored.contains(script))
+    };
+    for (effective_config, number) in
+        classes.revisions_to_write.iter().filter(|(effective_config, _)| is_whole(effective_config))
+    {
+        if let Err(error) = context.writes.write_revision(effective_config, *number).await {
+            emit_unwritten_revisions(context, &effective_config.config, &error);
             failed = Some(error);
         }
     }

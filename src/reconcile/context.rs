@@ -14,7 +14,7 @@ use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Identity};
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
@@ -97,7 +97,7 @@ impl Context {
         let warning_events = index.warning_events_of(uids);
         let warning_events: Vec<_> = warning_events.iter().map(Arc::as_ref).collect();
         match state(job, &pods, &warning_events) {
-            RunState::Absent if index.is_expected(name) => RunState::Running,
+            RunState::NotCached if index.is_expected(name) => RunState::MayBeRunning,
             state => state,
         }
     }
@@ -121,7 +121,8 @@ impl Context {
         }
     }
 
-    /// Creates the Job of a run, with the text of its script. Until the watch shows the Job, it does not count as absent.
+    /// Creates the Job of a run, with the text of its script. Until the watch shows the Job, the run counts as one that may
+    /// be running.
     pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
         let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
         let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };

@@ -110,7 +110,7 @@ pub(super) struct SourceSnapshotObservation {
 fn replaced_driver(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    input::replaced_driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+    input::replaced_driver(&class.recipe.as_ref().ok()?.effective_config.data).map(str::to_owned)
 }
 
 impl SourceSnapshotObservation {
@@ -138,7 +138,7 @@ impl SourceSnapshotObservation {
             content: self.content.as_deref(),
             ours: self.ours,
             made_by: self.made_by.as_ref(),
-            node: self.made_by.as_ref().map_or("", |made_by| &made_by.node),
+            node: self.made_by.as_ref().map_or("", |made_by| &made_by.origin_node),
             granted: self.granted,
         }
     }
@@ -192,7 +192,7 @@ impl SourceClaimObservation {
             claim: self.claim.as_deref(),
             volume: self.volume.as_deref(),
             ours: self.provenance.is_some(),
-            node: self.provenance.as_ref().map_or("", |provenance| &provenance.node),
+            node: self.provenance.as_ref().map_or("", |provenance| &provenance.origin_node),
             granted: self.granted,
         }
     }

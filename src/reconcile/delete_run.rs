@@ -29,7 +29,7 @@ impl Context {
                 || self.cluster.index().has_expectation(&job::prefix(operation, id))
         };
         match self.run_state(jobs, pods, name) {
-            RunState::Absent if is_other_alive() => RunState::Running,
+            RunState::NotCached if is_other_alive() => RunState::MayBeRunning,
             state => state,
         }
     }

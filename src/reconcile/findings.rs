@@ -47,8 +47,8 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         if remove(&context.writes, finding, claims.as_ref().unwrap_or(&HashSet::new())).await? {
             context.metrics.orphan_removed(finding.kind);
             let why = match finding.removal {
-                Some(Removal::StalledJob) => "the orchestrator has removed it, so that the run starts again",
-                _ => "it was the provisioner's and nothing needed it, so the orchestrator has removed it",
+                Some(Removal::StalledJob) => "the provisioner has removed it, so that the run starts again",
+                _ => "it was the provisioner's and nothing needed it, so the provisioner has removed it",
             };
             let message = format!("{}; {why}", finding.detail);
             let event = NewEvent { warning: false, reason: reason::ORPHAN_REMOVED, message };

@@ -9,6 +9,7 @@ use flex_contract::request::RunRequest;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::config::current_program::recipe_with_current_program;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
@@ -17,7 +18,6 @@ use crate::run::job::{self, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
-use crate::volume::expand::with_program_of;
 
 /// The delay before a delete run that could not be created is tried again.
 const REFUSED_RETRY: Duration = Duration::from_secs(30);
@@ -25,7 +25,8 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 /// Cleans up after a claim that is gone, by its name.
 pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let jobs = context.cluster.index().jobs_of_claim(name);
-    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.run_labels.id.clone()).collect();
+    let mut ids: Vec<String> =
+        jobs.iter().filter(|job| !job.terminating).map(|job| job.run_labels.id.clone()).collect();
     ids.sort();
     ids.dedup();
     if ids.is_empty() {
@@ -33,7 +34,7 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
     }
     // The cache may be stale: the API is asked before a run is stopped.
     if let Some(claim) = context.writes.read_claim(name).await? {
-        ids.retain(|leftovers| !claim.volume_ids().any(|id| id == *leftovers));
+        ids.retain(|own| !claim.volume_ids().any(|id| id == *own));
     }
     let mut next = Requeue::Done;
     for id in ids {
@@ -56,7 +57,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.deleting).collect();
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.terminating).collect();
     let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await
@@ -97,7 +98,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let class_recipe = context.class_recipe(&recipe.class);
-        with_program_of(recipe, class_recipe.as_ref().map(|recipe| &recipe.record))
+        recipe_with_current_program(recipe, class_recipe.as_ref().map(|recipe| &recipe.effective_config))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let Decision { rule, step, requeue_at, .. } = late_runs::decide(

@@ -186,7 +186,7 @@ impl Batches {
         const FEW: usize = 4;
         let label = label_value(class);
         let observed = facts.cache.runs.jobs();
-        let observed = observed.filter(|job| !job.is_over && !job.deleting && job.run_labels.class == label);
+        let observed = observed.filter(|job| !job.is_over && !job.terminating && job.run_labels.class == label);
         let fills = |job: &Job| job.claims().any(|claim| facts.is_pool_request_name(claim));
         let observed = observed.filter(|job| job.run_labels.operation == operation);
         let observed = observed.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
@@ -278,7 +278,14 @@ impl Batches {
     pub fn is_missed_by(&self, claim: &Claim, recipe: &Recipe, cache: &Cache) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone || self.is_shut_out_of_batch(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe), cache)
+        alone
+            || self.is_shut_out_of_batch(
+                name,
+                Operation::Provision,
+                recipe,
+                run_node(&claim.nodes_with_storage, recipe),
+                cache,
+            )
     }
 
     /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
@@ -397,7 +404,7 @@ fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<Stri
         return noted.filter_map(|volume| volume.volume_id().map(str::to_owned)).collect();
     }
     let stamped = cache.claims.unsettled().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.deleting && !claim.is_bound();
+    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.terminating && !claim.is_bound();
     stamped.filter(waits).map(|claim| claim.volume_id()).collect()
 }
 
@@ -408,7 +415,7 @@ fn still_wants(name: &str, entry: &BatchEntry, cache: &Cache) -> bool {
         MemberObject::Claim(claim) => {
             cache.claims.get(claim).filter(|claim| claim.volume_id() == entry.member.id).is_none_or(|claim| {
                 let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
-                stamped && !claim.deleting && !claim.is_bound()
+                stamped && !claim.terminating && !claim.is_bound()
             })
         }
         MemberObject::Volume(volume) => cache.volumes.get(volume).is_some_and(|volume| {

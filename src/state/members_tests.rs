@@ -25,11 +25,11 @@ fn the_last_member_ends_the_batch() {
         assert!(!members.detach(&view(&members, "a", &runs), &runs), "two members are left");
         assert!(!members.detach(&view(&members, "b", &runs), &runs), "one member is left");
     }
-    assert!(view(&members, "a", &runs).deleting && !view(&members, "c", &runs).deleting);
+    assert!(view(&members, "a", &runs).terminating && !view(&members, "c", &runs).terminating);
     assert!(members.detach(&view(&members, "c", &runs), &runs));
     let job = view(&members, "a", &runs);
     members.forget(&job.uid);
-    assert!(members.is_empty() && !view(&members, "a", &runs).deleting);
+    assert!(members.is_empty() && !view(&members, "a", &runs).terminating);
 }
 
 #[test]
@@ -64,7 +64,7 @@ proptest! {
                 true => prop_assert_eq!(members.detach(&job, &runs), left == [true; 3]),
                 false => members.attach(&job),
             }
-            let seen = IDS.map(|id| view(&members, id, &runs).deleting);
+            let seen = IDS.map(|id| view(&members, id, &runs).terminating);
             prop_assert_eq!(seen, left);
         }
     }

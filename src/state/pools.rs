@@ -152,7 +152,7 @@ impl Pools {
     /// nothing else. Returns the volumes that are ready because their request is gone.
     pub fn on_claim(&mut self, claim: &Changed<Claim>, facts: &Facts) -> Vec<Arc<Volume>> {
         let (gone, claim) = (claim.now.is_none(), claim.last());
-        if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
+        if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.terminating {
             self.forget_assigned_to(&claim.uid, &facts.cache);
         }
         let Some(class) = claim.class.as_ref().filter(|_| facts.is_pool_request(claim)) else { return Vec::new() };
@@ -339,11 +339,11 @@ impl Pools {
             let volume = cache.volumes.get(&names::pv_name(&claim.volume_id()));
             volume.is_some_and(|volume| volume.pool_hash().is_some())
         };
-        let observed = observed.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| PoolRequest {
+        let observed = observed.filter(|claim| !claim.terminating || leaves(claim)).map(|claim| PoolRequest {
             name: claim.name.clone(),
             size: claim.size.as_ref().copied().unwrap_or_default(),
             begun: has_charge(&claim, facts),
-            has_volume: claim.deleting,
+            has_volume: claim.terminating,
         });
         let expected = self.expected_of(class, now).map(|(name, size)| PoolRequest {
             name: name.clone(),
@@ -396,7 +396,7 @@ fn is_settled(volume: &Volume, cache: &Cache) -> bool {
 
 fn matches_class(volume: &Volume, pool: &Pool) -> bool {
     let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
-    let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == ReclaimPolicy::Delete;
+    let untouched = large && !volume.terminating && !volume.abandoned && volume.reclaim_policy == ReclaimPolicy::Delete;
     volume.pool_hash() == Some(&pool.hash) && untouched && volume.quarantine.is_none()
 }
 

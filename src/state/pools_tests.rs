@@ -126,7 +126,7 @@ fn an_assignment_is_undone_once_and_ends_with_its_claim() {
     assert_eq!(books.pools.forget_assigned_to(&a.uid, &books.facts.cache), None);
     assert_eq!(books.ready(), ["pv"]);
     assert!(books.pools.assign(&a, &ready("pv")));
-    books.show_claim(Claim { deleting: true, ..a });
+    books.show_claim(Claim { terminating: true, ..a });
     assert_eq!(books.ready(), ["pv"], "its claim is terminating");
 }
 

@@ -100,7 +100,7 @@ impl PvSync {
 
     /// Applies a change of a probe. Returns the volumes that are synced by that.
     pub fn on_probe(&mut self, probe: &Volume, now: Duration) -> Vec<String> {
-        match probe.deleting {
+        match probe.terminating {
             true => self.probes.remove(&probe.name),
             false => self.probes.insert(probe.name.clone(), probe.uid.clone()),
         };
@@ -142,7 +142,7 @@ impl PvSync {
             let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
             reference.filter(|uid| volume.claim_uid.as_ref() == Some(uid))
         };
-        let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_released());
+        let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_claim_gone());
         let before = changed.before.as_ref();
         let same = before.is_some_and(|before| before.uid == volume.uid && claimed(before) == claim);
         if bound && same {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Recipe;
 use crate::config::classes::Revision;
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::object::ObjectName;
 use crate::state::configs::Configs;
 use crate::state::watch_change::{WatchChange, retain};
@@ -66,11 +66,11 @@ impl Revisions {
     /// Checks whether a revision is the newest of an existing config. Such a revision is kept even while nothing uses
     /// it.
     fn is_newest(&self, revision: &Revision, configs: &Configs) -> bool {
-        configs.get(&revision.record.config).is_some()
+        configs.get(&revision.effective_config.config).is_some()
             && !self.stored.values().any(|other| {
                 other.number > revision.number
-                    && other.record.config == revision.record.config
-                    && other.record.class == revision.record.class
+                    && other.effective_config.config == revision.effective_config.config
+                    && other.effective_config.class == revision.effective_config.class
             })
     }
 
@@ -106,7 +106,7 @@ impl Revisions {
             // A list shows known revisions again.
             WatchChange::Apply((hash, revision)) if self.stored.get(&hash) == Some(&revision) => false,
             WatchChange::Apply((hash, revision)) => {
-                if let Ok(recipe) = revision.record.checked() {
+                if let Ok(recipe) = revision.effective_config.checked() {
                     self.recipes.insert(hash.clone(), recipe);
                 }
                 self.used.entry(hash.clone()).or_insert(now);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_revision_is_deleted_some_time_after_its_last_use() {
-        let revision = Revision { number: 1, record: Default::default(), created: 0 };
+        let revision = Revision { number: 1, effective_config: Default::default(), created: 0 };
         let change = || WatchChange::Apply(("hash".to_owned(), revision.clone()));
         let unused = |revisions: &Revisions, used: &[&str]| {
             revisions.unused(&used.iter().copied().collect(), &Configs::default(), MIN_AGE + 1)

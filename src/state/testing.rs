@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::clock::{Clock, Time};
 use crate::config::Recipe;
 use crate::config::classes::{Config, Identity};
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;

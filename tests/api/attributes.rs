@@ -71,7 +71,7 @@ fn csi_volume(job: &Job) -> PersistentVolume {
     spec.nfs = None;
     spec.csi = Some(CSIPersistentVolumeSource {
         driver: "csi.example".into(),
-        volume_handle: request(job).claim_uuid,
+        volume_handle: request(job).volume_id,
         ..CSIPersistentVolumeSource::default()
     });
     volume
@@ -120,7 +120,7 @@ async fn a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim(
         let asked = request(&job);
         assert_eq!(asked.old_attributes_class, "silver");
         assert_eq!(asked.old_attributes, [("iops".to_owned(), "300".to_owned())].into());
-        assert_eq!((asked.claim_uuid.as_str(), env(&job, "CACHE").as_deref()), (id.as_str(), Some("on")));
+        assert_eq!((asked.volume_id.as_str(), env(&job, "CACHE").as_deref()), (id.as_str(), Some("on")));
         assert!(asked.volume_source.contains(&id), "{}", asked.volume_source);
         modify_status(&ring, name, "gold", "InProgress", &["ModifyingVolume"]).await;
         ring.event(&ring.user, name, reason::MODIFYING, "run 1 to VolumeAttributesClass gold: image").await;

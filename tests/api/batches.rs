@@ -121,7 +121,7 @@ async fn play_until_done(ring: &Ring, waiting: impl AsyncFn() -> usize) -> Vec<u
                 let requests = requests(&job);
                 sizes.push(requests.len());
                 for request in requests {
-                    assert!(played.insert((request.claim_uuid.clone(), request.attempt)), "a member is in two Jobs");
+                    assert!(played.insert((request.volume_id.clone(), request.attempt)), "a member is in two Jobs");
                     if request.operation == Operation::Provision {
                         ring.create_volume(&nfs_volume_of(&request)).await;
                     }
@@ -357,9 +357,9 @@ async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
         ring.delete_claim(claim).await;
     }
     let job = batch_of(&ring, 3).await;
-    let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.claim_uuid)).collect();
+    let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.volume_id)).collect();
     assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
-    let b = 1 + requests(&job).iter().position(|request| request.claim_uuid == ids[2]).unwrap();
+    let b = 1 + requests(&job).iter().position(|request| request.volume_id == ids[2]).unwrap();
     let failed = MemberFailure { member: b, code: 75, message: "the array is switched off".into() };
     ring.pod_of(&job).await;
     ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;

@@ -120,7 +120,7 @@ async fn capacity_is_published_and_updated_after_each_change() {
     // Nothing is published before all nodes have answered.
     let job = image_answers(&ring, "c", "n1", "flex-capacity 1 5000000001 2000000001\n").await;
     let run_request = request(&job);
-    assert_eq!((run_request.claim_uuid.as_str(), run_request.topology[names::HOSTNAME].as_str()), ("", "n1"));
+    assert_eq!((run_request.volume_id.as_str(), run_request.topology[names::HOSTNAME].as_str()), ("", "n1"));
     ring.publishes(&[("c@n1", "5000000001/2000000001"), ("plain@", UNLIMITED)]).await;
     assert!(drivers(&ring).get_opt(names::DEFAULT_PROVISIONER).await.unwrap().is_none(), "n2 has not answered");
     image_answers(&ring, "c", "n2", "df: no warning\nflex-capacity 1 0").await;

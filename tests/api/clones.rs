@@ -63,7 +63,7 @@ async fn an_image_gets_the_source_of_a_clone_which_is_protected_until_the_clone_
         (source.as_str(), names::pv_name(&source), 1 << 30)
     );
     assert_eq!(source_request.source, format!(r#"{{"nfs":{{"path":"/{source}","server":"10.0.0.1"}}}}"#));
-    assert_eq!((asked.claim_uuid.as_str(), asked.size_bytes), (copy.as_str(), 2 << 30));
+    assert_eq!((asked.volume_id.as_str(), asked.size_bytes), (copy.as_str(), 2 << 30));
     protected_for(&ring, &[&copy]).await;
     // The source is deleted while it is read: it stays, and an event says for which claims.
     ring.delete_claim("source").await;

@@ -32,7 +32,7 @@ async fn a_released_volume_is_deleted_by_its_record() {
     ring.claim_gone("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     let asked = request(&job);
-    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), names::pv_name(&id).as_str()));
+    assert_eq!((asked.volume_id.as_str(), asked.pv_name.as_str()), (id.as_str(), names::pv_name(&id).as_str()));
     assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
     let spec = job.spec.clone().unwrap().template.spec.unwrap();
     let env = spec.containers[0].env.clone().unwrap();

@@ -59,7 +59,7 @@ async fn a_larger_request_expands_the_volume_twice_in_a_row() {
     let job = ring.job(ADMIN, "expand", &id, 1).await;
     let asked = request(&job);
     assert_eq!((asked.size_bytes, asked.old_size_bytes), (3 * GI, Some(GI)));
-    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), volume.as_str()));
+    assert_eq!((asked.volume_id.as_str(), asked.pv_name.as_str()), (id.as_str(), volume.as_str()));
     assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
     assert_eq!(env(&job, "ZONE").as_deref(), Some("west"));
     let in_progress = ring.state("a", "ControllerResizeInProgress").await;

@@ -211,7 +211,7 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
         let job = ring.job(ADMIN, "move-in", "", 1).await;
         let asked = request(&job);
         assert_eq!(
-            (asked.moved_in_path.as_str(), asked.claim_uuid.as_str(), asked.node_name.as_str()),
+            (asked.moved_in_path.as_str(), asked.volume_id.as_str(), asked.node_name.as_str()),
             (path.as_str(), id.as_str(), "")
         );
         ring.pod_ends(&job, 0, "").await;

@@ -63,7 +63,7 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     let asked = request(&job);
-    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), name.as_str()));
+    assert_eq!((asked.volume_id.as_str(), asked.pv_name.as_str()), (id.as_str(), name.as_str()));
     assert_eq!(asked.volume_source, format!(r#"{{"nfs":{{"path":"/{id}","server":"10.0.0.1"}}}}"#));
     image.run(&ring, &job).await;
     ring.volume_gone(&name).await;

@@ -39,7 +39,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
         (id.as_str(), source.as_str(), Some(1 << 30))
     );
     assert_eq!((snapshot_request.namespace.as_str(), snapshot_request.name.as_str()), ("team", "monday"));
-    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (source.as_str(), names::pv_name(&source)));
+    assert_eq!((asked.volume_id.as_str(), asked.pv_name), (source.as_str(), names::pv_name(&source)));
     assert_eq!(asked.volume_source, format!(r#"{{"nfs":{{"path":"/{source}","server":"10.0.0.1"}}}}"#));
     // The source is deleted while it is read: it stays, and an event says for which snapshot.
     ring.source_protected_for("source", &[&id]).await;
@@ -349,7 +349,7 @@ async fn for_csi_volumes_the_snapshot_controller_does_all_but_the_runs() {
     .await;
     let _controller = ring.snapshot_controller();
     let job = ring.job(ADMIN, "snapshot", &id, 1).await;
-    assert_eq!(request(&job).claim_uuid, source);
+    assert_eq!(request(&job).volume_id, source);
     let content = ring.content(&id).await;
     assert_eq!(content.spec.source.volume_handle, Some(format!("vol/{source}")));
     ring.pod_ends(&job, 0, "").await;

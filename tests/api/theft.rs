@@ -39,7 +39,7 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
     let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);
-    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));
+    assert_eq!((asked.volume_id.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));
     assert_eq!(asked.claim.uid, uid(&robbed));
     let fresh = nfs_volume(&job);
     ring.create_volume(&fresh).await;
@@ -134,7 +134,7 @@ async fn a_late_run_leaves_nothing() {
     // It has made the storage, and dies before it reports that.
     ring.pod_ends(&late, 75, "the array is busy").await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
-    assert_eq!((request(&delete).claim_uuid, request(&delete).claim), (id.clone(), request(&job).claim));
+    assert_eq!((request(&delete).volume_id, request(&delete).claim), (id.clone(), request(&job).claim));
     ring.pod_ends(&delete, 75, "the array is busy").await;
     let again = ring.job(ADMIN, "delete", &id, 2).await;
     assert!(!ring.jobs(ADMIN, "provision", &id).await.is_empty(), "the Job records what is to be deleted");

@@ -217,7 +217,7 @@ impl Shared {
         // Runs that concern no volume are limited to one of a kind at a time.
         let of = match (snapshot, request.operation.is_of_volume()) {
             (Some(snapshot), _) => snapshot.id.clone(),
-            (None, true) => request.claim_uuid.clone(),
+            (None, true) => request.volume_id.clone(),
             (None, false) => format!("none, but the {} of {}", request.operation, request.storage_class),
         };
         let _working = self.backend.work(&of, &format!("{namespace}/{pod}"));
@@ -244,9 +244,9 @@ impl Shared {
         self.pause(request, namespace, Stage::Started).await;
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
         let source = request.clone_of.as_ref();
-        let _reading = source.map(|source| self.backend.copy(&source.id, &request.claim_uuid, &claim));
+        let _reading = source.map(|source| self.backend.copy(&source.id, &request.volume_id, &claim));
         let snapshot = request.snapshot.as_ref();
-        let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.claim_uuid, &claim));
+        let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.volume_id, &claim));
         if source.is_some() {
             self.pause(request, namespace, Stage::Copying).await;
         }
@@ -255,10 +255,10 @@ impl Shared {
         }
         let full = request.parameters.get(FULL).and_then(|full| full.parse().ok()).unwrap_or(0);
         if request.attempt <= full {
-            self.backend.add_leftover(&request.claim_uuid, &request.node_name, &claim);
+            self.backend.add_leftover(&request.volume_id, &request.node_name, &claim);
             return Exit { code: 69, message: "no room here".into() };
         }
-        self.backend.make(&request.claim_uuid, &request.node_name, &claim);
+        self.backend.make(&request.volume_id, &request.node_name, &claim);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         if request.attempt <= fails {
             return Exit { code: 75, message: "the array is busy".into() };
@@ -278,7 +278,7 @@ impl Shared {
     async fn snapshot(&self, request: &RunRequest, namespace: &str) -> Exit {
         let snapshot = request.snapshot.as_ref().expect("the contract reads it");
         let owner = format!("{}/{}", snapshot.namespace, snapshot.name);
-        let _reading = self.backend.snapshot(&request.claim_uuid, &owner);
+        let _reading = self.backend.snapshot(&request.volume_id, &owner);
         self.pause(request, namespace, Stage::Copying).await;
         self.backend.keep_snapshot(&snapshot.id, &owner);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
@@ -308,9 +308,9 @@ impl Shared {
 
     async fn expand(&self, request: &RunRequest) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        match self.backend.volumes().contains_key(&request.claim_uuid) {
+        match self.backend.volumes().contains_key(&request.volume_id) {
             true => {
-                self.backend.grow(&request.claim_uuid, request.size_bytes);
+                self.backend.grow(&request.volume_id, request.size_bytes);
                 Exit { code: 0, message: String::new() }
             }
             false => Exit { code: 65, message: "no such volume".into() },
@@ -319,13 +319,13 @@ impl Shared {
 
     async fn modify(&self, request: &RunRequest) -> Exit {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if !self.backend.volumes().contains_key(&request.claim_uuid) {
+        if !self.backend.volumes().contains_key(&request.volume_id) {
             return Exit { code: 65, message: "no such volume".into() };
         }
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         let fails = request.attempt <= fails;
         let class = if fails { "in between" } else { &request.attributes_class };
-        self.backend.modify(&request.claim_uuid, class);
+        self.backend.modify(&request.volume_id, class);
         match fails {
             true => Exit { code: 75, message: "the array is busy".into() },
             false => Exit { code: 0, message: String::new() },
@@ -336,17 +336,17 @@ impl Shared {
         self.pause(request, namespace, Stage::Deleting).await;
         // Long enough to detect a process that should not run at the same time.
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let (id, node) = (&request.claim_uuid, &request.node_name);
+        let (id, node) = (&request.volume_id, &request.node_name);
         if self.backend.remove_leftover(id, node) || self.backend.is_elsewhere(id, node) {
             return Exit { code: 0, message: String::new() };
         }
-        if let Some(claim) = self.living_owner(&request.claim_uuid).await {
+        if let Some(claim) = self.living_owner(&request.volume_id).await {
             self.backend.record_violation(format!(
                 "volume {} of the living claim {claim} was deleted ({namespace})",
-                request.claim_uuid
+                request.volume_id
             ));
         }
-        self.backend.remove(&request.claim_uuid);
+        self.backend.remove(&request.volume_id);
         Exit { code: 0, message: String::new() }
     }
 

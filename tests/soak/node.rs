@@ -171,9 +171,9 @@ impl SimulatedNode {
                 self.note(&pod, "is to stop");
                 let node = self.clone();
                 tokio::spawn(async move { node.stop(&pod, container).await });
-            } else if let Entry::Vacant(location) = containers.entry(uid) {
+            } else if let Entry::Vacant(vacant) = containers.entry(uid) {
                 let node = self.clone();
-                location.insert(tokio::spawn(async move { node.run(&pod).await }));
+                vacant.insert(tokio::spawn(async move { node.run(&pod).await }));
             }
         }
     }
@@ -214,12 +214,12 @@ impl SimulatedNode {
             _ => ("provision", PROVISION),
         };
         // An attempt whose Job was removed begins again under its number, and may then have another fate.
-        let again = self.tries(format!("{operation} {} {}", request.claim_uuid, request.attempt));
+        let again = self.tries(format!("{operation} {} {}", request.volume_id, request.attempt));
         let what = format!("{operation} {} {again}", request.claim.name);
         let mut dice = Dice::of(self.seed, u64::from(request.attempt), &what);
         let fate = dice.choose(fates);
         self.note(pod, &format!("begins, {fate:?}"));
-        let running = self.begins(&request.claim_uuid, operation, fate);
+        let running = self.begins(&request.volume_id, operation, fate);
         tokio::time::sleep(dice.time(Duration::from_millis(200))).await;
         let says = match (fate, operation) {
             (Fate::Lies, _) => (Some(0), ""),
@@ -237,11 +237,11 @@ impl SimulatedNode {
                 return forever().await;
             }
             (fate, "delete") => {
-                self.backend().volumes.remove(&request.claim_uuid);
+                self.backend().volumes.remove(&request.volume_id);
                 if fate == Fate::Works { (Some(0), "") } else { (Some(1), "the array went away") }
             }
             (fate, _) => {
-                self.backend().volumes.insert(request.claim_uuid.clone());
+                self.backend().volumes.insert(request.volume_id.clone());
                 tokio::time::sleep(dice.time(Duration::from_millis(50))).await;
                 if fate == Fate::FailsBetween {
                     (Some(1), "the array went away")
@@ -278,7 +278,7 @@ impl SimulatedNode {
 
     async fn create_volume(&self, request: &RunRequest) {
         let nfs =
-            NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.claim_uuid), read_only: None };
+            NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.volume_id), read_only: None };
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
         let mut volume = persistent_volume(request, Made { source, ..Made::default() });
         if is_wrong(self.seed, &request.claim.name) {

@@ -181,10 +181,10 @@ mod tests {
     fn requests(count: usize) -> Vec<RunRequest> {
         let request = |n: usize| {
             let mut request = crate::request::tests::request();
-            request.claim_uuid = format!("c0ffee00-0000-4000-8000-{n:012}");
-            request.pv_name = crate::names::pv_name(&request.claim_uuid);
+            request.volume_id = format!("c0ffee00-0000-4000-8000-{n:012}");
+            request.pv_name = crate::names::pv_name(&request.volume_id);
             request.claim.name = format!("data-{n}");
-            request.claim.uid = request.claim_uuid.clone();
+            request.claim.uid = request.volume_id.clone();
             request
         };
         (0..count).map(request).collect()

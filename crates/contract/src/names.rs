@@ -188,8 +188,8 @@ pub const POOL_REQUEST_PREFIX: &str = "pool-";
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// Returns the name of the volume with this volume id.
-pub fn pv_name(claim_uuid: &str) -> String {
-    format!("{PV_PREFIX}{claim_uuid}")
+pub fn pv_name(volume_id: &str) -> String {
+    format!("{PV_PREFIX}{volume_id}")
 }
 
 /// Reads a comma-separated list, as annotations hold it.

@@ -61,8 +61,8 @@ pub struct Snapshot {
 pub struct RunRequest {
     /// The operation of the run.
     pub operation: Operation,
-    /// The volume id. All runs for one volume get the same. An image names its storage by it.
-    pub claim_uuid: String,
+    /// The volume id, `CLAIM_UUID`. All runs for one volume get the same. An image names its storage by it.
+    pub volume_id: String,
     /// The time when this attempt began, RFC 3339.
     pub provision_ts: String,
     /// The number of the attempt, from 1.
@@ -162,7 +162,7 @@ impl RunRequest {
         let snapshot = self.snapshot.clone().unwrap_or_default();
         let own = [
             (variable::OPERATION, self.operation.to_string()),
-            (variable::CLAIM_UUID, self.claim_uuid.clone()),
+            (variable::CLAIM_UUID, self.volume_id.clone()),
             (variable::PROVISION_TS, self.provision_ts.clone()),
             (variable::ATTEMPT, self.attempt.to_string()),
             (variable::PV_NAME, self.pv_name.clone()),
@@ -225,7 +225,7 @@ impl RunRequest {
         check_complete(&env)?;
         Ok(RunRequest {
             operation: env.text(variable::OPERATION).parse()?,
-            claim_uuid: env.text(variable::CLAIM_UUID),
+            volume_id: env.text(variable::CLAIM_UUID),
             provision_ts: env.text(variable::PROVISION_TS),
             attempt: u32::try_from(env.number(variable::ATTEMPT)?.unwrap_or(1)).unwrap_or(u32::MAX),
             pv_name: env.text(variable::PV_NAME),

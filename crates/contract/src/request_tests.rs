@@ -5,7 +5,7 @@ use super::*;
 pub(crate) fn request() -> RunRequest {
     RunRequest {
         operation: Operation::Provision,
-        claim_uuid: "c0ffee00-0000-4000-8000-000000000001".into(),
+        volume_id: "c0ffee00-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 3,
         pv_name: "pvc-c0ffee00-0000-4000-8000-000000000001".into(),
@@ -96,7 +96,7 @@ fn some_runs_have_no_volume() {
         let env = [("OPERATION", operation.as_str()), ("STORAGE_CLASS", "c")];
         let found = RunRequest::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
         let found = found.unwrap();
-        assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (operation, "", 0));
+        assert_eq!((found.operation, found.volume_id.as_str(), found.size_bytes), (operation, "", 0));
     }
 }
 
@@ -107,7 +107,7 @@ fn a_snapshot_run_has_the_snapshot_s_id_and_deletes_without_a_volume() {
     };
     let env = [("OPERATION", "delete-snapshot"), ("STORAGE_CLASS", "c"), ("SNAPSHOT_ID", "s")];
     let found = read(&env).unwrap();
-    assert_eq!((found.operation, found.claim_uuid.as_str()), (Operation::DeleteSnapshot, ""));
+    assert_eq!((found.operation, found.volume_id.as_str()), (Operation::DeleteSnapshot, ""));
     assert_eq!(found.snapshot.unwrap(), Snapshot { id: "s".into(), ..Snapshot::default() });
     assert!(read(&env[..2]).unwrap_err().to_string().contains("SNAPSHOT_ID"));
     let error = read(&[("OPERATION", "snapshot"), ("STORAGE_CLASS", "c")]).unwrap_err().to_string();

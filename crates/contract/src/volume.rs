@@ -115,7 +115,7 @@ pub fn placeholder(request: &RunRequest) -> ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("PersistentVolumeClaim".into()),
         namespace: Some(request.pod_namespace.clone()),
-        name: Some(request.claim_uuid.clone()),
+        name: Some(request.volume_id.clone()),
         ..ObjectReference::default()
     }
 }
@@ -126,7 +126,7 @@ pub fn persistent_volume(request: &RunRequest, made: Made) -> PersistentVolume {
     let Made { source, size_bytes, reachable_from, annotations } = made;
     let own = [
         (names::CLAIM_UID, request.claim.uid.as_str()),
-        (names::VOLUME_ID, request.claim_uuid.as_str()),
+        (names::VOLUME_ID, request.volume_id.as_str()),
         (names::PROVISIONED_BY, request.provisioner.as_str()),
     ];
     let annotations =
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(pv.metadata.name.as_deref(), Some(request.pv_name.as_str()));
         assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UID], request.claim.uid);
         let reference = spec.claim_ref.as_ref().unwrap();
-        assert_eq!((reference.name.as_deref(), &reference.uid), (Some(request.claim_uuid.as_str()), &None));
+        assert_eq!((reference.name.as_deref(), &reference.uid), (Some(request.volume_id.as_str()), &None));
         assert_eq!(spec.capacity.as_ref().unwrap()["storage"].0, "3Gi");
         assert_eq!(volume_source_kind(spec), Some("local"));
         assert!(spec.node_affinity.is_some());

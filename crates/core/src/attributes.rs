@@ -114,7 +114,7 @@ impl Attributes {
         }
         let texts = || format!("{} cannot be given with class {}: ", self.describe(), recipe.class);
         // A class that was written for another provisioner has parameters, but no keys of this project.
-        let own = recipe.record.replaces.is_empty();
+        let own = recipe.effective_config.replaces.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
             return Err(texts()
                 + &format!(
@@ -127,10 +127,10 @@ impl Attributes {
                 texts() + &format!("its parameters have {bytes} bytes; at most {} are allowed", limits::ATTRIBUTES)
             );
         }
-        let mut record = recipe.record.clone();
-        let parameters = if own { &mut record.data } else { &mut record.parameters };
+        let mut effective_config = recipe.effective_config.clone();
+        let parameters = if own { &mut effective_config.data } else { &mut effective_config.parameters };
         parameters.extend(self.parameters.clone());
-        match record.recipe() {
+        match effective_config.recipe() {
             Ok(with) => Ok(with.parameters),
             Err(problems) => Err(texts() + &joined(&problems)),
         }
@@ -173,7 +173,7 @@ pub fn requested_attributes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
 
     fn recipe(data: &[(&str, &str)]) -> Recipe {
         let all = [("image", "x"), ("capabilities", "modify"), ("zone", "west")];

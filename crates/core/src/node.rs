@@ -48,14 +48,14 @@ impl From<&core::Node> for Node {
 /// The state of a node on which a claim or volume depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeState {
-    /// The node exists and answers.
-    Ready,
+    /// The node exists, and nothing says that its kubelet does not answer.
+    Reachable,
     /// The node exists, but its kubelet does not answer.
     Unreachable,
     /// The cache does not have the node.
     NotCached,
     /// The API does not have the node.
-    Gone,
+    NotFound,
 }
 
 /// The nodes on which a claim or volume depends, with their states.
@@ -63,22 +63,22 @@ pub enum NodeState {
 pub struct NodeStates(pub BTreeMap<String, NodeState>);
 
 impl NodeStates {
-    /// Returns the state of a node. An empty name means no particular node, which is always ready.
+    /// Returns the state of a node. An empty name means no particular node, which is always reachable.
     pub fn state(&self, node: &str) -> NodeState {
         match node {
-            "" => NodeState::Ready,
+            "" => NodeState::Reachable,
             node => self.0.get(node).copied().unwrap_or(NodeState::NotCached),
         }
     }
 
-    /// Returns the node to begin with: the first that answers. So a dead node does not prevent work on the others.
+    /// Returns the node to begin with: the first that is reachable. So a dead node does not prevent work on the others.
     pub fn first<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
         nodes.iter().min_by_key(|node| self.state(node))
     }
 
-    /// Returns the first of these nodes that does not answer, if any.
-    pub fn unreachable_node<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
-        nodes.iter().find(|node| self.state(node) != NodeState::Ready)
+    /// Returns the first of these nodes that does not answer, or is not cached or not found.
+    pub fn first_not_reachable<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
+        nodes.iter().find(|node| self.state(node) != NodeState::Reachable)
     }
 
     /// Says why a run cannot start on a node. What Kubernetes says of a node that does not answer, such as that the pod
@@ -133,18 +133,18 @@ mod tests {
     #[test]
     fn a_dead_node_is_the_last_choice() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let states = [("a", NodeState::Gone), ("b", NodeState::Unreachable), ("c", NodeState::Ready)];
+        let states = [("a", NodeState::NotFound), ("b", NodeState::Unreachable), ("c", NodeState::Reachable)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
         assert_eq!(node_states.first(&names(&["a", "b", "c"])).unwrap(), "c");
         assert_eq!(node_states.first(&names(&["a", "b"])).unwrap(), "b");
         assert_eq!(node_states.first(&[]), None);
-        assert_eq!(node_states.unreachable_node(&names(&["c", "b"])).unwrap(), "b");
-        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Ready, NodeState::NotCached));
+        assert_eq!(node_states.first_not_reachable(&names(&["c", "b"])).unwrap(), "b");
+        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Reachable, NodeState::NotCached));
     }
 
     #[test]
     fn a_run_whose_node_does_not_answer_waits_for_the_node() {
-        let states = [("a", NodeState::Ready), ("b", NodeState::Unreachable)];
+        let states = [("a", NodeState::Reachable), ("b", NodeState::Unreachable)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
         let cause = Cause::new("Unschedulable", "the pod fits on no node");
         assert_eq!(node_states.why_stuck("a", &cause), cause.message);

@@ -310,9 +310,9 @@ mod tests {
     #[test]
     fn a_pool_uses_a_quarter_of_the_slots_or_its_own_limit() {
         let pool = pool(&[(10, 1, 1)]);
-        assert_eq!([1, 3, 8, 100].map(|locations| pool.slots(locations)), [1, 1, 2, 25]);
+        assert_eq!([1, 3, 8, 100].map(|pooled| pool.slots(pooled)), [1, 1, 2, 25]);
         let says = Pool { in_flight: Some(50), ..pool };
-        assert_eq!([10, 100].map(|locations| says.slots(locations)), [10, 50]);
+        assert_eq!([10, 100].map(|pooled| says.slots(pooled)), [10, 50]);
     }
 
     prop_compose! {

@@ -26,8 +26,11 @@ pub struct Dependent {
 
 /// Checks whether the storage of a volume is the orchestrator's to delete, so that a policy of Retain would keep it.
 pub fn can_be_retained(volume: &Volume) -> bool {
-    let is_released = volume.phase.is_released();
-    volume.reclaim_policy == ReclaimPolicy::Delete && !volume.deleting && !is_released && volume.pool_hash().is_none()
+    let is_claim_gone = volume.phase.is_claim_gone();
+    volume.reclaim_policy == ReclaimPolicy::Delete
+        && !volume.terminating
+        && !is_claim_gone
+        && volume.pool_hash().is_none()
 }
 
 /// Returns the objects of an orchestrator that still need it, sorted.
@@ -43,9 +46,9 @@ pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jo
 fn of_volume(volume: &Volume) -> Option<Dependent> {
     let held = volume.has_finalizer();
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
-    let (why, remedy, is_in_progress) = if volume.deleting {
+    let (why, remedy, is_in_progress) = if volume.terminating {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
-    } else if deletes && volume.phase.is_released() {
+    } else if deletes && volume.phase.is_claim_gone() {
         ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
     } else if volume.pool_hash().is_some() {
         (
@@ -71,7 +74,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
 }
 
 fn of_claim(claim: &Claim) -> Option<Dependent> {
-    let why = match (claim.has_finalizer(), claim.deleting) {
+    let why = match (claim.has_finalizer(), claim.terminating) {
         (true, true) => "it is terminating, and would stay so",
         (true, false) => "its volume is being made, and would be lost",
         (false, _) => return None,
@@ -93,7 +96,9 @@ fn of_content(content: &Content) -> Option<Dependent> {
             "nobody would delete the snapshot on the backend",
             format!("delete VolumeSnapshot {}, or keep the snapshot with --retain", content.snapshot),
         ),
-        (true, false) if content.deleting => ("it is terminating, and would stay so", "wait until it is gone".into()),
+        (true, false) if content.terminating => {
+            ("it is terminating, and would stay so", "wait until it is gone".into())
+        }
         _ => return None,
     };
     Some(Dependent {
@@ -153,7 +158,7 @@ mod tests {
         assert_eq!(remedies(&of(volume("Delete", false))), ["delete its claim, or keep the storage with --retain"]);
         let waits = "wait until the orchestrator has removed its finalizer";
         assert_eq!(remedies(&of(volume("Retain", true))), [waits]);
-        let terminating = Volume { deleting: true, ..volume("Delete", true) };
+        let terminating = Volume { terminating: true, ..volume("Delete", true) };
         assert!(!can_be_retained(&terminating));
         assert_eq!(remedies(&of(terminating)), ["wait until the orchestrator has deleted it"]);
         let released = Volume { phase: VolumePhase::Released, ..volume("Delete", true) };

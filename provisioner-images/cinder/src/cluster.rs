@@ -54,7 +54,7 @@ impl Cluster {
         credentials: &Credentials,
         request: &RunRequest,
     ) -> Result<(), Failure> {
-        let labels = [(LABEL_VOLUME_ID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
+        let labels = [(LABEL_VOLUME_ID, &request.volume_id), (LABEL_INSTANCE, &request.instance)];
         let secret = Secret {
             metadata: ObjectMeta {
                 name: location.name.clone(),

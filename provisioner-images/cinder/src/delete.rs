@@ -13,7 +13,7 @@ impl Run {
     /// # Errors
     /// If something remains. The message says what, and why.
     pub async fn delete(&self) -> Outcome<()> {
-        let id = &self.request.claim_uuid;
+        let id = &self.request.volume_id;
         let volumes = self.volumes_of(id).await?;
         if volumes.is_empty() {
             self.unknown().await?;

@@ -54,7 +54,7 @@ impl Run {
         let wanted = self.request.size_bytes.div_ceil(GIB);
         let mut pace = Pace::new();
         loop {
-            let volume = self.the_volume(&self.request.claim_uuid).await?;
+            let volume = self.the_volume(&self.request.volume_id).await?;
             self.waiting_for(&volume.id, &volume.status);
             match step(&volume, wanted) {
                 Step::Stop(failure) => return Err(failure.into()),

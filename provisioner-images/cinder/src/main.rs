@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let env = |name: &str| std::env::var(name).ok();
-    if request.operation.is_of_volume() && !request.claim_uuid.is_empty() && !names::is_id(&request.claim_uuid) {
+    if request.operation.is_of_volume() && !request.volume_id.is_empty() && !names::is_id(&request.volume_id) {
         return Err(Failure::never("CLAIM_UUID is not the UUID of a claim"));
     }
     let parameters = Parameters::from_env(env)?;

@@ -28,7 +28,7 @@ const LONGEST: usize = 255;
 
 /// Returns the name of a volume, which people see in Cinder.
 pub fn volume(request: &RunRequest) -> String {
-    format!("pvc-{}", request.claim_uuid)
+    format!("pvc-{}", request.volume_id)
 }
 
 /// Returns the name of a snapshot, by which it is found again: not all Cinders filter snapshots by their metadata.
@@ -38,13 +38,13 @@ pub fn snapshot(id: &str) -> String {
 
 /// Returns the name of the Secret of a volume.
 pub fn secret(request: &RunRequest) -> String {
-    format!("flex-cinder-{}", request.claim_uuid)
+    format!("flex-cinder-{}", request.volume_id)
 }
 
 /// Returns the metadata of a volume. Metadata of the config never replace those by which the volume is found.
 pub fn metadata(request: &RunRequest, parameters: &Parameters) -> BTreeMap<String, String> {
     let own = [
-        (METADATA_VOLUME_ID, request.claim_uuid.clone()),
+        (METADATA_VOLUME_ID, request.volume_id.clone()),
         (INSTANCE, request.instance.clone()),
         (CLAIM, format!("{}/{}", request.claim.namespace, request.claim.name)),
         (CLASS, request.storage_class.clone()),

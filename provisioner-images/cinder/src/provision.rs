@@ -28,7 +28,7 @@ impl Run {
         let mut pace = Pace::new();
         let mut made: Option<String> = None;
         loop {
-            let volumes = self.volumes_of(&self.request.claim_uuid).await?;
+            let volumes = self.volumes_of(&self.request.volume_id).await?;
             match provide(&volumes) {
                 Step::Stop(failure) => return Err(failure.into()),
                 Step::Create => {
@@ -45,7 +45,7 @@ impl Run {
                         true => Some(self.not_made(volume).await),
                         false => None,
                     };
-                    self.remove(&volume.id, || self.volumes_of(&self.request.claim_uuid)).await?;
+                    self.remove(&volume.id, || self.volumes_of(&self.request.volume_id)).await?;
                     self.return_original(&requested_size).await?;
                     if let Some(failure) = told {
                         return Err(failure.into());

@@ -17,7 +17,7 @@ impl Run {
     pub async fn snapshot(&self) -> Outcome<()> {
         let id = self.snapshot_id()?;
         let name = names::snapshot(&id);
-        let volume = self.the_volume(&self.request.claim_uuid).await?;
+        let volume = self.the_volume(&self.request.volume_id).await?;
         let mut pace = Pace::new();
         let mut made = false;
         loop {

@@ -225,7 +225,7 @@ fn needed(request: &RunRequest, parameters: &Parameters) -> Needed {
 /// Returns the driver's name of the volume, which is the same in all runs.
 fn name(request: &RunRequest, parameters: &Parameters) -> String {
     match &parameters.name_prefix {
-        Some(prefix) => format!("{prefix}-{}", request.claim_uuid),
+        Some(prefix) => format!("{prefix}-{}", request.volume_id),
         None => request.pv_name.clone(),
     }
 }

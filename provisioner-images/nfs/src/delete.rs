@@ -12,7 +12,7 @@ use crate::{pattern, record, tree};
 /// The order of the steps lets each later run continue where this one may die. The path is free for others only after
 /// the directory is out of the way, and the volume's record is removed last.
 pub async fn delete(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     let of_volume = record::of_volume(id);
     let Some(path) = server.read_record(&of_volume).await? else {
         return without_record(server, parameters, request).await;
@@ -46,7 +46,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
 
 /// Handles a volume without a record: it was deleted before, or never begun.
 async fn without_record(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     // A run that died between its two records has claimed a path and made nothing there.
     if let Ok(path) = pattern::path(&parameters.subdirectory, request) {
         let of_path = record::of_path(&path);

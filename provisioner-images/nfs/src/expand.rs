@@ -10,7 +10,7 @@ use crate::server::Server;
 
 /// Checks that the volume exists and owns its directory, so that no size is promised for lost storage.
 pub async fn expand(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     let Some(path) = server.read_record(&record::of_volume(id)).await? else {
         return Err(Failure::never(format!(
             "no record in {} says where this volume is: it cannot be expanded",

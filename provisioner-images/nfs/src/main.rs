@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
     if request.operation.is_of_volume() {
-        record::check_id(&request.claim_uuid)?;
+        record::check_id(&request.volume_id)?;
     }
     let server = Server::connect(&parameters).await?;
     let outcome = match request.operation {

@@ -11,7 +11,7 @@ use crate::{nesting, record};
 
 /// Checks that the directory exists, and records that it is this volume's. A repeated run finds its own records.
 pub async fn move_in(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     let path = place(parameters, request)?;
     if !server.has_directory(&path).await? {
         return Err(Failure::never(format!(
@@ -55,7 +55,7 @@ async fn apart(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
 
 /// Removes the records of the volume. The directory stays.
 pub async fn move_out(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     let path = place(parameters, request)?;
     let (of_path, of_volume) = (record::of_path(&path), record::of_volume(id));
     match server.read_record(&of_volume).await? {

@@ -52,7 +52,7 @@ pub async fn provision(
 
 /// Returns the volume's path within the export: the recorded one, or a new one by the pattern.
 async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Failure> {
-    let id = &request.claim_uuid;
+    let id = &request.volume_id;
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {
         // The path is claimed already, unless a delete run died after it had released the path.

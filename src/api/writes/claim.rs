@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::api::trimmed::Trimmed;
 use crate::api::watch::PAGE;
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::claim::volume_generation;

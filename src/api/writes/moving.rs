@@ -147,7 +147,7 @@ fn recorded(mapping: &Mapping, identity: &Identity) -> Value {
             (names::VOLUME_ID, &mapping.id),
             (names::JOB_CLAIM, &mapping.claim.to_string()),
             (names::PROVENANCE, &json!(provenance).to_string()),
-            (names::PROVISIONED_BY, provenance.record.provisioner(&identity.provisioner)),
+            (names::PROVISIONED_BY, provenance.effective_config.provisioner(&identity.provisioner)),
         ]),
         "finalizers": mapping.finalizers,
     })
@@ -162,13 +162,13 @@ mod tests {
     /// The orchestrator would delete on the nodes, abandon or batch by them as soon as the volume has the mark.
     #[test]
     fn a_volume_moves_in_without_the_annotations_that_somebody_else_wrote() {
-        let record = crate::config::record::EffectiveConfig::default();
+        let effective_config = crate::config::effective_config::EffectiveConfig::default();
         let mapping = Mapping {
             volume: "v".into(),
             id: "id".into(),
             claim: ObjectName::new("team", "data"),
             claim_uid: "uid".into(),
-            provenance: Provenance { record, node: "n".into(), moved_in: Some(MovedIn::default()) },
+            provenance: Provenance { effective_config, origin_node: "n".into(), moved_in: Some(MovedIn::default()) },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };
         let identity = Identity {

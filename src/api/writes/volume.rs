@@ -240,7 +240,7 @@ impl Writes {
         // A volume that nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
-                let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
+                let says = provenance.effective_config.data.get(keys::RECLAIM_POLICY.name);
                 (Some(uid), None, says.map_or(ReclaimPolicy::Delete, |says| says.as_str().into()))
             }
             Owner::Pool(size) => (None, Some(size.to_string()), ReclaimPolicy::Delete),
@@ -255,13 +255,13 @@ impl Writes {
         });
         let mut finalizers = volume.finalizers.clone();
         // Storage on other nodes is deleted, whatever becomes of the volume.
-        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.deleting)) && !volume.has_finalizer() {
+        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.terminating)) && !volume.has_finalizer() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
             "labels": {
                 names::LABEL_INSTANCE: self.identity.instance,
-                names::LABEL_POOL: size.is_some().then(|| provenance.record.pool_hash()),
+                names::LABEL_POOL: size.is_some().then(|| provenance.effective_config.pool_hash()),
             },
             "annotations": {
                 names::CLAIM_UID: uid,
@@ -270,7 +270,7 @@ impl Writes {
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-                names::PROVISIONED_BY: provenance.record.provisioner(&self.identity.provisioner),
+                names::PROVISIONED_BY: provenance.effective_config.provisioner(&self.identity.provisioner),
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: (!attributes.class.is_empty())
@@ -393,7 +393,7 @@ impl Writes {
 
     /// Deletes a volume whose storage is deleted: first the object, then its finalizer.
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
-        let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
+        let deleted = if volume.terminating { Some(volume.clone()) } else { self.delete_volume(volume).await? };
         let Some(held) = deleted.filter(Volume::has_finalizer) else { return Ok(()) };
         match self.remove_own_finalizer(&held).await {
             Err(WriteError::NotFound { .. }) => self.ended(WorkItem::Volume(volume.name.clone())),

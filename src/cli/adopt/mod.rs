@@ -155,7 +155,7 @@ fn is_ours_or_nobody_s(volume: &Volume, identity: &Identity) -> bool {
 fn is_by_config(volume: &Volume, config: &ObjectName) -> bool {
     let record = volume.provenance.as_deref();
     let record: Option<crate::model::volume::Provenance> = record.and_then(|text| serde_json::from_str(text).ok());
-    record.is_some_and(|record| record.moved_in.is_some() && record.record.config == *config)
+    record.is_some_and(|record| record.moved_in.is_some() && record.effective_config.config == *config)
 }
 
 /// Checks that some object knows the name of a provisioner: it may be misspelt.
@@ -183,7 +183,7 @@ async fn move_all(work: &Work, volumes: &[Volume], of: Of<'_>, dry_run: bool) ->
         .map(|volume| mapping(work, (volume, work.claim_of(volume).as_deref(), &work.places), of))
         .collect();
     let outcome = |mapped: &Result<Mapping, Refusal>| match mapped {
-        Ok(mapping) => format!("{} (class {})", work.config, mapping.provenance.record.class),
+        Ok(mapping) => format!("{} (class {})", work.config, mapping.provenance.effective_config.class),
         Err(refusal) => refusal.to_string(),
     };
     table::table(work, volumes, "CONFIG, OR WHY IT STAYS", &mapped.iter().map(outcome).collect::<Vec<_>>());

@@ -145,13 +145,14 @@ impl Work {
         id: &str,
         of: &Provenance,
     ) -> Result<(), RunFailure> {
-        let recipe = of.record.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
+        let recipe =
+            of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
         let ts = Clock::default().wall().to_string();
-        let made = request(volume, &of.node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
+        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
-        self.start(&recipe, RunRequest { operation, claim_uuid: id.to_owned(), moved_in_path: path, ..made }).await
+        self.start(&recipe, RunRequest { operation, volume_id: id.to_owned(), moved_in_path: path, ..made }).await
     }
 
     /// Starts a run and follows it to its end.

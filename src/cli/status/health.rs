@@ -63,7 +63,7 @@ fn undeleted(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
     let volumes = volumes
         .iter()
-        .filter(|volume| volume.class == class && (volume.deleting || volume.phase != VolumePhase::Bound));
+        .filter(|volume| volume.class == class && (volume.terminating || volume.phase != VolumePhase::Bound));
     let volumes = volumes.filter_map(|volume| Some((&volume.name, volume.last_failure.as_ref()?)));
     let failed: Vec<_> = claims.chain(volumes).filter(|(_, why)| why.operation == Operation::Delete).collect();
     let (name, why) = failed.iter().max_by_key(|(_, why)| why.at)?;

@@ -57,7 +57,7 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
     let stamp = claim.own_stamp();
     let attempt = stamp.map_or(0, |stamp| stamp.attempt);
     let failure = claim.last_failure.as_ref();
-    let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
+    let state = match (claim.is_bound(), claim.terminating, stamp, failure) {
         (true, ..) if grows(&claim) => "Growing",
         (true, ..) if claim.modification.as_ref().is_some_and(|it| it.in_progress()) => "Modifying",
         (true, ..) => "Bound",

@@ -107,7 +107,8 @@ pub(super) async fn start_run(
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
-    let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
+    let node =
+        run_node(&claim.nodes_with_storage, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
     let source = match &observation.source.data_source {
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
@@ -131,7 +132,7 @@ pub(super) async fn start_run(
         ..RunTarget::default()
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
-    let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes);
+    let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes_with_storage);
     if context.acquire_slot(&provision_job_name(claim), &slot_request, recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
     }
@@ -191,7 +192,7 @@ pub(super) async fn start_delete(
     claim: &Claim,
     observation: &Observation,
     attempt: u32,
-    (node, elsewhere): (String, bool),
+    (node, on_any_node): (String, bool),
 ) -> Result<StepOutcome, WriteError> {
     let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.json(),
@@ -220,7 +221,7 @@ pub(super) async fn start_delete(
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
-        node: recipe.required_node(&node).filter(|_| !elsewhere).map(str::to_owned),
+        node: recipe.required_node(&node).filter(|_| !on_any_node).map(str::to_owned),
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());

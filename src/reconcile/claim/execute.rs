@@ -135,7 +135,7 @@ impl Execution<'_> {
 
     async fn confirm_node(self, node: String) -> Outcome {
         let exists = self.context.writes.has_node(&node).await?;
-        self.confirmed.nodes.push((node, if exists { NodeState::Ready } else { NodeState::Gone }));
+        self.confirmed.nodes.push((node, if exists { NodeState::Reachable } else { NodeState::NotFound }));
         Ok(StepOutcome::Again)
     }
 
@@ -256,7 +256,7 @@ impl Execution<'_> {
             let observed = context.cluster.index().volume(&volume.name);
             observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
         };
-        if claim.deleting && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
+        if claim.terminating && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
         let released = match context.writes.remove_claim_finalizer(claim).await {
@@ -268,7 +268,7 @@ impl Execution<'_> {
             let (class, volume) = (claim.class.as_deref(), claim.volume_name.as_deref());
             count_bound(context, class.unwrap_or_default(), volume.unwrap_or_default(), age(context, claim));
         }
-        Ok(if released.deleting { StepOutcome::End(Requeue::Done) } else { released.into() })
+        Ok(if released.terminating { StepOutcome::End(Requeue::Done) } else { released.into() })
     }
 }
 
@@ -282,7 +282,7 @@ fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
 
 /// Checks whether the removal of the finalizer failed because the terminating claim is gone.
 fn claim_is_gone(claim: &Claim, error: &WriteError) -> bool {
-    claim.deleting && matches!(error, WriteError::NotFound { .. })
+    claim.terminating && matches!(error, WriteError::NotFound { .. })
 }
 
 /// Returns the time since the current attempt began.

@@ -125,7 +125,7 @@ const EVENT_AFTER: i64 = 60;
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
 fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requeue> {
-    if claim.is_bound() || claim.deleting || claim.has_finalizer() || claim.own_stamp().is_some() {
+    if claim.is_bound() || claim.terminating || claim.has_finalizer() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.cluster.index().classes();

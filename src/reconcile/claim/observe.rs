@@ -11,6 +11,7 @@ use crate::claim::decide::last_node;
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use crate::config::current_program::recipe_with_current_program;
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
@@ -21,7 +22,6 @@ use crate::reconcile::data_source;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
-use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed): `OwnedRuns`
 /// has what the `Runs` of the decision borrow.
@@ -196,8 +196,8 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes 
     let stamped =
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.recipe_version)).filter(|recipe| recipe.class == name);
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
-    let served = current.as_ref().map(|recipe| &recipe.record);
-    let deletion = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
+    let served = current.as_ref().map(|recipe| &recipe.effective_config);
+    let deletion = stamped.clone().or(current.clone()).map(|recipe| recipe_with_current_program(recipe, served));
     OwnedRecipes { stamped, current, deletion }
 }
 
@@ -254,8 +254,9 @@ impl ObservationBuilder<'_> {
         let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
         let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
-        let mut states =
-            index.node_states(claim.nodes.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node));
+        let mut states = index.node_states(
+            claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
+        );
         states.0.extend(self.confirmed.nodes.iter().cloned());
         OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
     }
@@ -301,7 +302,7 @@ impl ObservationBuilder<'_> {
             return volumes.into_iter().map(|volume| (volume, unknown())).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
-        let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+        let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
         let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
         let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
         let made_on = made_on(claim, recipe, &runs.pods).map(|name| (name.as_str(), index.node(name)));
@@ -327,12 +328,12 @@ impl ObservationBuilder<'_> {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
-        let may_start_attempt = !claim.is_bound() && !claim.deleting && !run_in_progress;
+        let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
         let class = claim.attributes_class.as_deref().unwrap_or_default();
         let attributes = match self.recipes.of_attempt() {
             Some(recipe) => {
-                let provisioner = recipe.record.provisioner(&self.context.identity.provisioner);
+                let provisioner = recipe.effective_config.provisioner(&self.context.identity.provisioner);
                 requested_attributes(class, index.attributes_class(class), recipe, provisioner)
             }
             None => Ok(Attributes::default()),
@@ -340,7 +341,7 @@ impl ObservationBuilder<'_> {
         OwnedPreconditions {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
-            quota_error: current.filter(|_| !claim.deleting).and_then(|recipe| index.quota_error(claim, recipe)),
+            quota_error: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_error(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,
         }
@@ -361,7 +362,7 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
 fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> NodeChoice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
     let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
-    let asks = !claim.is_bound() && !claim.deleting && !exists;
+    let asks = !claim.is_bound() && !claim.terminating && !exists;
     let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
     match (class, current.filter(on_node).or(stamped.filter(on_node))) {
         (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {

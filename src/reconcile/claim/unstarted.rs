@@ -20,7 +20,7 @@ pub(super) fn has_never_started(context: &Context, claim: &Claim, observation: &
     let name = provision_job_name(claim);
     let job = observation.runs.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
     let pods: Vec<&Pod> = observation.runs.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
-    let is_over = job.is_none_or(|job| job.deleting || job.is_over);
+    let is_over = job.is_none_or(|job| job.terminating || job.is_over);
     let remembered =
         || context.cluster.index().unstarted_since(&claim.volume_id(), &name).filter(|_| pods.is_empty() && is_over);
     if never_started(job, &pods) {

@@ -38,7 +38,7 @@ use crate::state::index::{SlotRequest, WorkItem};
 /// there.
 fn slot_request(content: &Content, (provenance, recipe): &(SnapshotProvenance, Recipe)) -> SlotRequest {
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
-    slot_request.on(recipe.required_node(&provenance.node))
+    slot_request.on(recipe.required_node(&provenance.origin_node))
 }
 
 /// Reconciles a content.
@@ -130,12 +130,12 @@ fn decide_now(
         source: seen.source.as_ref().map_err(String::clone).map(|source| RunSource {
             provenance: &source.0,
             recipe: &source.1,
-            is_terminating: claim.is_some_and(|claim| claim.deleting),
+            is_terminating: claim.is_some_and(|claim| claim.terminating),
             is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
             has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
-        home_node: home_node(seen),
+        origin_node: origin_node(seen),
         jobs: &jobs,
         run,
         has_running_pods: has_running_pods(&seen.pods, Operation::Snapshot),
@@ -148,14 +148,14 @@ fn decide_now(
     decide(&observed, context.clock.now())
 }
 
-fn home_node(observed: &Observation) -> &str {
-    observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
+fn origin_node(observation: &Observation) -> &str {
+    observation.made_by.as_ref().map_or("", |(provenance, _)| provenance.origin_node.as_str())
 }
 
 async fn execute(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
@@ -165,14 +165,16 @@ async fn execute(
         Step::Nothing => Ok(StepOutcome::Wait),
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::WaitForSlot => {
-            if let Ok(source) = &observed.source {
+            if let Ok(source) = &observation.source {
                 context.cluster.update(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
             }
             Ok(StepOutcome::WaitForSlot)
         }
-        Step::Stamp { attempt, provenance } => stamp(context, content, observed, attempt, &provenance, confirmed).await,
+        Step::Stamp { attempt, provenance } => {
+            stamp(context, content, observation, attempt, &provenance, confirmed).await
+        }
         Step::ProtectSource => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Wait) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::Wait) };
             confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
             Ok(StepOutcome::Again)
         }
@@ -183,9 +185,9 @@ async fn execute(
                 _ => Ok(StepOutcome::End(Requeue::Done)),
             }
         }
-        Step::StartRun => start(context, content, observed).await,
+        Step::StartRun => start(context, content, observation).await,
         Step::RemoveJob { job } => {
-            let uid = observed.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
+            let uid = observation.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
             writes.remove_job(&job, &uid.unwrap_or_default()).await?;
             Ok(StepOutcome::Wait)
         }
@@ -206,14 +208,14 @@ async fn execute(
             Ok(StepOutcome::Again)
         }
         Step::ConfirmNode { node } => {
-            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.push((node, state));
             Ok(StepOutcome::Again)
         }
         Step::StartDelete { attempt, on_any_node } => {
-            start_delete(context, content, observed, attempt, on_any_node).await
+            start_delete(context, content, observation, attempt, on_any_node).await
         }
-        Step::RemoveFinalizer => remove_finalizer(context, content, observed).await,
+        Step::RemoveFinalizer => remove_finalizer(context, content, observation).await,
         Step::DeleteContent => {
             writes.delete_content(content).await?;
             Ok(StepOutcome::End(Requeue::Done))
@@ -225,12 +227,12 @@ async fn execute(
 async fn stamp(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     provenance: &SnapshotProvenance,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
+    let Ok(source) = &observation.source else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
     // Another worker may have taken the slot since the decision.
     if !context.cluster.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
@@ -256,23 +258,23 @@ async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> 
 async fn read_snapshot_state(context: &Context, content: &Content) -> Result<SnapshotState, WriteError> {
     let found = context.writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
     Ok(match found {
-        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
+        Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
-        None => SnapshotState::Gone,
+        None => SnapshotState::NotFound,
     })
 }
 
 async fn remove_finalizer(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
 ) -> Result<StepOutcome, WriteError> {
     // A run that has not certainly ended might still store something.
-    if content.provenance.is_some() && !observed.is_deleting(content) {
-        confirm_no_run(context, content, observed).await?;
+    if content.provenance.is_some() && !observation.is_deleting(content) {
+        confirm_no_run(context, content, observation).await?;
     }
     context.writes.remove_content_finalizer(content).await?;
-    if observed.is_deleting(content) {
+    if observation.is_deleting(content) {
         context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
     }
     Ok(StepOutcome::End(Requeue::Done))
@@ -288,15 +290,16 @@ fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
     }
 }
 
-async fn start(context: &Context, content: &Content, observed: &Observation) -> Result<StepOutcome, WriteError> {
-    let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&observed.made_by, &observed.claim, &observed.volume)
+async fn start(context: &Context, content: &Content, observation: &Observation) -> Result<StepOutcome, WriteError> {
+    let (Ok((made_by, recipe)), Some(claim), Some(volume)) =
+        (&observation.made_by, &observation.claim, &observation.volume)
     else {
         return Ok(StepOutcome::Wait);
     };
     // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
-    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.deleting;
+    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.terminating;
     let fresh = context.writes.read_claim(&claim.name).await?;
     let kept = names::source_finalizer(&content.snapshot_uid);
     let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
@@ -319,7 +322,7 @@ async fn start(context: &Context, content: &Content, observed: &Observation) -> 
             (of, source),
         )
     };
-    let target = run_target(content, recipe, &made_by.node);
+    let target = run_target(content, recipe, &made_by.origin_node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
     if context.acquire_slot(&run_name(content), &slot_request, recipe).is_some() {
@@ -351,9 +354,9 @@ impl Observation {
 }
 
 /// Confirms that no Job or pod of a snapshot run exists that no watch has shown yet. It must not meet the deletion.
-async fn confirm_no_run(context: &Context, content: &Content, observed: &Observation) -> Result<(), WriteError> {
-    let Ok((_, recipe)) = &observed.made_by else { return Ok(()) };
-    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observed.jobs, &*observed.pods));
+async fn confirm_no_run(context: &Context, content: &Content, observation: &Observation) -> Result<(), WriteError> {
+    let Ok((_, recipe)) = &observation.made_by else { return Ok(()) };
+    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observation.jobs, &*observation.pods));
     match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
         false => Ok(()),
         true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
@@ -363,18 +366,18 @@ async fn confirm_no_run(context: &Context, content: &Content, observed: &Observa
 async fn start_delete(
     context: &Context,
     content: &Content,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
-    elsewhere: bool,
+    on_any_node: bool,
 ) -> Result<StepOutcome, WriteError> {
-    let Ok((made_by, recipe)) = &observed.made_by else { return Ok(StepOutcome::Wait) };
+    let Ok((made_by, recipe)) = &observation.made_by else { return Ok(StepOutcome::Wait) };
     // A stored snapshot must not be deleted on the word of a cache.
     let fresh = context.writes.read_content(&content.name).await?;
     if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
-    confirm_no_run(context, content, observed).await?;
-    let node = if elsewhere { "" } else { &made_by.node };
+    confirm_no_run(context, content, observation).await?;
+    let node = if on_any_node { "" } else { &made_by.origin_node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
@@ -411,7 +414,7 @@ async fn start_delete(
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs: Vec<_> = {
         let index = context.cluster.index();
-        index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
+        index.jobs_of_content(name).into_iter().filter(|job| !job.terminating).collect()
     };
     // The cache may be stale: the API is asked before a run is stopped.
     if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {

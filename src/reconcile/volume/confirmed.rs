@@ -5,19 +5,21 @@ use crate::model::volume::Volume;
 use crate::node::NodeState;
 use crate::volume::observed::ClaimState;
 
-/// Facts beyond the cache that a reconcile has confirmed.
+/// Facts with which a reconcile goes on, whatever the cache shows.
 #[derive(Default)]
 pub(super) struct Confirmed {
-    /// The state of the claim.
+    /// The state of the claim, as the API has shown it.
     pub claim: Option<ClaimState>,
+    /// The state of the claim on which an earlier step of this reconcile rests. No later step may rest on another one.
+    pub pinned_claim: Option<ClaimState>,
     /// The states of nodes.
     pub nodes: Vec<(String, NodeState)>,
     /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
     pub source: Option<(String, String)>,
-    /// Facts about the size.
-    pub size: runs::Confirmed,
-    /// Facts about the attributes.
-    pub attributes: runs::Confirmed,
+    /// Writes for the size.
+    pub size: runs::Written,
+    /// Writes for the attributes.
+    pub attributes: runs::Written,
 }
 
 impl Confirmed {

@@ -22,21 +22,21 @@ use crate::state::index::{BatchEntry, SlotRequest};
 use crate::volume::request::request;
 
 /// Returns the name of the Job of the delete run that is due on a node.
-pub(super) fn job_name(volume: &Volume, home: &str, node: &str) -> String {
+pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String {
     job::name(
         Operation::Delete,
         volume.volume_id().unwrap_or_default(),
         volume.delete_attempt(),
-        &scope(volume, node == home, node),
+        &scope(volume, node == origin_node, node),
     )
 }
 
 /// Returns the scope that distinguishes the runs for a volume. They are on its own node, in a batch or alone, or on
 /// other nodes.
-fn scope(volume: &Volume, home: bool, node: &str) -> String {
+fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
     match volume.batch() {
-        Some(batch) if home => batch.clone(),
-        _ if home => volume.uid.clone(),
+        Some(batch) if is_origin => batch.clone(),
+        _ if is_origin => volume.uid.clone(),
         _ => format!("{}/{node}", volume.uid),
     }
 }
@@ -47,16 +47,16 @@ pub(super) struct DeleteRun {
     pub attempt: u32,
     /// The node whose storage the run deletes; empty for no particular node.
     pub node: String,
-    /// This is the volume's own node, or no particular node.
-    pub is_home_node: bool,
-    /// The run must be on that node.
-    pub pinned: bool,
+    /// This is the node where the volume was made, or no particular node.
+    pub is_origin: bool,
+    /// The run need not be on that node, because the node is gone.
+    pub on_any_node: bool,
 }
 
 impl DeleteRun {
     /// Returns the node to which the pod is bound.
     fn pinned_node(&self, recipe: &Recipe) -> Option<&str> {
-        recipe.required_node(&self.node).filter(|_| self.pinned)
+        recipe.required_node(&self.node).filter(|_| !self.on_any_node)
     }
 }
 
@@ -71,11 +71,11 @@ pub(super) async fn start(
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let pinned_node = run.pinned_node(recipe);
     // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
-    let is_first_run = run.is_home_node && run.pinned && run.attempt == 1;
+    let is_first_run = run.is_origin && !run.on_any_node && run.attempt == 1;
     let can_batch = is_first_run && context.identity.config_namespaces.contains(&recipe.config.namespace);
     let volume_without_batch;
     let mut volume_of_run = volume;
-    if let Some(batch) = volume.batch().filter(|_| run.is_home_node)
+    if let Some(batch) = volume.batch().filter(|_| run.is_origin)
         && (!can_batch || context.cluster.index().is_shut_out_of_batch(batch, Operation::Delete, recipe, pinned_node))
     {
         volume_without_batch = context.writes.note_no_batch(volume).await?;
@@ -107,8 +107,8 @@ async fn begin(
     confirmed: &Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let pinned_node = run.pinned_node(recipe).map(str::to_owned);
-    let DeleteRun { attempt, node, is_home_node, .. } = run;
-    let scope = scope(volume, is_home_node, &node);
+    let DeleteRun { attempt, node, is_origin, .. } = run;
+    let scope = scope(volume, is_origin, &node);
     let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
     if context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe).is_some() {
         return Ok(StepOutcome::WaitForSlot);
@@ -119,12 +119,12 @@ async fn begin(
         Some(source) => source.clone(),
         None => context.writes.volume_source(volume).await?,
     };
-    let source = if is_home_node { source } else { String::new() };
+    let source = if is_origin { source } else { String::new() };
     let ts = context.timestamp();
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
-    if let Some(batch) = volume.batch().filter(|_| is_home_node) {
-        let (id, object) = (request.claim_uuid.clone(), MemberObject::Volume(volume.name.clone()));
+    if let Some(batch) = volume.batch().filter(|_| is_origin) {
+        let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));
         let member = Member { id, attempt, object, attributes: None };
         let recipe = Arc::new(recipe.clone());
         return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {

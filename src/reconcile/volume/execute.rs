@@ -41,20 +41,20 @@ pub(super) async fn execute(
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
-            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.push((node, state));
-            confirmed.claim = Some(observation.claim);
+            confirmed.pinned_claim = Some(observation.claim);
             StepOutcome::Again
         }
         Step::MarkNodeClean { nodes } => {
-            confirmed.claim = Some(observation.claim);
+            confirmed.pinned_claim = Some(observation.claim);
             writes.set_volume_nodes(volume, &nodes).await?.into()
         }
         Step::StartDelete { attempt, node, on_any_node } => {
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
-            confirmed.claim = Some(observation.claim);
-            let is_home_node = node == observation.home_node;
-            let run = DeleteRun { attempt, pinned: !on_any_node, is_home_node, node };
+            confirmed.pinned_claim = Some(observation.claim);
+            let is_origin = node == observation.origin_node;
+            let run = DeleteRun { attempt, on_any_node, is_origin, node };
             start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {
@@ -113,5 +113,5 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     if let Some(claim) = reference {
         context.cluster.index().note_claim_gone(&volume.name, claim);
     }
-    Ok(ClaimState::Gone)
+    Ok(ClaimState::NotFound)
 }

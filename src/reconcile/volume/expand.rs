@@ -6,7 +6,7 @@ use flex_contract::operation::Operation;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
 
-use super::runs::{self, Confirmed};
+use super::runs::{self, Written};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
@@ -27,7 +27,7 @@ pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
-    node: String,
+    origin_node: String,
     quota_error: Option<String>,
     /// The expand runs of the volume.
     pub runs: runs::Observation,
@@ -37,17 +37,17 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (recipe, node): (Result<Arc<Recipe>, String>, &str),
+    (recipe, origin_node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, confirmed);
+    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, written);
     let index = context.cluster.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = confirmed.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
+    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
     let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
-    Observation { claim, recipe, node: node.to_owned(), quota_error, runs }
+    Observation { claim, recipe, origin_node: origin_node.to_owned(), quota_error, runs }
 }
 
 /// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
@@ -63,19 +63,19 @@ fn quota_error(
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
 /// expanded. Returns whether the observation still holds.
-pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observed: &Observation) -> bool {
+pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observation: &Observation) -> bool {
     let mut index = context.cluster.index();
-    if observed.quota_error.is_some() {
+    if observation.quota_error.is_some() {
         // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
         // now on.
-        if quota_error(&index, volume, observed.claim.as_deref(), &observed.recipe).is_none() {
+        if quota_error(&index, volume, observation.claim.as_deref(), &observation.recipe).is_none() {
             return false;
         }
         index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
-    let requests_more = observed.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if requests_more || observed.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
+    let requests_more = observation.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
+    let woken = if requests_more || observation.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
     context.cluster.queue.add_all(woken);
     true
@@ -95,7 +95,7 @@ impl Observation {
     /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
     /// too.
     pub(super) fn run_basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
-        (self.claim.clone(), &self.recipe, &self.node)
+        (self.claim.clone(), &self.recipe, &self.origin_node)
     }
 }
 
@@ -103,32 +103,32 @@ impl Observation {
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
-    confirmed: &mut Confirmed,
+    written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::WriteStatus(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
             if matches!(report, ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
-            confirmed.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
+            written.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
             if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::FileSystemPending { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again
         }
-        Step::Start { attempt, size } => start(context, volume, observed, attempt, size).await?,
+        Step::Start { attempt, size } => start(context, volume, observation, attempt, size).await?,
         Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
         Step::ClearFailure => context.writes.record_expansion(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
+        Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
 
@@ -136,18 +136,18 @@ pub(super) async fn execute(
 async fn start(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     size: u64,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
+    let (Ok(recipe), Some(claim)) = (&observation.recipe, &observation.claim) else {
         return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
-    let target = runs::run_target(volume, recipe, &observed.node, &size.to_string());
+    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let target = runs::run_target(volume, recipe, &observation.origin_node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
         return Ok(StepOutcome::WaitForSlot);
@@ -165,9 +165,9 @@ async fn start(
     }
     let message = format!("expand run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
-    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.cluster.update(|index| index.refund_expansion(volume));
-    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
+    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);
     Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())

@@ -117,7 +117,7 @@ impl Reconcile for VolumeReconciler {
 /// Cleans up the Jobs of a volume that is gone.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.cluster.index().jobs_of_volume(name);
-    let leftovers: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
+    let leftovers: Vec<_> = jobs.into_iter().filter(|job| !job.terminating).collect();
     // The cache may be stale: the API is asked before a run is stopped. A run that is over has nothing to lose.
     let stops_run = leftovers.iter().any(|job| !job.is_over);
     if leftovers.is_empty() || stops_run && context.writes.read_volume(name).await?.is_some() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::runs::{self, Confirmed};
+use super::runs::{self, Written};
 use crate::api::writes::WriteError;
 use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
@@ -27,7 +27,7 @@ pub(super) struct Observation {
     pub claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     requested_attributes: Result<Attributes, String>,
-    node: String,
+    origin_node: String,
     /// The modify runs of the volume.
     pub runs: runs::Observation,
 }
@@ -36,21 +36,21 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (claim, recipe, node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
+    (claim, recipe, origin_node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, confirmed);
-    let claim = confirmed.claim.clone().map(Arc::new).or(claim);
+    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, written);
+    let claim = written.claim.clone().map(Arc::new).or(claim);
     let index = context.cluster.index();
     let name = claim.as_deref().map(requested_class).unwrap_or_default();
     let requested_attributes =
         recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
-            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+            let provisioner = recipe.effective_config.provisioner(&context.identity.provisioner);
             requested_attributes(name, index.attributes_class(name), recipe, provisioner)
         });
-    Observation { claim, recipe: recipe.clone(), requested_attributes, node: node.to_owned(), runs }
+    Observation { claim, recipe: recipe.clone(), requested_attributes, origin_node: origin_node.to_owned(), runs }
 }
 
 impl Observation {
@@ -69,35 +69,37 @@ impl Observation {
 pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     step: Step,
-    confirmed: &mut Confirmed,
+    written: &mut Written,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::WriteStatus(report) => {
-            let Some(claim) = &observed.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
+            let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
-            confirmed.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
+            written.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
             if matches!(report, ModifyUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }
             StepOutcome::Again
         }
-        Step::Start { attempt, attributes } => start(context, volume, observed, attempt, attributes).await?,
+        Step::Start { attempt, attributes } => start(context, volume, observation, attempt, attributes).await?,
         Step::WriteAttributes(applied) => context.writes.write_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
             // The record that a run begins leaves the last failed attempt as it is.
-            if volume.modification.as_ref().is_none_or(|before| before.attempt != note.attempt) && note.attempt > 0 {
+            if volume.pending_modification.as_ref().is_none_or(|before| before.failed_attempt != note.failed_attempt)
+                && note.failed_attempt > 0
+            {
                 context.metrics.modify_failed(&volume.class);
             }
             context.writes.note_modification(volume, Some(&note)).await?.into()
         }
         Step::ClearFailure => context.writes.note_modification(volume, None).await?.into(),
-        Step::RemoveJob { job } => observed.runs.remove(context, job, confirmed).await?,
+        Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
 
@@ -105,21 +107,21 @@ pub(super) async fn execute(
 async fn start(
     context: &Context,
     volume: &Volume,
-    observed: &Observation,
+    observation: &Observation,
     attempt: u32,
     attributes: Attributes,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
+    let (Ok(recipe), Some(claim)) = (&observation.recipe, &observation.claim) else {
         return Ok(StepOutcome::End(Requeue::Done));
     };
     runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
+    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
-        ..runs::run_target(volume, recipe, &observed.node, &attributes.hash())
+        ..runs::run_target(volume, recipe, &observation.origin_node, &attributes.hash())
     };
     let job = job::job(recipe, &request, &target);
     if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
@@ -127,8 +129,8 @@ async fn start(
     }
     let message = format!("modify run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::MODIFYING, message)).await?;
-    let Some((kind, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, kind, context.clock.now());
+    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.modify_failed(&volume.class);
     Ok(context.writes.note_modification(volume, Some(&note)).await?.into())

@@ -10,6 +10,7 @@ use super::delete::job_name;
 use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
+use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
@@ -19,7 +20,6 @@ use crate::run::job;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::volume::decide::next_node;
-use crate::volume::expand::record;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
 
@@ -34,7 +34,7 @@ pub(super) struct Observation {
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<Arc<Recipe>, String>,
     /// The node where the volume was made, if that matters.
-    pub home_node: String,
+    pub origin_node: String,
     /// The size of the volume.
     pub size: expand::Observation,
     /// The attributes of the volume.
@@ -54,21 +54,26 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim = confirmed.claim.unwrap_or_else(|| claim_state(context, volume));
+    let claim = confirmed.pinned_claim.or(confirmed.claim).unwrap_or_else(|| claim_state(context, volume));
     let provenance = provenance(context, volume, &jobs);
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let record = record(&provenance.record, class_recipe.as_ref().map(|recipe| &recipe.record));
-        record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+        let effective_config = with_current_program(
+            &provenance.effective_config,
+            class_recipe.as_ref().map(|recipe| &recipe.effective_config),
+        );
+        effective_config.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
     });
-    let home_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.node);
+    let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
-    let mut node_states =
-        context.cluster.index().node_states(volume.nodes.iter().chain(&nodes_with_pods).chain([&home_node]));
+    let mut node_states = context
+        .cluster
+        .index()
+        .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
-    let node = next_node(volume, claim, &home_node, &node_states);
-    let delete_job_name = job_name(volume, &home_node, &node);
-    let size = expand::observe(context, volume, (recipe.clone(), &home_node), &jobs, &pods, &confirmed.size);
+    let node = next_node(volume, claim, &origin_node, &node_states);
+    let delete_job_name = job_name(volume, &origin_node, &node);
+    let size = expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.size);
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -82,7 +87,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         size,
         jobs,
         recipe,
-        home_node,
+        origin_node,
         nodes_with_pods,
         node_states,
         delete_job_name,
@@ -100,7 +105,6 @@ impl Observation {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
             volume,
-            ours: true,
             claim: self.claim,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
@@ -108,7 +112,7 @@ impl Observation {
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
-            home_node: &self.home_node,
+            origin_node: &self.origin_node,
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
@@ -133,7 +137,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
     };
     let claim = context.cluster.index().claim(&reserved)?;
     let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
-    (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
+    (names_it && !claim.terminating && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
 
 /// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
@@ -160,13 +164,13 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
         {
-            ClaimState::Elsewhere
+            ClaimState::BoundToOtherVolume
         }
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
-        None if volume.phase.is_released() => ClaimState::Gone,
-        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
-        None => ClaimState::Missing,
+        None if volume.phase.is_claim_gone() => ClaimState::NotFound,
+        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::NotFound,
+        None => ClaimState::NotCached,
     }
 }
 
@@ -181,7 +185,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
         .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
-    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned(), moved_in: None })
+    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node: node.to_owned(), moved_in: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -26,9 +26,9 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 
-/// Facts beyond the cache that this reconcile has confirmed.
+/// What this reconcile has written, and the cache may not show yet.
 #[derive(Default)]
-pub(super) struct Confirmed {
+pub(super) struct Written {
     /// The claim as it was last written.
     pub claim: Option<Claim>,
     /// Jobs that were deleted.
@@ -51,12 +51,12 @@ pub(super) fn observe(
     operation: Operation,
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    confirmed: &Confirmed,
+    written: &Written,
 ) -> Observation {
     let of_it = |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
-        let deleting = job.deleting || confirmed.removed.contains(&job.name);
-        (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
+        let terminating = job.terminating || written.removed.contains(&job.name);
+        (Job { terminating, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
@@ -78,12 +78,12 @@ impl Observation {
     }
 
     /// Returns the observation for the decision.
-    pub(super) fn observed<'a>(&'a self, runs: &'a [InPlaceRun<'a>], locations: &'a NodeStates) -> InPlaceRuns<'a> {
+    pub(super) fn observed<'a>(&'a self, runs: &'a [InPlaceRun<'a>], node_states: &'a NodeStates) -> InPlaceRuns<'a> {
         InPlaceRuns {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
-            unreachable_node: locations.unreachable_node(&self.nodes_with_pods).map(String::as_str),
+            node_not_reachable: node_states.first_not_reachable(&self.nodes_with_pods).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
         }
     }
@@ -98,11 +98,11 @@ impl Observation {
         &self,
         context: &Context,
         job: ObjectName,
-        confirmed: &mut Confirmed,
+        written: &mut Written,
     ) -> Result<StepOutcome<Volume>, WriteError> {
         let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
         context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
-        confirmed.removed.insert(job);
+        written.removed.insert(job);
         Ok(StepOutcome::Again)
     }
 }
@@ -123,7 +123,7 @@ pub(super) async fn confirm_claim(
     same_request: impl Fn(&Claim) -> bool,
 ) -> Result<(), WriteError> {
     let fresh = context.writes.read_claim(&claim.name).await?;
-    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.deleting && same_request(&fresh)) {
+    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.terminating && same_request(&fresh)) {
         true => Ok(()),
         false => Err(WriteError::Conflict(format!("claim {}", claim.name))),
     }

@@ -92,7 +92,7 @@ impl Compact for Claim {
 
 /// Checks whether the claim is seldom like others, or a decision about it is due.
 fn is_special(claim: &Claim) -> bool {
-    claim.deleting
+    claim.terminating
         || claim.has_finalizer()
         || claim.last_failure.is_some()
         || claim.resize.is_some()
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(templates[0], templates[1]);
         assert_eq!(templates[0].shape(), templates[1].shape());
         for busy in [
-            Claim { deleting: true, ..claim.clone() },
+            Claim { terminating: true, ..claim.clone() },
             Claim { finalizers: vec![names::CLAIM_FINALIZER.into()], ..claim.clone() },
             Claim { volume_name: None, ..claim },
         ] {

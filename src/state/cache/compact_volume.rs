@@ -84,7 +84,7 @@ impl Compact for Volume {
 
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.class, &self.provenance, &self.nodes, &self.size, &self.path, &self.pool).hash(&mut hasher);
+        (&self.class, &self.provenance, &self.nodes_with_storage, &self.size, &self.path, &self.pool).hash(&mut hasher);
         self.claim_ref.as_ref().map(|claim| &claim.name.namespace).hash(&mut hasher);
         hasher.finish()
     }
@@ -93,13 +93,13 @@ impl Compact for Volume {
 /// Checks whether the volume is seldom like others, or a decision about it is due.
 fn is_special(volume: &Volume) -> bool {
     let is_marked = |uid: &Option<String>| uid.as_deref() == Some(CLAIM);
-    volume.deleting
+    volume.terminating
         || volume.unneeded_since.is_some()
         || volume.quarantine.is_some()
         || volume.batch.is_some()
         || volume.last_failure.is_some()
-        || volume.expansion.is_some()
-        || volume.modification.is_some()
+        || volume.last_failed_expansion.is_some()
+        || volume.pending_modification.is_some()
         || volume.foreign_metadata.is_some()
         || is_marked(&volume.claim_uid)
         || is_marked(&volume.volume_id_annotation)
@@ -136,7 +136,7 @@ mod tests {
             volume_id_annotation: Some(UID.into()),
             path: Some(format!("/srv/{UID}")),
             provenance: Some("{}".into()),
-            nodes: vec!["n".into()],
+            nodes_with_storage: vec!["n".into()],
             ..volume
         }
     }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(templates[0].shape(), templates[1].shape());
         for busy in [
             Volume { phase: VolumePhase::Released, ..volume.clone() },
-            Volume { deleting: true, ..volume.clone() },
+            Volume { terminating: true, ..volume.clone() },
             Volume { batch: Some("b".into()), ..volume.clone() },
             Volume { claim_ref: None, ..volume },
         ] {

@@ -28,7 +28,7 @@ impl NodeCache {
     /// Returns the states of nodes.
     pub fn states<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> NodeStates {
         let state = |name: &String| match self.get(name) {
-            Some(node) if node.reachable => NodeState::Ready,
+            Some(node) if node.reachable => NodeState::Reachable,
             Some(_) => NodeState::Unreachable,
             None => NodeState::NotCached,
         };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Index, WatchChange, WorkItem};
 use crate::config::accounts::Account;
 use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
+use crate::config::effective_config::{EffectiveConfig, hash_of};
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::{EffectiveConfig, hash_of};
 use crate::config::script;
 use crate::kept_script;
 use crate::object::ObjectName;
@@ -86,9 +86,9 @@ impl Index {
     pub fn observe_scripts(&self) -> Vec<(KeptScript, kept_script::Observed)> {
         let (configs, cache) = (&self.facts.configs, &self.facts.cache);
         let of_config = |hash: &str| {
-            let is_its = |record: &EffectiveConfig| record.script.as_deref() == Some(hash);
-            let recipe = |class: &Class| class.recipe.as_ref().is_ok_and(|recipe| is_its(&recipe.record));
-            self.revisions.all().any(|revision| is_its(&revision.record))
+            let is_its = |effective_config: &EffectiveConfig| effective_config.script.as_deref() == Some(hash);
+            let recipe = |class: &Class| class.recipe.as_ref().is_ok_and(|recipe| is_its(&recipe.effective_config));
+            self.revisions.all().any(|revision| is_its(&revision.effective_config))
                 || configs.classes().iter().any(recipe)
                 || configs.script(hash).is_some()
         };

@@ -62,7 +62,7 @@ impl Index {
         if changed.now.as_ref().is_none_or(|now| has_begun(now, facts)) {
             self.quota_waiters.remove(&item);
         }
-        if changed.now.as_ref().is_none_or(|now| now.deleting || now.is_bound()) {
+        if changed.now.as_ref().is_none_or(|now| now.terminating || now.is_bound()) {
             freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.stop_waiting_for_slot(&item);

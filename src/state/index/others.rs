@@ -62,7 +62,7 @@ impl Index {
             WatchChange::Apply(content) => {
                 let content = Arc::new(content);
                 snapshots.apply_content(content.clone());
-                let needs_no_slot = content.deleting || content.ready;
+                let needs_no_slot = content.terminating || content.ready;
                 let item = WorkItem::Content(content.name.clone());
                 let turn = if needs_no_slot { self.slots.stop_waiting_for_slot(&item) } else { None };
                 self.woken_by_content(&content, turn.as_deref())

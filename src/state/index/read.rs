@@ -157,8 +157,9 @@ impl Index {
 
     /// Returns the volume ids of provision runs that belong to no claim and whose recipes are stored.
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
-        let is_provision =
-            |job: &&Arc<Job>| job.is_for_claim() && job.run_labels.operation == Operation::Provision && !job.deleting;
+        let is_provision = |job: &&Arc<Job>| {
+            job.is_for_claim() && job.run_labels.operation == Operation::Provision && !job.terminating
+        };
         let provisions =
             self.jobs().filter(is_provision).filter(|job| self.revisions.recipe(&job.recipe_version).is_some());
         let ids = provisions.flat_map(|job| job.ids());

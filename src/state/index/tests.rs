@@ -12,7 +12,7 @@ use flex_contract::names;
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Config, Revision, Stored};
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
 use crate::node::Node;
@@ -85,7 +85,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume
         name: name("s"),
         uid: "s".into(),
         resource_version: "1".into(),
-        deleting: false,
+        terminating: false,
         finalizers: Vec::new(),
         finalizers_whole: true,
         class: None,
@@ -137,8 +137,8 @@ fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
     let made_by = crate::model::snapshot::SnapshotProvenance {
-        record: recipe(CLASS).record,
-        node: String::new(),
+        effective_config: recipe(CLASS).effective_config,
+        origin_node: String::new(),
         volume_id: "v".into(),
         pv_name: "pvc-v".into(),
         size: 1,
@@ -191,7 +191,7 @@ fn an_unchanged_job_or_pod_wakes_nobody() {
 
 #[test]
 fn no_attempt_begins_with_a_revision_that_is_being_deleted() {
-    let revision = Revision { number: 1, record: Default::default(), created: 0 };
+    let revision = Revision { number: 1, effective_config: Default::default(), created: 0 };
     let (clock, mut index) = timed();
     index.change_stored(WatchChange::Apply(Stored::Recipe("hash".into(), revision.clone())));
     assert_eq!(index.unused_revisions(10_000), ["hash"]);

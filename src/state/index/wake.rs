@@ -94,7 +94,7 @@ impl Index {
         items.push(WorkItem::Claim(now.name.clone()));
         // A bound claim without the finalizer concerns its volume only when it is terminating or requests more.
         let was_held = before.is_some_and(Claim::has_finalizer);
-        let is_quiet = now.is_bound() && !now.has_finalizer() && !now.deleting && !was_held;
+        let is_quiet = now.is_bound() && !now.has_finalizer() && !now.terminating && !was_held;
         if !is_quiet || cache.wants_more(now) {
             items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
         }
@@ -246,11 +246,11 @@ impl Index {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = cache.claims.unsettled().filter(|claim| match claim.is_bound() {
-            true => claim.has_finalizer() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
-            false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            true => claim.has_finalizer() && claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
+            false => waits(claim) || claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
         });
-        let volumes = cache.volumes.all().filter(|volume| volume.nodes.iter().any(on_it));
-        let contents = cache.snapshots.contents().filter(|content| content.deleting);
+        let volumes = cache.volumes.all().filter(|volume| volume.nodes_with_storage.iter().any(on_it));
+        let contents = cache.snapshots.contents().filter(|content| content.terminating);
         let pods = cache.runs.pods().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
         let mut items: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         items.extend(volumes.map(|volume| WorkItem::Volume(volume.name.clone())));
@@ -345,11 +345,11 @@ impl Index {
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
-        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_released();
+        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_claim_gone();
         items.extend(cache.volumes.unsettled().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
         items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
-        let contents = cache.snapshots.contents().filter(|content| !content.ready || content.deleting);
+        let contents = cache.snapshots.contents().filter(|content| !content.ready || content.terminating);
         items.extend(contents.map(|content| WorkItem::Content(content.name.clone())));
         items.push(WorkItem::Configs);
         items.extend(self.for_capacity());

@@ -37,7 +37,7 @@ pub fn nfs_volume_of(request: &RunRequest) -> PersistentVolume {
     let source = PersistentVolumeSpec {
         nfs: Some(NFSVolumeSource {
             server: "10.0.0.1".into(),
-            path: format!("/{}", request.claim_uuid),
+            path: format!("/{}", request.volume_id),
             read_only: None,
         }),
         ..PersistentVolumeSpec::default()

@@ -59,7 +59,7 @@ impl Ring {
 /// Builds the volume of an image that makes directories on its node.
 pub fn local_volume(job: &Job, node: &str) -> PersistentVolume {
     let request = RunRequest { node_name: node.into(), ..request(job) };
-    let path = format!("/data/{}", request.claim_uuid);
+    let path = format!("/data/{}", request.volume_id);
     let source = PersistentVolumeSpec {
         local: Some(LocalVolumeSource { path, fs_type: None }),
         ..PersistentVolumeSpec::default()

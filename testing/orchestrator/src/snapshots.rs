@@ -200,7 +200,7 @@ pub async fn at_rest(ring: &Ring, name: &str) {
 pub fn csi_volume(job: &Job) -> PersistentVolume {
     let mut volume = nfs_volume(job);
     let spec = volume.spec.as_mut().unwrap();
-    let handle = format!("vol/{}", request(job).claim_uuid);
+    let handle = format!("vol/{}", request(job).volume_id);
     spec.nfs = None;
     spec.csi = Some(CSIPersistentVolumeSource {
         driver: names::DEFAULT_PROVISIONER.into(),

@@ -229,7 +229,7 @@ pub(super) async fn class_of_images(ring: &Ring, class: &str, more: &[(&str, &st
 /// Builds a volume as a plain script would: no claimRef, and one of this project's annotations.
 pub(super) fn script_volume(job: &Job) -> Value {
     let request = request(job);
-    let mut volume = volume_of(&request.pv_name, &request.claim_uuid);
+    let mut volume = volume_of(&request.pv_name, &request.volume_id);
     merge(&mut volume, json!({ "spec": { "storageClassName": request.storage_class } }));
     volume
 }

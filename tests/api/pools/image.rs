@@ -68,7 +68,7 @@ impl Image {
         let mut end = (0, "");
         match asked.operation {
             Operation::Provision => {
-                self.stored.insert(asked.claim_uuid.clone());
+                self.stored.insert(asked.volume_id.clone());
                 let stored = &self.stored;
                 assert!(self.most.is_none_or(|most| stored.len() <= most), "over the limit: {stored:?}");
                 match (self.fails && asked.claim.namespace == OWN, asked.node_name.as_str()) {
@@ -77,7 +77,7 @@ impl Image {
                     (false, node) => ring.create_volume(&local_volume(job, node)).await,
                 }
             }
-            Operation::Delete => drop(self.stored.remove(&asked.claim_uuid)),
+            Operation::Delete => drop(self.stored.remove(&asked.volume_id)),
             other => panic!("{other} was not expected"),
         }
         self.asked.push(asked);
@@ -129,7 +129,7 @@ impl Image {
 
     /// Returns the operations that were requested for a volume id.
     pub fn asked_for(&self, id: &str) -> Vec<Operation> {
-        self.asked.iter().filter(|asked| asked.claim_uuid == id).map(|asked| asked.operation).collect()
+        self.asked.iter().filter(|asked| asked.volume_id == id).map(|asked| asked.operation).collect()
     }
 
     /// Checks that the storage has one volume for each PersistentVolume.

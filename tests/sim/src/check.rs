@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::config::record::revision_name;
+use flex_provisioner::config::effective_config::revision_name;
 use flex_provisioner::model::claim::volume_ids;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;

@@ -112,7 +112,6 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     rare("claim", "TooManyNodes", "a history has fewer nodes than a claim can record"),
     // Volumes.
-    impossible("volume", "NotOurs", "the reconciler leaves out volumes of others before it decides"),
     rare(
         "volume",
         "RestoredNotExpanded",
@@ -155,14 +154,14 @@ pub const UNREACHED: &[Unreached] = &[
     rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
     rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
     // VolumeSnapshots.
-    rare("snapshot", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("snapshot", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     impossible("snapshot", "NoSource", "each VolumeSnapshot names a claim or a content"),
     impossible("snapshot", "CsiVolume", "no volume is a CSI volume"),
     impossible("snapshot", "NoDefaultClass", "one VolumeSnapshotClass is always the default"),
     rare("snapshot", "ContentOfOther", "no other snapshot has a content of that name"),
     // VolumeSnapshotContents.
     impossible("content", "NotOurs", "all contents belong to the driver of the orchestrator"),
-    rare("content", "KeptByOthers", "another finalizer must outlive that of the orchestrator"),
+    rare("content", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
@@ -209,7 +208,7 @@ mod tests {
     fn a_report_names_what_was_missed_and_what_was_reached_against_expectation() {
         let metrics = Metrics::default();
         metrics.decided(Rule::DeleteRunDue);
-        metrics.decided(Rule::NotOurs);
+        metrics.decided(Rule::ClaimRefRemovedHold);
         let mut coverage = Coverage::of(&Metrics::default());
         coverage.add(&Coverage::of(&metrics));
         let report = coverage.report();
@@ -218,6 +217,6 @@ mod tests {
         assert!(report.unknown.contains(&("volume", "StorageDeleted")));
         assert!(!report.unknown.contains(&("volume", "ModifyFailureOutdated")), "it is too rare to be missed");
         let reached: Vec<_> = report.reached.iter().map(|(rule, _)| *rule).collect();
-        assert_eq!(reached, [("volume", "NotOurs")]);
+        assert_eq!(reached, [("volume", "ClaimRefRemovedHold")]);
     }
 }

@@ -390,7 +390,7 @@ impl World {
 
     /// Returns whether a process works on a volume id.
     pub fn is_running(&self, id: &str) -> bool {
-        self.processes().any(|process| process.request.claim_uuid == id)
+        self.processes().any(|process| process.request.volume_id == id)
     }
 }
 

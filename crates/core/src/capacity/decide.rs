@@ -43,7 +43,7 @@ pub enum Outcome {
 /// Derives the outcome of a run from its Job and pods.
 pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
     match state {
-        RunState::Absent | RunState::Running | RunState::Stuck { .. } => Outcome::Running,
+        RunState::NotCached | RunState::MayBeRunning | RunState::Stuck { .. } => Outcome::Running,
         RunState::Failed { cause, .. } => Outcome::Failed(cause.message),
         RunState::Succeeded => {
             let own = pods.iter().filter(|pod| pod.job_uid == job.uid).filter_map(|pod| pod.terminated.as_ref());
@@ -199,16 +199,16 @@ impl Plan {
 pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
     let mut runs: BTreeMap<&str, Vec<&ObservedRun>> = BTreeMap::new();
-    for run in o.runs.iter().filter(|run| !run.job.deleting) {
+    for run in o.runs.iter().filter(|run| !run.job.terminating) {
         runs.entry(run.job.run_labels.id.as_str()).or_default().push(run);
     }
     let mut in_flight = in_flight(o, &runs);
     let mut starts = Vec::new();
-    let mut there: HashSet<String> = o.published.values().filter(|p| !p.deleting).map(|p| p.name.clone()).collect();
+    let mut there: HashSet<String> = o.published.values().filter(|p| !p.terminating).map(|p| p.name.clone()).collect();
     for wanted in o.wanted {
         let segment = &wanted.segment;
         let own = runs.remove(segment.id.as_str()).unwrap_or_default();
-        let published = o.published.get(&segment.object_name()).map(Arc::as_ref).filter(|p| !p.deleting);
+        let published = o.published.get(&segment.object_name()).map(Arc::as_ref).filter(|p| !p.terminating);
         let publish = match &wanted.source {
             None => published
                 .is_none_or(|p| (p.bytes, p.largest) != (MAX_BYTES, None) || p.record.is_some())
@@ -436,7 +436,7 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
         _ => {}
     }
     let of_today: HashSet<String> = o.wanted.iter().map(|wanted| wanted.segment.object_name()).collect();
-    let gone = o.published.values().filter(|p| !p.deleting && !of_today.contains(&p.name));
+    let gone = o.published.values().filter(|p| !p.terminating && !of_today.contains(&p.name));
     let gone = gone.filter(|p| !missing.contains(p.class.as_str()));
     let delete = |p: &Arc<Published>| Rule::ObjectNotNeeded.step(Step::DeleteObject { name: p.name.clone() });
     plan.steps.extend(gone.map(delete));

@@ -116,18 +116,18 @@ pub fn fingerprint(
         let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
         let class = claim.class.as_ref().filter(|_| full);
         let Some(group) = class.and_then(|class| groups.get(configs.get(class)?)) else { continue };
-        let mut locations: Vec<usize> = match claim.nodes.is_empty() {
+        let mut segments: Vec<usize> = match claim.nodes_with_storage.is_empty() {
             true => group.at(None, None),
             false => claim
-                .nodes
+                .nodes_with_storage
                 .iter()
                 .filter_map(|node| by_name.get(node.as_str()))
                 .flat_map(|labels| group.at(None, Some(labels)))
                 .collect(),
         };
-        locations.sort_unstable();
-        locations.dedup();
-        locations.into_iter().for_each(|at| sums[at].add(&claim.uid, None));
+        segments.sort_unstable();
+        segments.dedup();
+        segments.into_iter().for_each(|at| sums[at].add(&claim.uid, None));
     }
     let asked = wanted.iter().zip(&sums).filter(|(wanted, _)| wanted.source.is_some());
     asked.map(|(wanted, sum)| (wanted.segment.id.clone(), sum.to_string())).collect()

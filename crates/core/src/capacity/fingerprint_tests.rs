@@ -86,11 +86,11 @@ fn a_claim_without_space_disproves_the_answer() {
         [Arc::new(Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()))]
     };
     let claim = |kind: &str, nodes: &str, phase: &str| claim_of("u", kind, nodes, phase);
-    let locations = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
-    assert_eq!(locations(&claim("no-capacity", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
-    assert_eq!(locations(&claim("no-capacity", "a,c", "Pending")).len(), 2);
-    assert_eq!(locations(&claim("no-capacity", "", "Pending")).len(), 3);
-    assert_eq!(locations(&claim("retry", "a", "Pending")), [""; 0]);
-    assert_eq!(locations(&claim_of("another", "no-capacity", "a", "Pending")), [""; 0], "a copy of a claim");
-    assert_eq!(locations(&claim("no-capacity", "a", "Bound")), [""; 0]);
+    let without_space = |claims: &[Arc<Claim>]| changed(&[&class], &[], claims);
+    assert_eq!(without_space(&claim("no-capacity", "a", "Pending")), ["class c where kubernetes.io/hostname=a"]);
+    assert_eq!(without_space(&claim("no-capacity", "a,c", "Pending")).len(), 2);
+    assert_eq!(without_space(&claim("no-capacity", "", "Pending")).len(), 3);
+    assert_eq!(without_space(&claim("retry", "a", "Pending")), [""; 0]);
+    assert_eq!(without_space(&claim_of("another", "no-capacity", "a", "Pending")), [""; 0], "a copy of a claim");
+    assert_eq!(without_space(&claim("no-capacity", "a", "Bound")), [""; 0]);
 }

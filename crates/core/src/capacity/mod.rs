@@ -68,7 +68,7 @@ pub struct Published {
     /// The question that the object answers; `None` for a class that no image reports.
     pub record: Option<CapacityRecord>,
     /// The object is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
 }
 
 impl Published {
@@ -107,7 +107,7 @@ impl From<&CSIStorageCapacity> for Published {
             bytes: bytes(&object.capacity).unwrap_or_default(),
             largest: bytes(&object.maximum_volume_size),
             record,
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
         }
     }
 }

@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;
 
 pub(in crate::capacity) fn class(name: &str, data: &[(&str, &str)]) -> Class {

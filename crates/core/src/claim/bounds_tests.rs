@@ -10,7 +10,7 @@ use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
 use crate::model::claim::Claim;
 
@@ -35,7 +35,7 @@ fn an_impossible_node_name_is_no_node() {
         assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
     }
     assert_eq!(claim(&[(names::SELECTED_NODE, "n1.example")]).selected_node.as_deref(), Some("n1.example"));
-    let nodes = |nodes: &str| claim(&[(names::CLAIM_UID, "u"), (names::NODES, nodes)]).nodes;
+    let nodes = |nodes: &str| claim(&[(names::CLAIM_UID, "u"), (names::NODES, nodes)]).nodes_with_storage;
     assert_eq!(nodes("a, $(id),b,a,,B"), ["a", "b"]);
     let many = (0..5000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
     assert_eq!(nodes(&many).len(), limits::NODES);
@@ -82,7 +82,7 @@ fn a_claim_that_became_too_long_still_gets_its_delete_run() {
     };
     assert_eq!((asked("b").username.as_str(), asked("b").claim_metadata.len()), ("tom", 1));
     let long = asked(&"x".repeat(limits::CLAIM));
-    assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.claim_uuid.as_str()), ("", 0, "u"));
+    assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.volume_id.as_str()), ("", 0, "u"));
 }
 
 #[test]
@@ -104,8 +104,10 @@ fn a_claim_belongs_to_the_instance_that_stamped_it() {
 
 #[test]
 fn a_copy_of_a_claim_has_no_nodes_of_the_claim_it_was_copied_from() {
-    let nodes = |uid: &str| claim(&[(names::CLAIM_UID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes;
+    let nodes = |uid: &str| {
+        claim(&[(names::CLAIM_UID, uid), (names::ATTEMPT, "1"), (names::NODES, "n1,n2")]).nodes_with_storage
+    };
     assert_eq!(nodes("u"), ["n1", "n2"]);
     assert_eq!(nodes("another"), [""; 0]);
-    assert_eq!(claim(&[(names::NODES, "n1")]).nodes, [""; 0], "no attempt has begun for it");
+    assert_eq!(claim(&[(names::NODES, "n1")]).nodes_with_storage, [""; 0], "no attempt has begun for it");
 }

@@ -132,7 +132,7 @@ impl ClaimSource<'_> {
             let class = source_claim.class.as_deref().unwrap_or("none");
             return waits(&format!("is of another class, {class}: a clone must have the class of its source"));
         }
-        if source_claim.deleting && !self.is_kept_for(copy) {
+        if source_claim.terminating && !self.is_kept_for(copy) {
             return waits("is being deleted");
         }
         if !source_claim.is_bound() || source_claim.phase != ClaimPhase::Bound {
@@ -159,7 +159,7 @@ impl ClaimSource<'_> {
         if let Err(why) = volume.verify_place() {
             return waits(&format!("has the volume {}: {why}", volume.name));
         }
-        if volume.deleting {
+        if volume.terminating {
             return waits(&format!("has the volume {}, which is being deleted", volume.name));
         }
         if volume.volume_mode != copy.volume_mode {

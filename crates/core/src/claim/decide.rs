@@ -53,11 +53,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.volume_id());
-    let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
-    if claim.has_finalizer() && (elsewhere || (claim.deleting && !claim.is_bound())) {
+    let names_other_volume = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
+    if claim.has_finalizer() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
         return undo(o, now);
     }
-    if claim.is_bound() || claim.deleting {
+    if claim.is_bound() || claim.terminating {
         return settled(o, now);
     }
     pending(o, now)

@@ -34,7 +34,7 @@ pub fn choose_node<'a>(
     recipe: &Recipe,
     allowed: &Topologies,
 ) -> NodeChoice {
-    let last = claim.nodes.last();
+    let last = claim.nodes_with_storage.last();
     let mut choice = NodeChoice::default();
     let mut best: Option<((usize, u64), &Node)> = None;
     for node in nodes.filter(|node| allowed.allows(&node.labels) && accepts_run(node, recipe)) {
@@ -42,8 +42,8 @@ pub fn choose_node<'a>(
             choice.last = true;
             continue;
         }
-        let rank = claim.nodes.iter().position(|noted| *noted == node.name).map_or(0, |at| at + 1);
-        if rank == 0 && claim.nodes.len() >= limits::NODES {
+        let rank = claim.nodes_with_storage.iter().position(|noted| *noted == node.name).map_or(0, |at| at + 1);
+        if rank == 0 && claim.nodes_with_storage.len() >= limits::NODES {
             continue;
         }
         let key = (rank, spread(&claim.uid, &node.name));
@@ -122,7 +122,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::config::values::yaml;
     use crate::object::ObjectName;
 
@@ -143,7 +143,7 @@ mod tests {
     fn claim(nodes: &[&str]) -> Claim {
         let text = "metadata: {name: data, namespace: team, uid: u}\nspec: {}\n";
         let claim = yaml::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(text).unwrap();
-        Claim { nodes: nodes.iter().map(|node| (*node).to_owned()).collect(), ..Claim::from(&claim) }
+        Claim { nodes_with_storage: nodes.iter().map(|node| (*node).to_owned()).collect(), ..Claim::from(&claim) }
     }
 
     fn chosen(nodes: &[Node], tried: &[&str]) -> (Option<String>, bool, bool) {

@@ -118,7 +118,7 @@ fn over(share: Quota, usage: Usage, bytes: u64, (key, whose): (&str, &str), reci
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::object::ObjectName;
 
     fn recipe(keys: &[(&str, &str)]) -> Recipe {

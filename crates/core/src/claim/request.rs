@@ -93,7 +93,7 @@ pub fn request(
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let texts = if texts.check().is_ok() { texts } else { ClaimTexts::default() };
     RunRequest {
-        claim_uuid: claim.volume_id(),
+        volume_id: claim.volume_id(),
         pv_name: names::pv_name(&claim.volume_id()),
         claim: ClaimRef {
             namespace: claim.name.namespace.clone(),

@@ -65,7 +65,7 @@ pub fn mismatches(
     }
     if volume.foreign_metadata_bytes > limits::VOLUME {
         refuse(format!(
-            "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the orchestrator writes on it",
+            "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the provisioner writes on it",
             volume.foreign_metadata_bytes,
             limits::VOLUME
         ));
@@ -76,7 +76,7 @@ pub fn mismatches(
 /// Checks that the result of a run was not made by the provisioner that the config replaces. Both give the volume of a
 /// claim one name. That of a CSI driver is made by the driver in each case.
 fn verify_maker(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Result<(), String> {
-    let replaces = recipe.record.replaces.as_str();
+    let replaces = recipe.effective_config.replaces.as_str();
     if !is_no_driver(replaces) {
         return Ok(());
     }
@@ -164,8 +164,8 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
             "it is owned by {owner} (ownerReferences): Kubernetes would delete it together with that; the image must not write owners"
         ));
     }
-    let record = &recipe.record;
-    let parameters = record.data.iter().chain(&record.parameters);
+    let effective_config = &recipe.effective_config;
+    let parameters = effective_config.data.iter().chain(&effective_config.parameters);
     let said: Vec<_> = said_namespaces(parameters, &volume.name, &claim.name.namespace).collect();
     let own = |namespace: &&String| {
         namespace.is_empty()
@@ -202,7 +202,7 @@ pub fn satisfies_reservation(volume: &Volume, claim: &Claim) -> bool {
     let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
     let class = Some(volume.class.as_str()) == claim.class.as_deref();
     let named = claim.volume_name.as_ref().is_none_or(|name| *name == volume.name);
-    !volume.deleting && size && modes && class && named && volume.volume_mode == claim.volume_mode
+    !volume.terminating && size && modes && class && named && volume.volume_mode == claim.volume_mode
 }
 
 /// Returns the size that the volume must have. A user may request more as soon as a claim is bound. An expand run
@@ -244,7 +244,7 @@ pub fn derived_affinity(
 /// # Errors
 /// If the class does not allow the source. The text is for the claim's event.
 pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
+    source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
     is_where_its_run_was(volume, recipe)
 }
 
@@ -254,7 +254,7 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
 /// # Errors
 /// If the class does not allow the source. The text is for the admin.
 pub fn verify_moved_in_source(volume: &Volume, recipe: &Recipe, path: &str) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.record.replaces)?;
+    source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
     if !is_clean_absolute(path) || path.ends_with('/') {
         return Err(format!("its path `{path}` is not absolute and clean, or ends with a slash"));
     }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::modify_status::ModifyStatus;
 use crate::model::volume::Reference;
 use crate::object::ObjectName;
@@ -90,7 +90,7 @@ fn each_mismatch_is_reported() {
 fn a_volume_of_the_replaced_provisioner_is_no_result_of_a_run() {
     let found = |replaces: &str, volume: Volume| {
         let mut recipe = recipe("local:/srv, nfs");
-        recipe.record.replaces = replaces.into();
+        recipe.effective_config.replaces = replaces.into();
         mismatches(&volume, &claim(), &recipe, None)
     };
     let on_node =
@@ -243,7 +243,7 @@ fn a_volume_leaves_space_for_the_orchestrator_s_annotations() {
     assert_eq!(mismatches_of(&with("", &half), "csi:d"), [""; 0], "the adoption overwrites a provenance");
     assert_eq!(mismatches_of(&with(&half, ""), "csi:d"), [""; 0]);
     let found = mismatches_of(&with(&half, &half), "csi:d");
-    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator writes"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the provisioner writes"), "{found:?}");
 }
 
 /// Returns the volume of the claim with added or replaced fields.

@@ -13,9 +13,9 @@ use flex_contract::{batch, names, parameter, request};
 
 use self::reader::Reader;
 use super::capability;
+use super::effective_config::EffectiveConfig;
 use super::former_deployment;
 use super::keys::{self, KeySpec};
-use super::record::EffectiveConfig;
 use super::spelling::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, number, refresh, size, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser, SourceRule};
@@ -37,17 +37,17 @@ const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
 /// Checks the effective data of a class, and returns its recipe.
-pub fn parse(record: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
-    bounded(&record)?;
-    let data = record.data.clone();
+pub fn parse(effective_config: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
+    bounded(&effective_config)?;
+    let data = effective_config.data.clone();
     let mut reader = Reader { data: &data, problems: Vec::new() };
     check_replaced_provisioner(&mut reader);
-    let recipe = read(&mut reader, record);
+    let recipe = read(&mut reader, effective_config);
     check_together(&mut reader, &recipe);
-    let parameters = parameters(&mut reader, &recipe.record.parameters);
+    let parameters = parameters(&mut reader, &recipe.effective_config.parameters);
     match reader.problems {
         problems if problems.is_empty() => {
-            let hash = recipe.record.pool_hash();
+            let hash = recipe.effective_config.pool_hash();
             let pool = recipe.pool.map(|pool| Pool { hash, ..pool });
             Ok(Recipe { parameters, pool, ..recipe })
         }
@@ -72,16 +72,16 @@ fn check_replaced_provisioner(r: &mut Reader<'_>) {
 }
 
 /// Reads each key by itself. Leaves the parameters out, because they have no keys.
-fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
+fn read(r: &mut Reader<'_>, effective_config: EffectiveConfig) -> Recipe {
     Recipe {
-        image: required_image(r, record.script.is_some()),
-        script: record.script.clone(),
+        image: required_image(r, effective_config.script.is_some()),
+        script: effective_config.script.clone(),
         command: r.read(&keys::COMMAND, words).unwrap_or_default(),
         args: r.read(&keys::ARGS, words).unwrap_or_default(),
         pull_policy: pull_policy(r),
         pull_secrets: r.names(&keys::IMAGE_PULL_SECRETS, "Secret"),
         service_account: r.name(&keys::SERVICE_ACCOUNT_NAME, "ServiceAccount"),
-        service_token: record.service_token,
+        service_token: effective_config.service_token,
         node_selector: r.read(&keys::NODE_SELECTOR, map).unwrap_or_default(),
         tolerations: r.read(&keys::TOLERATIONS, known_yaml).unwrap_or_default(),
         priority_class: r.name(&keys::PRIORITY_CLASS, "PriorityClass"),
@@ -126,10 +126,10 @@ fn read(r: &mut Reader<'_>, record: EffectiveConfig) -> Recipe {
         pod_template: r.read(&keys::POD_TEMPLATE, pod_template),
         storage_mounts: r.read(&keys::STORAGE_MOUNTS, mounts::paths).unwrap_or_default(),
         parameters: BTreeMap::new(),
-        config: record.config.clone(),
-        class: record.class.clone(),
-        hash: record.hash(),
-        record,
+        config: effective_config.config.clone(),
+        class: effective_config.class.clone(),
+        hash: effective_config.hash(),
+        effective_config,
     }
 }
 
@@ -154,9 +154,12 @@ fn check_together(r: &mut Reader<'_>, recipe: &Recipe) {
 }
 
 /// Refuses data that no pod or volume can carry, without any further check.
-fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
+fn bounded(effective_config: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     let whole = |message: String| Err(vec![Problem::new("", message)]);
-    let (all, count) = (|| record.data.iter().chain(&record.parameters), record.data.len() + record.parameters.len());
+    let (all, count) = (
+        || effective_config.data.iter().chain(&effective_config.parameters),
+        effective_config.data.len() + effective_config.parameters.len(),
+    );
     if count > limits::KEYS {
         return whole(format!(
             "has {count} keys, those of the StorageClass included; at most {} are allowed",
@@ -179,8 +182,8 @@ fn bounded(record: &EffectiveConfig) -> Result<(), Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let bytes = serde_json::json!(record).to_string().len();
-    let (most, holder) = match record.script {
+    let bytes = serde_json::json!(effective_config).to_string().len();
+    let (most, holder) = match effective_config.script {
         None => (limits::RECIPE, "on a volume, which keeps them for its deletion"),
         Some(_) => (limits::RECIPE - limits::VALUE, "into a pod beside a script"),
     };
@@ -231,7 +234,7 @@ fn quota(r: &mut Reader<'_>, volumes: &KeySpec, bytes: &KeySpec) -> Quota {
 /// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
 /// names, each by itself and all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    // Where a record has this key, it was a parameter: an older version knew no scripts.
+    // Where a stored config has this key, it was a parameter: an older version knew no scripts.
     let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key) || *key == keys::SCRIPT.name);
     let parameters: BTreeMap<String, String> =
         unknown.chain(given).map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -385,7 +388,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
             return Err("has a second container, which would keep the pod from ending; write it under `initContainers` with `restartPolicy: Always` (a sidecar)".into());
         }
         if spec.restart_policy.as_deref().is_some_and(|policy| policy != "Never") {
-            return Err("sets restartPolicy; the orchestrator retries runs, so remove it".into());
+            return Err("sets restartPolicy; the provisioner retries runs, so remove it".into());
         }
         if spec.node_name.is_some() {
             return Err("sets nodeName; use the key `node-selector`".into());

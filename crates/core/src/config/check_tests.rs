@@ -206,10 +206,10 @@ fn only_known_capabilities_are_accepted() {
 #[test]
 fn a_pool_names_sizes_with_their_watermarks() {
     let some = good(&[("capabilities", "pool"), ("pool", "10Gi=5, 1Ti=2..8"), ("pool-max-bytes", "20Ti")]);
-    let pool = some.pool.as_ref().unwrap();
+    let (pool, pool_hash) = (some.pool.as_ref().unwrap(), some.effective_config.pool_hash());
     let marks = |low, high| Watermarks { low, high };
     assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
-    assert_eq!((pool.max_bytes, pool.in_flight, pool.hash.clone()), (Some(20 << 40), None, some.record.pool_hash()));
+    assert_eq!((pool.max_bytes, pool.in_flight, pool.hash.clone()), (Some(20 << 40), None, pool_hash));
     let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);
     assert_eq!(yaml.pool.as_ref().map(|pool| (&pool.sizes, pool.in_flight)), Some((&pool.sizes, Some(7))));
     for (value, says) in [
@@ -240,7 +240,7 @@ fn a_pool_names_sizes_with_their_watermarks() {
 
 #[test]
 fn keys_without_effect_on_a_volume_do_not_change_the_pool_hash() {
-    let pool_hash = |keys: &[(&str, &str)]| good(keys).record.pool_hash();
+    let pool_hash = |keys: &[(&str, &str)]| good(keys).effective_config.pool_hash();
     let plain = pool_hash(&[]);
     for same in [("timeout", "90s"), ("max-volumes", "9"), ("batch-size", "9"), ("reclaim-policy", "Retain")] {
         assert_eq!(pool_hash(&[same]), plain, "{same:?}");
@@ -391,7 +391,7 @@ fn a_pod_template_leaves_the_contract_alone() {
         ("spec: {containers: [{name: provisioner, image: other}]}", "use the key `image`"),
         ("spec: {containers: [{image: other}]}", "a container without a name"),
         ("spec: {containers: [{name: side, image: other}]}", "under `initContainers` with `restartPolicy: Always`"),
-        ("spec: {restartPolicy: OnFailure}", "the orchestrator retries runs"),
+        ("spec: {restartPolicy: OnFailure}", "the provisioner retries runs"),
         ("spec: {nodeName: node-1}", "use the key `node-selector`"),
     ] {
         refused("pod-template", template, says);

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use super::accounts::Accounts;
 use super::checked::Checked;
 pub use super::class::{Class, ClassLookup, Verdict};
+use super::effective_config::EffectiveConfig;
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
 pub use super::identity::Identity;
 pub use super::input::{
-    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, record_of, record_with,
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, effective_config_of,
+    effective_config_with,
 };
-use super::record::EffectiveConfig;
 use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule, capability, keys, script, slips};
 use crate::object::ObjectName;
@@ -250,7 +251,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
         ));
     }
     verdict.problems.extend(script::problems(&config.data, identity));
-    match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
+    match effective_config_of(config, config.class.as_deref().unwrap_or_default()).checked() {
         Err(problems) => verdict.problems.extend(problems),
         Ok(recipe) => {
             verdict.problems.extend(script::problem_of_template(&recipe));
@@ -324,13 +325,13 @@ fn config_of_parameter<'a>(
 /// Returns the newest revision that is valid for a class of a config.
 fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
     let newest = newest(revisions, config, class)?;
-    newest.record.checked().ok()
+    newest.effective_config.checked().ok()
 }
 
 fn newest<'a>(revisions: &'a BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
     revisions
         .values()
-        .filter(|revision| revision.record.config == *config && revision.record.class == class)
+        .filter(|revision| revision.effective_config.config == *config && revision.effective_config.class == class)
         .max_by_key(|revision| revision.number)
 }
 
@@ -349,8 +350,10 @@ fn serve(
         },
         Ok(recipe) => {
             let newest = newest(revisions, &config.name, class);
-            if newest.is_none_or(|newest| newest.record != recipe.record) {
-                table.revisions_to_write.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
+            if newest.is_none_or(|newest| newest.effective_config != recipe.effective_config) {
+                table
+                    .revisions_to_write
+                    .push((recipe.effective_config.clone(), newest.map_or(1, |newest| newest.number + 1)));
             }
             (Ok(recipe), false)
         }
@@ -388,7 +391,7 @@ fn class_with_object(
     object: &ClassObject,
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
-    let recipe = record_with(config, object).and_then(|record| record.checked());
+    let recipe = effective_config_with(config, object).and_then(|effective_config| effective_config.checked());
     let is_ours = config.replaces() != Some(object.provisioner.as_str());
     table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
@@ -447,7 +450,7 @@ fn label_only_class(
             ),
         );
     }
-    let recipe = record_of(config, name).checked();
+    let recipe = effective_config_of(config, name).checked();
     if recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::EXPAND)) {
         warn(
             table,

@@ -88,8 +88,8 @@ fn problems(table: &Classes, name: &str) -> String {
 
 /// Returns a stored revision of a config for a class.
 fn revision(config: &Config, class: &str, number: i64) -> (String, Revision) {
-    let record = record_of(config, class);
-    (record.hash(), Revision { number, record, created: 0 })
+    let effective_config = effective_config_of(config, class);
+    (effective_config.hash(), Revision { number, effective_config, created: 0 })
 }
 
 #[test]
@@ -241,8 +241,8 @@ fn a_bad_pair_leaves_the_last_good_version_in_use_and_concerns_no_other_class() 
     let edited = config("a", Some("silver"), &[("my-zone", "east")]);
     let silver = object("silver", &[("my_zone", "west")]);
     let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a")]);
-    let kept = record_with(&before, &silver).unwrap();
-    let revision = Revision { number: 1, record: kept.clone(), created: 0 };
+    let kept = effective_config_with(&before, &silver).unwrap();
+    let revision = Revision { number: 1, effective_config: kept.clone(), created: 0 };
     let revisions = BTreeMap::from([(kept.hash(), revision)]);
     let table = classes(&identity(), [&edited], [&silver, &gold], &revisions, &ExternalProvisioners::none());
     assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
@@ -283,7 +283,11 @@ fn each_version_in_use_is_recorded_once() {
     let before = config("a", Some("silver"), &[("zone", "east")]);
     let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
         let table = classes(&identity(), [&now], [], &revisions.into_iter().collect(), &ExternalProvisioners::none());
-        table.revisions_to_write.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
+        table
+            .revisions_to_write
+            .into_iter()
+            .map(|(effective_config, number)| (effective_config.data["zone"].clone(), number))
+            .collect()
     };
     assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
     assert_eq!(unkept(vec![revision(&before, "silver", 7)]), [("west".to_owned(), 8)]);

@@ -9,9 +9,9 @@ use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::effective_config::EffectiveConfig;
 use super::identity::Identity;
 use super::labels;
-use super::record::EffectiveConfig;
 use super::topology::Topologies;
 use super::{Problem, keys, script};
 use crate::object::ObjectName;
@@ -126,7 +126,7 @@ pub struct Revision {
     /// The number of the revision. A higher number is newer, within one config and class.
     pub number: i64,
     /// The recipe's data.
-    pub record: EffectiveConfig,
+    pub effective_config: EffectiveConfig,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
 }
@@ -159,8 +159,8 @@ pub const CONFIG_PARAMETER: &str = "provisioner-config";
 /// The names that other provisioners use for `fs-type` in their StorageClasses.
 const FS_TYPE: &[&str] = &["fsType", "fstype"];
 
-/// Builds the record of a config for a class without an object.
-pub fn record_of(config: &Config, class: &str) -> EffectiveConfig {
+/// Returns the effective config of a class without an object.
+pub fn effective_config_of(config: &Config, class: &str) -> EffectiveConfig {
     let mut data = config.data.clone();
     let service_token = data.remove(keys::SERVICE_TOKEN.name).is_some();
     let script = script::take(&mut data);
@@ -175,15 +175,15 @@ pub fn record_of(config: &Config, class: &str) -> EffectiveConfig {
     }
 }
 
-/// Builds the record of a config for a StorageClass, whose fields and parameters override the config.
-pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveConfig, Vec<Problem>> {
-    let mut record = record_of(config, &object.name);
+/// Returns the effective config of a StorageClass, whose fields and parameters override the config.
+pub fn effective_config_with(config: &Config, object: &ClassObject) -> Result<EffectiveConfig, Vec<Problem>> {
+    let mut effective_config = effective_config_of(config, &object.name);
     let mut problems = Vec::new();
     // The parameters were written for another provisioner, which does not know the keys of this project.
     let written_for_another = config.replaces() == Some(object.provisioner.as_str());
     if written_for_another {
-        record.replaces = object.provisioner.clone();
-        record.parameters = object.parameters.clone();
+        effective_config.replaces = object.provisioner.clone();
+        effective_config.parameters = object.parameters.clone();
     }
     for (key, value) in object.parameters.iter().filter(|_| !written_for_another) {
         if key == CONFIG_PARAMETER {
@@ -200,21 +200,21 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<EffectiveCon
                 ));
             }
             // Images that pass parameters on need this one by its own name, too.
-            record.parameters.insert(key.clone(), value.clone());
-            record.data.insert(keys::FS_TYPE.name.into(), value.clone());
+            effective_config.parameters.insert(key.clone(), value.clone());
+            effective_config.data.insert(keys::FS_TYPE.name.into(), value.clone());
             continue;
         }
-        record.data.insert(key.clone(), value.clone());
+        effective_config.data.insert(key.clone(), value.clone());
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    record.data.insert(keys::RECLAIM_POLICY.name.into(), object.reclaim_policy.to_string());
+    effective_config.data.insert(keys::RECLAIM_POLICY.name.into(), object.reclaim_policy.to_string());
     match object.mount_options.is_empty() {
-        true => record.data.remove(keys::MOUNT_OPTIONS.name),
-        false => {
-            record.data.insert(keys::MOUNT_OPTIONS.name.into(), serde_json::json!(object.mount_options).to_string())
-        }
+        true => effective_config.data.remove(keys::MOUNT_OPTIONS.name),
+        false => effective_config
+            .data
+            .insert(keys::MOUNT_OPTIONS.name.into(), serde_json::json!(object.mount_options).to_string()),
     };
-    Ok(record)
+    Ok(effective_config)
 }

@@ -6,8 +6,9 @@
 //! - [`classes`] decides which config serves which class, from their [`input`]. A [`class`] is its result.
 //! - [`external_provisioner`] knows the external provisioners of others that would serve the same class.
 //! - [`slips`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
-//! - [`record`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
+//! - [`effective_config`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
 //!   again.
+//! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
 //! - [`document`] reads the files that `validate` and `render` get.
 
@@ -17,7 +18,9 @@ pub mod check;
 pub mod checked;
 pub mod class;
 pub mod classes;
+pub mod current_program;
 pub mod document;
+pub mod effective_config;
 pub mod external_provisioner;
 pub mod former_deployment;
 pub mod identity;
@@ -27,7 +30,6 @@ pub mod labels;
 pub mod pool;
 mod problem;
 mod recipe;
-pub mod record;
 pub mod script;
 mod settings;
 pub mod slips;

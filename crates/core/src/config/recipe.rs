@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Toleration};
 
+use super::effective_config::{EffectiveConfig, version};
 use super::pool::Pool;
-use super::record::{EffectiveConfig, version};
 use super::settings::{Backoff, NodeGone, Placement, Quota, Refresh, RunAsUser, SourceRule};
 use crate::object::ObjectName;
 
@@ -117,8 +117,8 @@ pub struct Recipe {
     /// The parameters, which the image gets unchanged.
     pub parameters: BTreeMap<String, String>,
     /// The form in which the recipe is stored.
-    pub record: EffectiveConfig,
-    /// The hash of the record. It is computed once, because each reconcile needs it.
+    pub effective_config: EffectiveConfig,
+    /// The hash of the effective config. It is computed once, because each reconcile needs it.
     pub hash: String,
 }
 

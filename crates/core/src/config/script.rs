@@ -1,6 +1,6 @@
 //! The script of a config: a shell program in place of an image of its own.
 //!
-//! A record names the script by its [`hash`], and a ControllerRevision keeps the text. The text itself is checked here,
+//! An effective config names the script by its [`hash`], and a ControllerRevision keeps the text. The text itself is checked here,
 //! where the ConfigMap still has it.
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 use super::*;
 use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Config, classes, record_of};
+use crate::config::classes::{ClassLookup, Config, classes, effective_config_of};
+use crate::config::current_program::with_current_program;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::EffectiveConfig;
 use crate::object::ObjectName;
-use crate::volume::expand::record;
 
 fn identity(shell_image: Option<&str>) -> Identity {
     Identity {
@@ -73,35 +73,38 @@ fn config(keys: &[(&str, &str)]) -> Config {
 }
 
 fn checked(keys: &[(&str, &str)]) -> Result<Recipe, Vec<String>> {
-    let checked = record_of(&config(keys), "c").recipe();
+    let checked = effective_config_of(&config(keys), "c").recipe();
     checked.map_err(|problems| problems.iter().map(Problem::to_string).collect())
 }
 
 #[test]
 fn a_record_has_the_hash_of_the_script_in_place_of_its_text() {
-    let record = record_of(&config(&[("script", "exit 0"), ("zone", "west")]), "c");
-    assert_eq!(record.script, Some(hash("exit 0")));
-    let text = serde_json::json!(record).to_string();
+    let effective_config = effective_config_of(&config(&[("script", "exit 0"), ("zone", "west")]), "c");
+    assert_eq!(effective_config.script, Some(hash("exit 0")));
+    let text = serde_json::json!(effective_config).to_string();
     assert!(text.contains(&hash("exit 0")) && !text.contains("exit 0"), "{text}");
-    assert_eq!(serde_json::from_str::<EffectiveConfig>(&text).unwrap(), record);
-    let recipe = record.recipe().unwrap();
+    assert_eq!(serde_json::from_str::<EffectiveConfig>(&text).unwrap(), effective_config);
+    let recipe = effective_config.recipe().unwrap();
     assert_eq!((recipe.script, recipe.image.as_str()), (Some(hash("exit 0")), ""));
     assert_eq!(recipe.parameters.keys().collect::<Vec<_>>(), ["zone"]);
 }
 
 #[test]
 fn a_record_without_a_script_is_that_of_older_versions() {
-    let record = record_of(&config(&[("image", "x"), ("zone", "west")]), "c");
+    let effective_config = effective_config_of(&config(&[("image", "x"), ("zone", "west")]), "c");
     let expected = r#"{"config":{"namespace":"own","name":"c"},"class":"c","data":{"image":"x","zone":"west"}}"#;
-    let text = serde_json::to_string(&record).unwrap();
+    let text = serde_json::to_string(&effective_config).unwrap();
     assert_eq!(text, expected);
-    assert_eq!(record.hash(), crate::object::hash(serde_json::json!(record).to_string().as_bytes()));
-    assert_eq!(record.hash(), "8696d575ee07bc19");
+    assert_eq!(
+        effective_config.hash(),
+        crate::object::hash(serde_json::json!(effective_config).to_string().as_bytes())
+    );
+    assert_eq!(effective_config.hash(), "8696d575ee07bc19");
 }
 
 #[test]
 fn a_parameter_of_this_name_in_an_old_record_stays_a_parameter() {
-    let mut old = record_of(&config(&[("image", "x")]), "c");
+    let mut old = effective_config_of(&config(&[("image", "x")]), "c");
     old.data.insert("script".into(), "/opt/make".into());
     let recipe = old.recipe().unwrap();
     assert_eq!((recipe.script, recipe.parameters["script"].as_str()), (None, "/opt/make"));
@@ -109,7 +112,7 @@ fn a_parameter_of_this_name_in_an_old_record_stays_a_parameter() {
 
 #[test]
 fn another_script_makes_other_volumes() {
-    let pool_hash = |text: &str| record_of(&config(&[("script", text)]), "c").pool_hash();
+    let pool_hash = |text: &str| effective_config_of(&config(&[("script", text)]), "c").pool_hash();
     assert_ne!(pool_hash("exit 0"), pool_hash("exit 1"));
     assert_ne!(checked(&[("script", "exit 0")]).unwrap().hash, checked(&[("script", "exit 1")]).unwrap().hash);
 }
@@ -140,9 +143,9 @@ fn a_second_program_beside_the_script_is_refused() {
 #[test]
 fn a_volume_whose_template_names_a_program_is_deleted_by_a_later_script() {
     let template = "spec: {containers: [{name: provisioner, command: [/run]}]}";
-    let made = record_of(&config(&[("image", "x"), ("pod-template", template)]), "c");
-    let now = record_of(&config(&[("script", "exit 0")]), "c");
-    assert_eq!(record(&made, Some(&now)).recipe().unwrap().script, now.script);
+    let made = effective_config_of(&config(&[("image", "x"), ("pod-template", template)]), "c");
+    let now = effective_config_of(&config(&[("script", "exit 0")]), "c");
+    assert_eq!(with_current_program(&made, Some(&now)).recipe().unwrap().script, now.script);
 }
 
 #[test]
@@ -156,18 +159,18 @@ fn parameters_leave_room_for_the_script_in_a_pod() {
 
 #[test]
 fn later_runs_take_the_script_of_the_class() {
-    let of = |keys: &[(&str, &str)]| record_of(&config(keys), "c");
+    let of = |keys: &[(&str, &str)]| effective_config_of(&config(keys), "c");
     let (made, now) = (of(&[("script", "old"), ("zone", "west")]), of(&[("script", "new"), ("zone", "east")]));
-    let used = record(&made, Some(&now));
+    let used = with_current_program(&made, Some(&now));
     assert_eq!((used.script.clone(), used.data["zone"].as_str()), (now.script.clone(), "west"));
-    assert_eq!(record(&made, None).script, made.script, "the config is gone");
+    assert_eq!(with_current_program(&made, None).script, made.script, "the config is gone");
     let other = EffectiveConfig { config: ObjectName::new("own", "other"), ..now };
-    assert_eq!(record(&made, Some(&other)).script, made.script, "another config serves the class");
+    assert_eq!(with_current_program(&made, Some(&other)).script, made.script, "another config serves the class");
     // A vendor moves from a script to an image, and back.
     let image = of(&[("image", "x")]);
-    let used = record(&made, Some(&image));
+    let used = with_current_program(&made, Some(&image));
     assert_eq!((used.script, used.data.get("image").map(String::as_str)), (None, Some("x")));
-    let used = record(&image, Some(&made));
+    let used = with_current_program(&image, Some(&made));
     assert_eq!((used.script, used.data.get("image")), (made.script, None));
 }
 
@@ -189,6 +192,6 @@ fn a_storage_class_cannot_set_the_script() {
     let spec = "metadata: {name: c}\nprovisioner: p\nparameters: {script: exit 0}\n";
     let object = crate::config::values::yaml::<k8s_openapi::api::storage::v1::StorageClass>(spec).unwrap();
     let object = crate::config::classes::ClassObject::from(&object);
-    let found = crate::config::classes::record_with(&config(&[("image", "x")]), &object).unwrap_err();
+    let found = crate::config::classes::effective_config_with(&config(&[("image", "x")]), &object).unwrap_err();
     assert!(found[0].key == "script" && found[0].message.contains("not allowed"), "{found:?}");
 }

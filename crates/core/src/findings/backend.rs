@@ -8,7 +8,7 @@ use flex_contract::names;
 
 use super::{ClusterObservation, Finding, FindingKind, sort};
 use crate::claim::nodes::can_accept_run;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
 use crate::model::moved_in::MovedIn;
 use crate::model::object_ref::ObjectRef;
@@ -44,10 +44,14 @@ pub struct Listing {
 }
 
 /// Returns the key that distinguishes a backend from others: every parameter does, and some keys.
-fn key(record: &EffectiveConfig) -> String {
+fn key(effective_config: &EffectiveConfig) -> String {
     let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
-    let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
-    hash(serde_json::json!([record.config, record.class, data, record.script]).to_string().as_bytes())
+    let data: BTreeMap<_, _> = effective_config.data.iter().filter(|(key, _)| leads(key)).collect();
+    hash(
+        serde_json::json!([effective_config.config, effective_config.class, data, effective_config.script])
+            .to_string()
+            .as_bytes(),
+    )
 }
 
 fn provenance(volume: &Volume) -> Option<Provenance> {
@@ -59,14 +63,14 @@ fn provenance(volume: &Volume) -> Option<Provenance> {
 pub fn views(s: &ClusterObservation) -> Vec<View> {
     let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
     for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {
-        views.insert(key(&recipe.record), (recipe.clone(), BTreeSet::new()));
+        views.insert(key(&recipe.effective_config), (recipe.clone(), BTreeSet::new()));
     }
     let mut passed_over = HashSet::new();
     for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
-        let Some(Provenance { record, node, .. }) = provenance(volume) else { continue };
-        let key = key(&record);
+        let Some(Provenance { effective_config, origin_node: node, .. }) = provenance(volume) else { continue };
+        let key = key(&effective_config);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
-            match record.recipe() {
+            match effective_config.recipe() {
                 Ok(recipe) if recipe.can(CAPABILITY) => {
                     views.insert(key.clone(), (Arc::new(recipe), BTreeSet::new()));
                 }
@@ -190,11 +194,12 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         lists.insert((&listing.key, listing.node.as_deref()), there.collect());
     }
     let there_before: HashSet<&str> = before.volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let living: HashSet<&str> = after.claims.iter().filter(|c| !c.deleting).map(|claim| claim.uid.as_str()).collect();
+    let living: HashSet<&str> =
+        after.claims.iter().filter(|c| !c.terminating).map(|claim| claim.uid.as_str()).collect();
     let in_use = |volume: &&Arc<Volume>| {
         let claim = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
         volume.belongs_to(&after.identity)
-            && !volume.deleting
+            && !volume.terminating
             && living.contains(claim)
             && there_before.contains(volume.uid.as_str())
     };
@@ -203,13 +208,14 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
         .iter()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { record, node, moved_in } = provenance(volume)?;
+            let Provenance { effective_config, origin_node: node, moved_in } = provenance(volume)?;
             if moved_in.is_some_and(|moved_in| !is_listed(volume, &moved_in)) {
                 return None;
             }
-            let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
+            let by_any =
+                effective_config.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
-            let key = key(&record);
+            let key = key(&effective_config);
             let listed = lists.get(&(key.as_str(), node))?;
             if listed.contains(volume.volume_id()?) {
                 return None;
@@ -225,7 +231,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
                 },
                 format!(
                     "its class {}{on} has no storage with the id {}; claim {claim} is bound to the volume",
-                    record.class,
+                    effective_config.class,
                     volume.volume_id()?
                 ),
                 "look at the backend; restore the data from a backup, or delete the claim".to_owned(),

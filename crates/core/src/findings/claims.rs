@@ -7,7 +7,7 @@ use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::claim::admit::admit;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
-use crate::config::record::hash_of;
+use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::ClaimPhase;
@@ -34,14 +34,14 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
     if claim.has_finalizer() && !claim.abandoned {
         if let Some(why) = without_config(w, claim, lookup) {
-            let remedy = match claim.deleting {
+            let remedy = match claim.terminating {
                 true => without_protection("pvc", &claim.name.namespace, &claim.name.name),
                 false => format!("bring class and config back, or delete the claim; {}", look()),
             };
             return finding(FindingKind::ClaimHeld, why, remedy);
         }
         let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-        if let Some(failure) = failure.filter(|_| claim.deleting) {
+        if let Some(failure) = failure.filter(|_| claim.terminating) {
             let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
             let found = finding(
                 FindingKind::ClaimUndeleted,
@@ -52,7 +52,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
         }
     }
     let ClassLookup::Ours(class) = lookup else { return None };
-    if claim.is_bound() || claim.deleting || claim.volume_name.is_some() {
+    if claim.is_bound() || claim.terminating || claim.volume_name.is_some() {
         return None;
     }
     let (why, since) = stuck(w, claim, class)?;
@@ -106,7 +106,7 @@ fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Op
             )
         }),
         // The orchestrator undoes the attempt when the claim is deleted.
-        _ if known && claim.deleting => None,
+        _ if known && claim.terminating => None,
         ClassLookup::Foreign => Some(format!("class {class} belongs to another provisioner now")),
         ClassLookup::Unknown => Some(format!("class {class} does not exist any more")),
     }

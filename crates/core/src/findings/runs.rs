@@ -3,7 +3,7 @@
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 use super::kind::FindingKind;
 use super::observation::Lookups;
-use crate::config::record::{hash_of, revision_name};
+use crate::config::effective_config::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::batch::Member;
@@ -25,7 +25,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     // The reconciler that created such a Job deletes it.
     let of_no_volume = job.run_labels.operation.is_of_no_volume();
     let ours = job.run_labels.operation != LabelledOperation::None && (!job.run_labels.id.is_empty() || of_no_volume);
-    if job.deleting || age < MIN_AGE || !ours {
+    if job.terminating || age < MIN_AGE || !ours {
         return None;
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
@@ -83,7 +83,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
         return Some(finding(FindingKind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }
-    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.has_finalizer() && !claim.deleting);
+    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.has_finalizer() && !claim.terminating);
     if job.volume.is_none() && settled && over > STUCK_AFTER {
         let removal = Removal::Job { claim: id.to_owned(), volume: None };
         return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
@@ -114,7 +114,7 @@ pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
     let ours = pod.run_labels.operation != LabelledOperation::None
         && !pod.run_labels.id.is_empty()
         && !pod.run_labels.operation.is_of_snapshot();
-    if pod.deleting || w.now - pod.created < MIN_AGE || !ours || w.jobs.contains(&job) {
+    if pod.terminating || w.now - pod.created < MIN_AGE || !ours || w.jobs.contains(&job) {
         return None;
     }
     let id = &pod.run_labels.id;

@@ -26,7 +26,7 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     let finding =
         |kind, detail: String, remedy: String| Finding::new(kind, ObjectRef::content_itself(content), detail, remedy);
     let failed = |operation| content.last_failure.as_ref().filter(|failure| failure.operation == operation);
-    if content.deleting {
+    if content.terminating {
         let failure = failed(Operation::DeleteSnapshot)?;
         let detail = format!("delete-snapshot run {} failed: {}", failure.attempt, failure.message);
         return Some(
@@ -74,7 +74,7 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
     let of_snapshots = w.s.snapshots.iter().flat_map(|snapshot| {
         let none = snapshot.content().is_none_or(|name| !w.contents.contains_key(name.as_str()));
         // While the VolumeSnapshot exists, its content may be created next.
-        let held = snapshot.deleting && snapshot.has_finalizer() && none;
+        let held = snapshot.terminating && snapshot.has_finalizer() && none;
         let of: &[String] = if held { &snapshot.finalizers } else { &[] };
         leftover_finalizers(w, ObjectRef::snapshot(snapshot), "volumesnapshot", of)
     });

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Identity, Revision, classes};
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume, adoption_mark};
 use crate::node::Node;
@@ -30,7 +30,7 @@ fn at(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap().to_string()
 }
 
-fn record(data: &[(&str, &str)]) -> EffectiveConfig {
+fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
     let data = [("image", "x"), ("capabilities", "list")].iter().chain(data);
     EffectiveConfig {
         config: ObjectName::new("admin", "c"),
@@ -41,7 +41,7 @@ fn record(data: &[(&str, &str)]) -> EffectiveConfig {
 }
 
 fn recipe() -> Recipe {
-    record(&[]).recipe().unwrap()
+    effective_config(&[]).recipe().unwrap()
 }
 
 /// A cluster with a class, in which all objects are old.
@@ -62,7 +62,7 @@ impl Cluster {
             namespace: "own".into(),
             shell_image: None,
         };
-        let mut data = record(data).data;
+        let mut data = effective_config(data).data;
         data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());
         let config = Config { name: ObjectName::new("admin", "c"), class: Some("c".into()), data, ..Config::default() };
         let foreign = ClassObject {
@@ -89,7 +89,7 @@ impl Cluster {
             snapshots: vec![],
             contents: vec![],
             nodes: vec![],
-            recipes: [recipe().record.hash()].into(),
+            recipes: [recipe().effective_config.hash()].into(),
             unused: vec![],
             deep: true,
         })
@@ -115,7 +115,12 @@ impl Cluster {
     }
 
     fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
-        let provenance = json!(Provenance { record: recipe().record, node: String::new(), moved_in: None }).to_string();
+        let provenance = json!(Provenance {
+            effective_config: recipe().effective_config,
+            origin_node: String::new(),
+            moved_in: None
+        })
+        .to_string();
         let volume = json!({
             "metadata": {
                 "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),
@@ -283,7 +288,7 @@ fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     stays(|job| job.created = NOW - 139);
     stays(|job| job.deadline = Some(1500));
     stays(|job| job.deadline = None);
-    stays(|job| job.deleting = true);
+    stays(|job| job.terminating = true);
     stays(|job| job.complete = true);
     // If there is a pod, the pod's end is awaited.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
@@ -315,7 +320,7 @@ fn jobs_without_a_purpose_are_orphans() {
         at: NOW - 5,
     };
     Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
-    Cluster::new().job("provision", |job| job.deleting = true).clean();
+    Cluster::new().job("provision", |job| job.terminating = true).clean();
     // The only record of how a volume was made must stay.
     let unadopted = |v: &mut Volume| {
         gone(v);
@@ -338,7 +343,7 @@ fn pods_without_their_job_are_orphans() {
     );
     Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(FindingKind::PodWithoutJob, "claim team/data", false);
     Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
-    Cluster::new().pod(|pod| pod.deleting = true).clean();
+    Cluster::new().pod(|pod| pod.terminating = true).clean();
 }
 
 #[test]

@@ -8,8 +8,8 @@ use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::config::classes::ClassLookup;
+use crate::config::effective_config::hash_of;
 use crate::config::joined;
-use crate::config::record::hash_of;
 use crate::model::affinity::only_host;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
@@ -27,7 +27,7 @@ enum Owner<'a> {
     /// The claim exists.
     Alive(&'a Claim),
     /// The claim exists, and is bound to another volume.
-    Elsewhere(&'a Claim),
+    BoundToOtherVolume(&'a Claim),
     /// The claim is gone.
     Gone,
 }
@@ -42,7 +42,7 @@ fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
         {
-            Owner::Elsewhere(claim)
+            Owner::BoundToOtherVolume(claim)
         }
         Some(claim) => Owner::Alive(claim),
         None => Owner::Gone,
@@ -92,7 +92,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         Owner::Gone if !deletes => {
             finding(FindingKind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
         }
-        Owner::Elsewhere(claim) if !deletes => finding(
+        Owner::BoundToOtherVolume(claim) if !deletes => finding(
             FindingKind::VolumeElsewhere,
             format!(
                 "claim {} is bound to {}, and the policy is {}",
@@ -102,7 +102,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             ),
             kept(),
         ),
-        Owner::Gone | Owner::Elsewhere(_) => {
+        Owner::Gone | Owner::BoundToOtherVolume(_) => {
             let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
             let (kind, detail, since) = problem?;
             let remedy = match kind {
@@ -159,7 +159,7 @@ fn restored(
         Err(why) => finding(
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
-            match volume.phase.is_released() {
+            match volume.phase.is_claim_gone() {
                 true => keep_or_let_go(volume),
                 false => format!(
                     "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",
@@ -317,7 +317,7 @@ fn provenance(volume: &Volume) -> Result<(), String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
     let read: Provenance =
         serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"))?;
-    let recipe = read.record.recipe();
+    let recipe = read.effective_config.recipe();
     recipe.map(drop).map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
 }
 

@@ -75,7 +75,7 @@ pub struct Claim {
     /// The class that the claim requests; `None` for a claim without a class.
     pub class: Option<String>,
     /// The claim is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The finalizers of the claim.
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
@@ -85,7 +85,7 @@ pub struct Claim {
     /// The orchestrator instance that wrote the stamp.
     pub instance: Option<String>,
     /// The nodes where an attempt may have left storage. A copied claim does not take over the nodes of its original.
-    pub nodes: Vec<String>,
+    pub nodes_with_storage: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
     /// An admin has set the abandon annotation.
@@ -251,12 +251,12 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .or(spec.storage_class_name)
                 .filter(|c| !c.is_empty())
                 .map(name),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
             stamp,
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
-            nodes: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),
+            nodes_with_storage: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),

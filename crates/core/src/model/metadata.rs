@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
     use crate::claim::admit::admit;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::model::claim::Claim;
 
     fn claim(metadata: serde_json::Value) -> Claim {

@@ -40,7 +40,7 @@ text_enum! {
 
 impl VolumePhase {
     /// Checks whether the claim of the volume is gone.
-    pub fn is_released(&self) -> bool {
+    pub fn is_claim_gone(&self) -> bool {
         matches!(self, VolumePhase::Released | VolumePhase::Failed)
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_phase_says_whether_the_claim_is_gone() {
         for text in ["", "Pending", "Available", "Bound", "Released", "Failed", "Melted"] {
-            assert_eq!(VolumePhase::from(text).is_released(), ["Released", "Failed"].contains(&text), "{text}");
+            assert_eq!(VolumePhase::from(text).is_claim_gone(), ["Released", "Failed"].contains(&text), "{text}");
         }
     }
 }

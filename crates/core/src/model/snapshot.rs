@@ -9,7 +9,7 @@ use flex_contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
 use crate::model::metadata;
 use crate::object::ObjectName;
@@ -45,7 +45,7 @@ pub struct Snapshot {
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
     /// The VolumeSnapshot is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The finalizers of the VolumeSnapshot.
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
@@ -100,12 +100,12 @@ impl Snapshot {
 /// The provenance of a snapshot: all that its deletion and a restore need when volume, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SnapshotProvenance {
-    /// The recipe.
+    /// The effective config, from which the recipe follows.
     #[serde(flatten)]
-    pub record: EffectiveConfig,
-    /// The node of the snapshot, if that matters.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub node: String,
+    pub effective_config: EffectiveConfig,
+    /// The node where the snapshot was made, if that matters.
+    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
+    pub origin_node: String,
     /// The volume id of the snapshot's volume.
     pub volume_id: String,
     /// The name of that volume.
@@ -128,7 +128,7 @@ pub struct Content {
     /// The time of the content's creation, in seconds since 1970.
     pub created: i64,
     /// The content is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// All finalizers of the content.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
@@ -238,7 +238,7 @@ impl From<&VolumeSnapshot> for Snapshot {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
             class: snapshot.spec.volume_snapshot_class_name.as_ref().filter(|class| !class.is_empty()).map(name),
@@ -273,7 +273,7 @@ impl From<&VolumeSnapshotContent> for Content {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: seconds(metadata.creation_timestamp.as_ref()),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             driver: spec.driver.clone(),

@@ -13,7 +13,7 @@ use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::LastFailure;
 use crate::run::member;
@@ -21,12 +21,12 @@ use crate::run::member;
 /// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Provenance {
-    /// The recipe.
+    /// The effective config, from which the recipe follows.
     #[serde(flatten)]
-    pub record: EffectiveConfig,
+    pub effective_config: EffectiveConfig,
     /// The node where the volume was made, if its deletion must be there.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub node: String,
+    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
+    pub origin_node: String,
     /// The place of the storage, if the volume has moved in.
     #[serde(default, rename = "moved-in", skip_serializing_if = "Option::is_none")]
     pub moved_in: Option<MovedIn>,
@@ -53,7 +53,7 @@ pub struct Volume {
     /// The time of the volume's creation, in seconds since 1970.
     pub created: i64,
     /// The volume is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The time since when the volume is terminating or released, in seconds since 1970.
     pub unneeded_since: Option<i64>,
     /// All finalizers of the volume.
@@ -68,7 +68,7 @@ pub struct Volume {
     pub volume_id_annotation: Option<String>,
     /// The nodes where the volume was made, and where earlier attempts may have left storage. Only the orchestrator
     /// writes them, and they count only with the adoption mark.
-    pub nodes: Vec<String>,
+    pub nodes_with_storage: Vec<String>,
     /// The provenance, as the annotation holds it. Only the orchestrator writes it.
     pub provenance: Option<String>,
     /// The adoption mark, in the status, where only the orchestrator can write.
@@ -85,11 +85,11 @@ pub struct Volume {
     /// The last failed delete run.
     pub last_failure: Option<LastFailure>,
     /// The last failed expand run.
-    pub expansion: Option<Box<FailedExpansion>>,
+    pub last_failed_expansion: Option<Box<FailedExpansion>>,
     /// The attributes of the volume, as the annotation holds them; `None` for a volume without.
     pub applied: Option<Box<AppliedAttributes>>,
-    /// The modify runs since the last that succeeded.
-    pub modification: Option<Box<PendingModification>>,
+    /// The modify runs since the last that succeeded: the last that began, and the last that failed.
+    pub pending_modification: Option<Box<PendingModification>>,
     /// The VolumeAttributesClass in the spec, which only CSI volumes can have.
     pub attributes_class: Option<String>,
     /// An admin has set the abandon annotation.
@@ -268,7 +268,7 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
 /// Kubernetes recorded such times.
 fn unneeded_since(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
-    let status = volume.status.as_ref().filter(|status| phase(status).is_released());
+    let status = volume.status.as_ref().filter(|status| phase(status).is_claim_gone());
     let released =
         status.map(|status| status.last_phase_transition_time.as_ref().or(volume.metadata.creation_timestamp.as_ref()));
     [deleted, released.flatten()].into_iter().flatten().map(|time| crate::run::view::seconds(Some(time))).min()
@@ -297,14 +297,14 @@ impl From<&PersistentVolume> for Volume {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
-            deleting: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uid: annotation(names::CLAIM_UID),
             volume_id_annotation: annotation(names::VOLUME_ID),
-            nodes: nodes(annotation(names::NODES).as_deref()),
+            nodes_with_storage: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
@@ -312,9 +312,11 @@ impl From<&PersistentVolume> for Volume {
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
-            expansion: annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new),
+            last_failed_expansion: annotation(names::EXPANSION)
+                .and_then(|text| FailedExpansion::read(&text))
+                .map(Box::new),
             applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
-            modification: annotation(names::MODIFICATION)
+            pending_modification: annotation(names::MODIFICATION)
                 .and_then(|text| PendingModification::read(&text))
                 .map(Box::new),
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),

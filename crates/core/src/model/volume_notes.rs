@@ -16,8 +16,9 @@ pub struct FailedExpansion {
     /// The recipe version, `namespace/name@hash`.
     #[serde(rename = "config")]
     pub recipe_version: String,
-    /// The number of failures with this size and this recipe.
-    pub tries: u32,
+    /// The number of failures in a row with this size and this recipe.
+    #[serde(rename = "tries")]
+    pub consecutive_failures: u32,
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
@@ -59,18 +60,23 @@ impl AppliedAttributes {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PendingModification {
     /// The number of the last run that may have begun.
-    pub begun: u32,
+    #[serde(rename = "begun")]
+    pub begun_attempt: u32,
     /// The hash of that run's target attributes.
-    pub to: String,
+    #[serde(rename = "to")]
+    pub begun_target: String,
     /// The number of the last run that failed; 0 for none, and then the following fields are empty.
-    pub attempt: u32,
+    #[serde(rename = "attempt")]
+    pub failed_attempt: u32,
     /// The hash of that run's target attributes.
-    pub hash: String,
+    #[serde(rename = "hash")]
+    pub failed_target: String,
     /// The recipe version, `namespace/name@hash`.
     #[serde(rename = "config")]
     pub recipe_version: String,
-    /// The number of failures with these attributes and this recipe.
-    pub tries: u32,
+    /// The number of failures in a row with these attributes and this recipe.
+    #[serde(rename = "tries")]
+    pub consecutive_failures: u32,
     /// The time of the failure, in seconds since 1970.
     pub at: i64,
     /// The reaction to the failure.
@@ -87,6 +93,8 @@ pub struct PendingModification {
 impl PendingModification {
     /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|note: &PendingModification| note.attempt.max(note.begun) < MAX_ATTEMPTS)
+        serde_json::from_str(text)
+            .ok()
+            .filter(|note: &PendingModification| note.failed_attempt.max(note.begun_attempt) < MAX_ATTEMPTS)
     }
 }

@@ -23,9 +23,9 @@ const APPLY: &str = "kubectl apply -k deploy/kustomize, or helm upgrade";
 pub enum Mark {
     /// Nothing is to be done.
     Ok,
-    /// The provisioner works, but something is off or not known.
+    /// The orchestrator works, but something is off or not known.
     Warning,
-    /// The provisioner, or one of its classes, does not work.
+    /// The orchestrator, or one of its classes, does not work.
     Failed,
 }
 

@@ -158,7 +158,7 @@ impl Job {
             claim: member.claim().cloned(),
             volume: member.volume().cloned(),
             attributes: member.attributes.clone(),
-            deleting: self.deleting || leaving,
+            terminating: self.terminating || leaving,
             complete: self.complete && !untold,
             is_over: self.is_over && !untold,
             members: Arc::default(),

@@ -17,7 +17,7 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
         let claim = ObjectName::new("team", &name);
         let request = RunRequest {
             attempt: 1,
-            claim_uuid: id.clone(),
+            volume_id: id.clone(),
             pv_name: names::pv_name(&id),
             claim: flex_contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
@@ -135,7 +135,7 @@ fn members_beyond_the_size_limit_are_left_out() {
     let recipe = recipe(&[("image", "x"), ("claim-metadata", "note")]);
     let mut members = asking(&recipe, 40);
     for (_, request) in &mut members {
-        request.claim_metadata.insert("note".into(), format!("{}{}", request.claim_uuid, "x".repeat(20_000)));
+        request.claim_metadata.insert("note".into(), format!("{}{}", request.volume_id, "x".repeat(20_000)));
     }
     let (job, count) = job(&recipe, BATCH, &members, &run_target(None));
     assert!((10..14).contains(&count), "{count}");
@@ -170,12 +170,12 @@ fn each_member_has_a_view_of_its_own_run() {
     assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
     assert_eq!((&shown.uid, &shown.run_labels.id, shown.real_name()), (&job.uid, &id(1), &job.name));
     assert_eq!(shown.claim, Some(ObjectName::new("team", "data-1")));
-    assert!(shown.members.is_empty() && !shown.deleting && shown.is_for_claim());
-    assert!(job.as_seen_by(1, &[], true).unwrap().deleting, "as if it were being removed");
+    assert!(shown.members.is_empty() && !shown.terminating && shown.is_for_claim());
+    assert!(job.as_seen_by(1, &[], true).unwrap().terminating, "as if it were being removed");
     let its = pod.as_seen_by(1).unwrap();
     assert_eq!((&its.job, &its.run_labels.id, its.run_labels.attempt), (&shown.name.name, &id(1), 1));
     assert!(job.as_seen_by(3, &[], false).is_none() && pod.as_seen_by(3).is_none());
-    assert_eq!(run(&job, &pod, 0), RunState::Running);
+    assert_eq!(run(&job, &pod, 0), RunState::MayBeRunning);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_member_without_a_line_ends_like_the_pod() {
 fn a_member_without_an_observed_outcome_is_running() {
     let (job, pod) = batch();
     let complete = Job { complete: true, is_over: true, ..job };
-    assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod has the outcome, and has not ended");
+    assert_eq!(run(&complete, &pod, 0), RunState::MayBeRunning, "its pod has the outcome, and has not ended");
     let shown = complete.as_seen_by(0, &[], false).unwrap();
     assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "no pod has the outcome any more");
 }

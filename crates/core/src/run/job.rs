@@ -25,7 +25,7 @@ pub const JOB_TTL: Duration = Duration::from_secs(3600);
 
 /// Builds the Job of one attempt.
 pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
-    let id = target.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
+    let id = target.content.as_ref().map_or(&request.volume_id, |(_, id)| id);
     let labels = labels(request, id);
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = target.volume.clone().map(|volume| (names::JOB_VOLUME, volume));

@@ -1,25 +1,25 @@
 use super::super::pod::{TMP_DIR, TMP_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
 use super::*;
 use crate::config::RunAsUser;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::topology::Topologies;
 
 pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let record = EffectiveConfig {
+    let effective_config = EffectiveConfig {
         config: ObjectName::new("admin", "silver"),
         class: "silver".into(),
         service_token: true,
         data,
         ..EffectiveConfig::default()
     };
-    record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
+    effective_config.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
 pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
     RunRequest {
         operation: Operation::Provision,
-        claim_uuid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
+        volume_id: "0d9c2f0e-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 2,
         pv_name: "pvc-0d9c2f0e-0000-4000-8000-000000000001".into(),
@@ -243,7 +243,7 @@ fn with_any_user_the_pod_names_none_and_forbids_root() {
     let security = |keys: &[(&str, &str)]| {
         let recipe = recipe(&[&[("image", "i"), ("run-as-user", "any")], keys].concat());
         // A later run reads the record of a volume again.
-        let recipe = recipe.record.recipe().unwrap();
+        let recipe = recipe.effective_config.recipe().unwrap();
         assert_eq!(recipe.run_as_user, Some(RunAsUser::Any));
         let pod = job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap();
         let of_pod = pod.security_context.unwrap();

@@ -104,7 +104,7 @@ mod tests {
     use flex_contract::exit::Reaction;
 
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::object::ObjectName;
     use crate::run::state::Cause;
 
@@ -141,7 +141,7 @@ mod tests {
     fn the_storage_of_a_late_run_is_deleted_after_its_end() {
         assert_eq!(decided(false, &[], NOW), Rule::RunInProgress.nothing(), "the run may still make storage");
         assert_eq!(decided(true, &[], NOW), start(1));
-        for waits in [RunState::Running, RunState::Absent, failed(false)] {
+        for waits in [RunState::MayBeRunning, RunState::NotCached, failed(false)] {
             assert_eq!(decided(true, &[(1, waits)], NOW), Rule::DeleteRunInProgress.nothing());
         }
         assert_eq!(decided(true, &[(1, RunState::Succeeded)], NOW), Rule::StorageDeleted.step(Step::Clear));

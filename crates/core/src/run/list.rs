@@ -41,14 +41,14 @@ pub(crate) fn of_no_claim(job: &mut Job) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::record::EffectiveConfig;
+    use crate::config::effective_config::EffectiveConfig;
     use crate::object::ObjectName;
 
     #[test]
     fn a_list_run_names_no_volume_and_runs_on_the_requested_node() {
         let data = [("image", "x"), ("zone", "west"), ("capabilities", "list")];
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let record = EffectiveConfig {
+        let effective_config = EffectiveConfig {
             config: ObjectName::new("admin", "c"),
             class: "c".into(),
             data,
@@ -62,7 +62,7 @@ mod tests {
             namespace: "own".into(),
             shell_image: None,
         };
-        let recipe = record.recipe().unwrap();
+        let recipe = effective_config.recipe().unwrap();
         let made = |node, ts| list(&recipe, node, &identity, "https://api", ts);
         let job = made(Some("a"), "1");
         let spec = job.spec.clone().unwrap().template.spec.unwrap();

@@ -48,7 +48,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
     use State::{Exists, MayBeMissing};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
-        let volume = |read_only, state| of_volume(&request.claim_uuid, &request.moved_in_path, read_only, state);
+        let volume = |read_only, state| of_volume(&request.volume_id, &request.moved_in_path, read_only, state);
         let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
         let snapshot = |read_only, state| own(storage::snapshot(id), read_only, state);
         let existing = || Exists(path_of(&request.volume_source));
@@ -239,10 +239,10 @@ mod tests {
         );
         let no_volume = |request: &mut RunRequest| {
             is_of_snapshot(OTHER)(request);
-            request.claim_uuid = String::new();
+            request.volume_id = String::new();
         };
         assert_eq!(of(DeleteSnapshot, no_volume), [stored]);
-        let about_none = |request: &mut RunRequest| request.claim_uuid = String::new();
+        let about_none = |request: &mut RunRequest| request.volume_id = String::new();
         assert_eq!(of(List, about_none), ["/a = a/!"]);
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn only_a_volume_id_becomes_a_path() {
         for id in ["", ".", "..", "../etc", "x/y", "anything"] {
-            let change = |request: &mut RunRequest| request.claim_uuid = id.into();
+            let change = |request: &mut RunRequest| request.volume_id = id.into();
             for operation in [Operation::Provision, Operation::Delete, Operation::Expand, Operation::Modify] {
                 assert_eq!(of(operation, change), [""; 0], "{operation} {id}");
             }

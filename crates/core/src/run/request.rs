@@ -19,7 +19,7 @@ pub fn of_class(
 ) -> RunRequest {
     RunRequest {
         operation,
-        claim_uuid: String::new(),
+        volume_id: String::new(),
         provision_ts: ts,
         attempt,
         pv_name: String::new(),
@@ -45,7 +45,7 @@ pub fn of_class(
         node_name: String::new(),
         topology: Default::default(),
         class_topologies: String::new(),
-        provisioner: recipe.record.provisioner(&identity.provisioner).to_owned(),
+        provisioner: recipe.effective_config.provisioner(&identity.provisioner).to_owned(),
         instance: identity.instance.clone(),
         volume_source: String::new(),
         moved_in_path: String::new(),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::classes::{Config, Identity, record_of};
+use crate::config::classes::{Config, Identity, effective_config_of};
 use crate::object::ObjectName;
 use crate::run::list::list;
 
@@ -7,7 +7,7 @@ use crate::run::list::list;
 fn recipe(keys: &[(&str, &str)]) -> Recipe {
     let data = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let config = Config { name: ObjectName::new("admin", "silver"), data, ..Config::default() };
-    record_of(&config, "silver").recipe().unwrap()
+    effective_config_of(&config, "silver").recipe().unwrap()
 }
 
 fn made(recipe: &Recipe) -> Job {

@@ -37,10 +37,10 @@ impl Cause {
 /// The state of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// There is neither a Job nor a pod of it.
-    Absent,
-    /// The run is in progress, or is being stopped.
-    Running,
+    /// Neither a Job nor a pod of the run was seen.
+    NotCached,
+    /// The run is in progress, or is being stopped, or its Job was created a moment ago and is not cached yet.
+    MayBeRunning,
     /// The run cannot progress by itself, at least now.
     Stuck {
         /// The cause.
@@ -67,15 +67,15 @@ pub enum RunState {
 pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent]) -> RunState {
     let Some(job) = job else {
         return match pods.iter().any(|pod| !pod.is_over()) {
-            true => RunState::Running,
-            false => RunState::Absent,
+            true => RunState::MayBeRunning,
+            false => RunState::NotCached,
         };
     };
     // Somebody deleted the Job, and it was created again with the same name. The pods of the old Job say nothing about
     // the new one, but as long as one of them runs, the run is in progress.
     let (pods, before): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| pod.job_uid == job.uid);
     if before.iter().any(|pod| !pod.is_over()) {
-        return RunState::Running;
+        return RunState::MayBeRunning;
     }
     let pods_ended = pods.iter().all(|pod| pod.is_over()) && (job.is_over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
@@ -103,7 +103,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     }
     if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
         && (end.container == CONTAINER || pod.phase == PodPhase::Failed)
-        && (!pod.deleting || job.failed.is_some() || pod.is_over())
+        && (!pod.terminating || job.failed.is_some() || pod.is_over())
     {
         return failed_container(end, pods_ended);
     }
@@ -117,7 +117,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let cause = Cause::new(&failed.reason, format!("the Job failed: {}", texts(&failed.message)));
         return RunState::Failed { cause, reaction: Reaction::Retry, at: failed.at, pods_ended };
     }
-    stuck(job, pod.copied(), warning_events).unwrap_or(RunState::Running)
+    stuck(job, pod.copied(), warning_events).unwrap_or(RunState::MayBeRunning)
 }
 
 /// Says why a run has not ended within `timeout`. `said` are the last words of its image.
@@ -193,11 +193,11 @@ fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Opti
 /// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.
 fn termination_message(text: &str) -> String {
     const MAX_CHARACTERS: usize = 600;
-    let fair_queue = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let characters = fair_queue.chars().count();
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters = one_line.chars().count();
     match characters > MAX_CHARACTERS {
-        true => format!("…{}", fair_queue.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
-        false => fair_queue,
+        true => format!("…{}", one_line.chars().skip(characters - MAX_CHARACTERS).collect::<String>()),
+        false => one_line,
     }
 }
 

@@ -25,21 +25,21 @@ fn failed(state: RunState) -> (String, Reaction, bool) {
 
 #[test]
 fn a_run_without_a_job_is_absent_unless_it_has_a_pod() {
-    assert_eq!(state(None, &[], &[]), RunState::Absent);
-    assert_eq!(state(None, &[&pod("Running")], &[]), RunState::Running);
-    assert_eq!(state(Some(&job()), &[], &[]), RunState::Running);
+    assert_eq!(state(None, &[], &[]), RunState::NotCached);
+    assert_eq!(state(None, &[&pod("Running")], &[]), RunState::MayBeRunning);
+    assert_eq!(state(Some(&job()), &[], &[]), RunState::MayBeRunning);
 }
 
 #[test]
 fn pods_of_an_earlier_job_do_not_count() {
     let stopped = Pod { job_uid: "before".into(), terminated: Some(ended(137, "")), ..pod("Failed") };
-    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::Running, "its own pod is not observed yet");
+    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::MayBeRunning, "its own pod is not observed yet");
     let alive = Pod { job_uid: "before".into(), ..pod("Running") };
     let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
-    assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::Running, "two are never alive unnoticed");
+    assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::MayBeRunning, "two are never alive unnoticed");
     assert_eq!(state(Some(&job()), &[&stopped, &done], &[]), RunState::Succeeded);
     let over = Job { is_over: true, failed: Some(JobEnd { reason: "R".into(), message: "m".into(), at: 1 }), ..job() };
-    assert!(matches!(state(Some(&over), &[&alive], &[]), RunState::Running));
+    assert!(matches!(state(Some(&over), &[&alive], &[]), RunState::MayBeRunning));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn exit_codes_decide_about_retries() {
 fn the_end_of_a_sidecar_is_not_the_end_of_the_image() {
     let sidecar = ContainerEnd { container: "side".into(), ..ended(137, "") };
     let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
-    assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
+    assert_eq!(state(Some(&job()), &[&running], &[]), RunState::MayBeRunning);
     let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
     let (message, reaction, _) = failed(state(Some(&job()), &[&dead], &[]));
     assert!(message.contains("container side"), "{message}");
@@ -106,14 +106,14 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
         Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
     let (message, _, pods_ended) = failed(state(
         Some(&late),
-        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
+        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), terminating: true, ..pod("Pending") }],
         &[],
     ));
     assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
     assert!(!pods_ended, "its pod may still start");
     let (message, reaction, _) = failed(state(
         Some(&late),
-        &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
+        &[&Pod { terminated: Some(ended(143, "waiting for server")), terminating: true, ..pod("Failed") }],
         &[],
     ));
     assert!(message.contains("waiting for server"), "{message}");
@@ -188,7 +188,7 @@ fn the_reason_why_a_pod_does_not_start_is_reported() {
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pod("Pending")], &[&mount]) else { panic!() };
     assert!(cause.message.contains("secret \"x\" not found"), "{cause:?}");
     let started = Pod { started: true, ..pod("Running") };
-    assert_eq!(state(Some(&job()), &[&started], &[&mount]), RunState::Running);
+    assert_eq!(state(Some(&job()), &[&started], &[&mount]), RunState::MayBeRunning);
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub struct Job {
     /// The fingerprint of the segment when a capacity run was created.
     pub fingerprint: String,
     /// The Job is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The Job has completed.
     pub complete: bool,
     /// The Job has failed, or is about to. Its pods may still be stopping.
@@ -183,7 +183,7 @@ impl From<&batch::Job> for Job {
             name: ObjectName::of(&job.metadata),
             uid: job.metadata.uid.clone().unwrap_or_default(),
             run_labels: run_labels(&job.metadata),
-            deleting: job.metadata.deletion_timestamp.is_some(),
+            terminating: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
             node: job.spec.as_ref().and_then(|spec| required_node(&spec.template)).cloned(),
@@ -264,7 +264,7 @@ pub struct Pod {
     /// The message of the phase.
     pub message: String,
     /// The pod is terminating.
-    pub deleting: bool,
+    pub terminating: bool,
     /// The reason and the message of a pod that does not start.
     pub stuck: Option<(String, String)>,
     /// The time since when the pod does not start, in seconds since 1970.
@@ -330,7 +330,7 @@ impl From<&core::Pod> for Pod {
             phase: status.and_then(|s| s.phase.as_deref()).unwrap_or_default().into(),
             reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
             message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
-            deleting: pod.metadata.deletion_timestamp.is_some(),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
             ..Pod::default()
         };
@@ -368,7 +368,7 @@ impl From<&core::Pod> for Pod {
         let init = status.init_container_statuses.iter().flatten();
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
         let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
-        let placeless = scheduled.is_some() && view.node.is_none() && (view.deleting || view.is_over());
+        let placeless = scheduled.is_some() && view.node.is_none() && (view.terminating || view.is_over());
         view.never_started = placeless || (view.phase == PodPhase::Failed && told);
         view
     }

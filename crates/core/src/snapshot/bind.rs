@@ -100,7 +100,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
     /// The VolumeSnapshot is terminating, and has no finalizer of the orchestrator. Does nothing.
-    KeptByOthers,
+    KeptByOtherFinalizers,
     /// The VolumeSnapshot and its content are terminating. Waits until the content is gone.
     ContentTerminating,
     /// The VolumeSnapshot is terminating, and its content is not ready, or its policy is Delete. Deletes the content.
@@ -151,8 +151,8 @@ pub type Decision = rules::Decision<Rule>;
 /// Decides the next step for a VolumeSnapshot.
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
-    if snapshot.deleting {
-        return if snapshot.has_finalizer() { terminating(o) } else { Rule::KeptByOthers.nothing() };
+    if snapshot.terminating {
+        return if snapshot.has_finalizer() { terminating(o) } else { Rule::KeptByOtherFinalizers.nothing() };
     }
     match &snapshot.of {
         Of::Claim(_) => dynamic(o),
@@ -169,7 +169,7 @@ fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
 /// Decides about a terminating VolumeSnapshot with the finalizer.
 fn terminating(o: &Observed<'_>) -> Decision {
     match own(o) {
-        Some(content) if content.deleting => Rule::ContentTerminating.nothing(),
+        Some(content) if content.terminating => Rule::ContentTerminating.nothing(),
         Some(content) if !content.ready || content.policy == ReclaimPolicy::Delete => {
             Rule::DeleteContent.step(Step::DeleteContent)
         }
@@ -253,7 +253,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
         let why = format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot);
         return refused(Rule::ContentOfOther, o, why);
     }
-    match (content.deleting, snapshot.has_finalizer(), content.snapshot_uid.is_empty()) {
+    match (content.terminating, snapshot.has_finalizer(), content.snapshot_uid.is_empty()) {
         (true, _, true) => {
             let why = format!("the VolumeSnapshotContent {name} is being deleted");
             refused(Rule::UnboundContentTerminating, o, why)
@@ -266,7 +266,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
 
 /// Decides about a VolumeSnapshot with its content.
 fn bound(o: &Observed<'_>, content: &Content) -> Decision {
-    if !o.snapshot.has_finalizer() && !content.deleting {
+    if !o.snapshot.has_finalizer() && !content.terminating {
         return Rule::ProtectSnapshot.step(Step::AddFinalizer);
     }
     let before = &o.snapshot.status;

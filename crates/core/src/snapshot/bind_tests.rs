@@ -13,7 +13,7 @@ fn snapshot(of: Of) -> Snapshot {
         name: ObjectName::new("team", "monday"),
         uid: UID.into(),
         resource_version: "1".into(),
-        deleting: false,
+        terminating: false,
         finalizers: Vec::new(),
         finalizers_whole: true,
         class: Some("c".into()),
@@ -109,8 +109,8 @@ impl World {
         self.with(|w| w.snapshot.finalizers = vec![names::SNAPSHOT_FINALIZER.into()])
     }
 
-    fn deleting(self) -> World {
-        self.with(|w| w.snapshot.deleting = true)
+    fn terminating(self) -> World {
+        self.with(|w| w.snapshot.terminating = true)
     }
 
     fn bound(self) -> World {
@@ -132,13 +132,13 @@ impl World {
 
 #[test]
 fn a_snapshot_is_deleted_after_its_content() {
-    of_claim().bound().deleting().rests(Rule::KeptByOthers);
-    let world = of_claim().held().deleting();
+    of_claim().bound().terminating().rests(Rule::KeptByOtherFinalizers);
+    let world = of_claim().held().terminating();
     assert_eq!(world.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
     assert_eq!(world.clone().with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
     let bound = world.bound();
     assert_eq!(bound.step(Rule::DeleteContent), Step::DeleteContent);
-    bound.clone().with(|w| w.content.as_mut().unwrap().deleting = true).rests(Rule::ContentTerminating);
+    bound.clone().with(|w| w.content.as_mut().unwrap().terminating = true).rests(Rule::ContentTerminating);
     let retained = bound.with(|w| w.content.as_mut().unwrap().policy = "Retain".into());
     assert_eq!(retained.step(Rule::DeleteContent), Step::DeleteContent, "nothing is there to be retained");
     let ready = retained.clone().with(|w| w.content.as_mut().unwrap().ready = true);
@@ -200,7 +200,7 @@ fn a_content_that_exists_is_bound() {
         .with(|w| w.content.as_mut().unwrap().snapshot_uid = "b".into())
         .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/monday");
     unbound
-        .with(|w| w.content.as_mut().unwrap().deleting = true)
+        .with(|w| w.content.as_mut().unwrap().terminating = true)
         .refuses(Rule::UnboundContentTerminating, "is being deleted");
 }
 
@@ -251,11 +251,11 @@ proptest! {
     }
 
     #[test]
-    fn each_step_is_taken_once(held in any::<bool>(), bound in any::<bool>(), error in any::<bool>(), deleting in any::<bool>(), source in 0..3u8) {
+    fn each_step_is_taken_once(held in any::<bool>(), bound in any::<bool>(), error in any::<bool>(), terminating in any::<bool>(), source in 0..3u8) {
         let mut world = if bound { of_claim().bound() } else { of_claim() };
         world = if held { world.held() } else { world };
         world.snapshot.status.error = error.then(|| "e".to_owned());
-        world.snapshot.deleting = deleting;
+        world.snapshot.terminating = terminating;
         world.source = match source { 0 => Ok(None), 1 => Err("w".into()), _ => Ok(Some(volume(false))) };
         for _ in 0..8 {
             match world.decide().step {

@@ -40,9 +40,9 @@ pub enum SnapshotState {
     /// The VolumeSnapshot is terminating.
     Terminating,
     /// The cache does not have the VolumeSnapshot.
-    Missing,
+    NotCached,
     /// The API does not have the VolumeSnapshot.
-    Gone,
+    NotFound,
 }
 
 /// The source of a snapshot run, and its recipe.
@@ -76,7 +76,7 @@ pub struct Observed<'a> {
     /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The node of the snapshot, if that matters.
-    pub home_node: &'a str,
+    pub origin_node: &'a str,
     /// The snapshot Jobs of the content.
     pub jobs: &'a [&'a Job],
     /// The run of the last attempt.
@@ -120,8 +120,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if !o.ours {
         return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
     }
-    if content.deleting {
-        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOthers.nothing() };
+    if content.terminating {
+        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOtherFinalizers.nothing() };
     }
     match (content.handle.is_some(), content.ready) {
         (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
@@ -136,7 +136,7 @@ fn finished(o: &Observed<'_>) -> Decision {
     if let Some(unprotect) = unprotect_source(o) {
         return unprotect;
     }
-    match o.jobs.iter().find(|job| job.is_over && !job.deleting) {
+    match o.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
         None => Rule::Ready.nothing(),
     }
@@ -158,7 +158,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
     match o.snapshot {
-        SnapshotState::Missing => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
+        SnapshotState::NotCached => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
         SnapshotState::Alive => {
             let message = format!(
                 "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
@@ -166,7 +166,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
             );
             return Rule::SnapshotExists.warn(reason::SNAPSHOT_IN_USE, message);
         }
-        SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::Gone => {}
+        SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::NotFound => {}
     }
     if let Some(unprotect) = unprotect_source(o) {
         return unprotect;
@@ -194,16 +194,16 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Ends the runs that must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
+    if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
-    let goes_on = !matches!(o.run, RunState::Absent) || o.has_running_pods || !o.jobs.is_empty();
+    let goes_on = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
     goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETE_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn waiting(o: &Observed<'_>, rule: Rule, reason: &'static Reason) -> Decision {
-    match o.node_states.unreachable_node(o.nodes_with_pods) {
+    match o.node_states.first_not_reachable(o.nodes_with_pods) {
         Some(node) => rule.warn(reason, unreachable_message(node)),
         None => rule.nothing(),
     }
@@ -214,18 +214,18 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let failed = last(o.content, Operation::DeleteSnapshot);
     let attempt = delete_attempt(o.content);
     match &o.delete_run {
-        RunState::Absent => {
+        RunState::NotCached => {
             let due = failed.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, attempt),
             }
         }
-        RunState::Running | RunState::Failed { pods_ended: false, .. } => {
+        RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
             waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
         }
         RunState::Stuck { cause, .. } => {
-            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.home_node, cause));
+            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, cause));
             Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
@@ -246,18 +246,18 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
-    let node = o.home_node;
+    let node = o.origin_node;
     let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
     match (o.node_states.state(node), o.node_gone) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
+        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
-        (NodeState::Gone, NodeGone::Forget) => {
+        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
+        (NodeState::NotFound, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
             let decision = Rule::NodeGoneForget.step(Step::RemoveFinalizer);
             decision.with_warning(reason::STORAGE_ABANDONED, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => {
+        (NodeState::NotFound, NodeGone::Hold) => {
             let why = format!(
                 "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
             );
@@ -275,17 +275,17 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     }
     let failed = last(content, Operation::Snapshot);
     let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
-    let absent = o.run == RunState::Absent && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
+    let absent = o.run == RunState::NotCached && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
     match o.snapshot {
-        SnapshotState::Missing => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
-        SnapshotState::Gone if content.provenance.is_none() && content.instance.is_some() => {
+        SnapshotState::NotCached => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
+        SnapshotState::NotFound if content.provenance.is_none() && content.instance.is_some() => {
             return Rule::SnapshotGone.step(Step::DeleteContent);
         }
-        SnapshotState::Gone | SnapshotState::Terminating if !in_progress || absent => {
+        SnapshotState::NotFound | SnapshotState::Terminating if !in_progress || absent => {
             return Rule::SnapshotTerminating.nothing();
         }
         SnapshotState::Unbound => return Rule::Unbound.nothing(),
-        SnapshotState::Gone | SnapshotState::Terminating | SnapshotState::Alive => {}
+        SnapshotState::NotFound | SnapshotState::Terminating | SnapshotState::Alive => {}
     }
     if in_progress && !absent {
         return running(o, now);
@@ -355,7 +355,7 @@ fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
 fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
     let failure = failed?;
     // A new version of the config is tried at once.
-    let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
+    let is_newer = || content.made_by().is_none_or(|made_by| made_by.effective_config != recipe.effective_config);
     let wait = match failure.reaction {
         Reaction::Never if is_newer() => 0,
         reaction => delay_after(reaction, recipe, failure.attempt),
@@ -370,7 +370,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
 /// Decides by the state of the snapshot run.
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
-        RunState::Absent | RunState::Running | RunState::Failed { pods_ended: false, .. } => {
+        RunState::NotCached | RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
             waiting(o, Rule::RunInProgress, reason::SNAPSHOT_FAILED)
         }
         RunState::Stuck { cause, .. } => reporting(Rule::RunStuck, o.content, cause.message.clone()),

@@ -7,8 +7,8 @@ use super::*;
 
 fn states() -> impl Strategy<Value = RunState> {
     prop_oneof![
-        Just(RunState::Absent),
-        Just(RunState::Running),
+        Just(RunState::NotCached),
+        Just(RunState::MayBeRunning),
         Just(RunState::Succeeded),
         Just(failed(true)),
         Just(failed(false)),
@@ -21,8 +21,8 @@ fn worlds() -> impl Strategy<Value = World> {
         Just(SnapshotState::Unbound),
         Just(SnapshotState::Alive),
         Just(SnapshotState::Terminating),
-        Just(SnapshotState::Missing),
-        Just(SnapshotState::Gone),
+        Just(SnapshotState::NotCached),
+        Just(SnapshotState::NotFound),
     ];
     let flags = (any::<[bool; 15]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
     let filling = prop::collection::vec((any::<bool>(), 0..3u8), 0..3);
@@ -30,7 +30,7 @@ fn worlds() -> impl Strategy<Value = World> {
     (snapshots, flags, filling, jobs, states(), states()).prop_map(
         |(snapshot, (flags, attempt, noted), filling, jobs, run, delete_run)| {
             let [
-                deleting,
+                content_terminating,
                 held,
                 theirs,
                 begun,
@@ -48,8 +48,8 @@ fn worlds() -> impl Strategy<Value = World> {
             ] = flags;
             let mut world = new();
             let content = &mut world.content;
-            (content.deleting, content.ready, content.attempt, content.abandoned) =
-                (deleting, ready, attempt, abandoned);
+            (content.terminating, content.ready, content.attempt, content.abandoned) =
+                (content_terminating, ready, attempt, abandoned);
             content.finalizers.extend(held.then(|| names::SNAPSHOT_FINALIZER.to_owned()));
             content.finalizers.extend(theirs.then(|| names::CONTENT_FINALIZER.to_owned()));
             content.provenance = begun.then(|| serde_json::json!(provenance()).to_string());
@@ -64,7 +64,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 (kept, known, has_running_pods, room);
             world.source_users =
                 filling.into_iter().map(|(in_progress, n)| claim(&n.to_string(), in_progress)).collect();
-            world.jobs = jobs.into_iter().map(|(n, over, deleting)| Job { deleting, ..job(n, over) }).collect();
+            world.jobs = jobs.into_iter().map(|(n, over, terminating)| Job { terminating, ..job(n, over) }).collect();
             (world.run, world.delete_run) = (run, delete_run);
             world
         },
@@ -81,21 +81,21 @@ proptest! {
         match world.decide(NOW + later).step {
             Step::StartRun => {
                 prop_assert!(content.has_finalizer() && content.provenance.is_some() && content.attempt > 0);
-                prop_assert!(world.is_protected && world.fresh && world.able && !content.deleting && !content.ready);
-                prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::Absent);
+                prop_assert!(world.is_protected && world.fresh && world.able && !content.terminating && !content.ready);
+                prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::NotCached);
                 prop_assert!(!world.jobs.iter().any(|job| job.run_labels.attempt == content.attempt));
             }
             Step::Stamp { attempt, .. } => {
-                prop_assert!(attempt > content.attempt && world.able && !content.deleting && !content.ready);
+                prop_assert!(attempt > content.attempt && world.able && !content.terminating && !content.ready);
                 prop_assert!(!running(None) && !world.has_running_pods && content.handle.is_none());
                 prop_assert!(world.has_slot);
             }
             Step::WaitForSlot => {
-                prop_assert!(!world.has_slot && !content.ready && !content.deleting && content.handle.is_none());
+                prop_assert!(!world.has_slot && !content.ready && !content.terminating && content.handle.is_none());
             }
             Step::StartDelete { .. } => {
-                prop_assert!(content.deleting && world.known && world.delete_run == RunState::Absent);
-                prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::Absent);
+                prop_assert!(content.terminating && world.known && world.delete_run == RunState::NotCached);
+                prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::NotCached);
                 prop_assert!(world.source_users.is_empty() && world.snapshot != SnapshotState::Alive);
             }
             _ => {}
@@ -108,11 +108,11 @@ proptest! {
         if world.decide(NOW).step == Step::RemoveFinalizer && !content.abandoned {
             let begun = content.provenance.is_some() || content.handle.is_some();
             let stays = content.policy == ReclaimPolicy::Retain && content.ready;
-            prop_assert!(content.deleting && world.source_users.is_empty() && !world.has_running_pods);
+            prop_assert!(content.terminating && world.source_users.is_empty() && !world.has_running_pods);
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }
         if world.decide(NOW).step == Step::DeleteContent {
-            prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::Gone);
+            prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::NotFound);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Tests of the rules.
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 const NODE: &str = "n1";
 
-fn record(data: &[(&str, &str)]) -> EffectiveConfig {
+fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
     let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
     let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     EffectiveConfig {
@@ -21,14 +21,14 @@ fn record(data: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
 fn recipe(able: bool) -> Recipe {
-    let recipe = record(&[]).recipe().unwrap();
+    let recipe = effective_config(&[]).recipe().unwrap();
     Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
 }
 
 fn provenance() -> SnapshotProvenance {
     SnapshotProvenance {
-        record: record(&[]),
-        node: NODE.into(),
+        effective_config: effective_config(&[]),
+        origin_node: NODE.into(),
         volume_id: "v".into(),
         pv_name: "pvc-v".into(),
         size: 1 << 30,
@@ -42,7 +42,7 @@ fn content() -> Content {
         uid: "c".into(),
         resource_version: "1".into(),
         created: NOW,
-        deleting: false,
+        terminating: false,
         finalizers: Vec::new(),
         instance: Some("default".into()),
         driver: "flex".into(),
@@ -114,11 +114,11 @@ fn new() -> World {
         has_slot: true,
         known: true,
         jobs: Vec::new(),
-        run: RunState::Absent,
+        run: RunState::NotCached,
         has_running_pods: false,
-        node_states: NodeStates([(NODE.to_owned(), NodeState::Ready)].into()),
+        node_states: NodeStates([(NODE.to_owned(), NodeState::Reachable)].into()),
         node_gone: NodeGone::Hold,
-        delete_run: RunState::Absent,
+        delete_run: RunState::NotCached,
         source_users: Vec::new(),
     }
 }
@@ -138,8 +138,8 @@ fn ready() -> World {
 }
 
 /// Deletes the content and its VolumeSnapshot.
-fn deleting(mut world: World) -> World {
-    world.content.deleting = true;
+fn terminating(mut world: World) -> World {
+    world.content.terminating = true;
     world.snapshot = SnapshotState::Terminating;
     world
 }
@@ -176,7 +176,7 @@ impl World {
                     has_slot: self.has_slot,
                 }),
                 recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
-                home_node: NODE,
+                origin_node: NODE,
                 jobs: &jobs,
                 run: self.run.clone(),
                 has_running_pods: self.has_running_pods,
@@ -223,12 +223,12 @@ fn contents_of_others_are_left_alone() {
     let filled = || {
         new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
     };
-    for world in [filled(), deleting(filled())] {
+    for world in [filled(), terminating(filled())] {
         let step = Step::UnprotectSource { claims: vec!["copy".into()] };
         assert_eq!(world.step(Rule::UnprotectContent), step);
     }
-    deleting(new()).waits(Rule::KeptByOthers);
-    let theirs = deleting(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
+    terminating(new()).waits(Rule::KeptByOtherFinalizers);
+    let theirs = terminating(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
     assert_eq!(
         theirs.step(Rule::NothingStored),
         Step::RemoveFinalizer,
@@ -238,14 +238,14 @@ fn contents_of_others_are_left_alone() {
 
 #[test]
 fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
-    let abandoned = deleting(ready()).with(|w| w.content.abandoned = true);
+    let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
-    let missing = deleting(ready()).with(|w| w.snapshot = SnapshotState::Missing);
+    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let alive = deleting(ready()).with(|w| w.snapshot = SnapshotState::Alive);
+    let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(Rule::SnapshotExists), Step::Nothing);
     alive.says("as long as its VolumeSnapshot exists");
-    let filling = deleting(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
+    let filling = terminating(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
     assert_eq!(filling.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["b".into()] });
     let filling = filling.with(|w| w.source_users.truncate(1));
     assert_eq!(filling.step(Rule::RestoreInProgress), Step::Nothing);
@@ -254,13 +254,13 @@ fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
 
 #[test]
 fn a_run_ends_before_its_snapshot_is_deleted() {
-    let running = deleting(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::Running));
+    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
     assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
-    let stopping = running.clone().with(|w| w.jobs[0].deleting = true);
+    let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
     stopping.waits(Rule::SnapshotRunEnding);
-    let pod = deleting(begun()).with(|w| w.has_running_pods = true);
+    let pod = terminating(begun()).with(|w| w.has_running_pods = true);
     pod.waits(Rule::SnapshotRunEnding);
-    let over = deleting(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
+    let over = terminating(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(
         over.step(Rule::StopSnapshotRun),
         Step::RemoveJob { job: job(1, true).name },
@@ -270,13 +270,13 @@ fn a_run_ends_before_its_snapshot_is_deleted() {
 
 #[test]
 fn a_deletion_follows_the_policy_and_needs_the_provenance() {
-    let unbegun = deleting(begun()).with(|w| w.content.provenance = None);
+    let unbegun = terminating(begun()).with(|w| w.content.provenance = None);
     assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
-    let retained = |world: World| deleting(world).with(|w| w.content.policy = "Retain".into());
+    let retained = |world: World| terminating(world).with(|w| w.content.policy = "Retain".into());
     assert_eq!(retained(ready()).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
     let half_made = retained(begun()).step(Rule::DeleteRunDue);
     assert_eq!(half_made, Step::StartDelete { attempt: 1, on_any_node: false });
-    let lost = deleting(ready()).with(|w| w.known = false);
+    let lost = terminating(ready()).with(|w| w.known = false);
     assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
     lost.says("cannot be deleted: lost; clean up by hand");
 }
@@ -284,24 +284,24 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
 #[test]
 fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     let world = |state, node_gone| {
-        deleting(ready())
+        terminating(ready())
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     let missing = world(NodeState::NotCached, NodeGone::Hold);
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
-    world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
-    assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
-    assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
+    world(NodeState::NotFound, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
+    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
+    assert_eq!(world(NodeState::NotFound, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
     let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
-    assert_eq!(world(NodeState::Gone, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
+    assert_eq!(world(NodeState::NotFound, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
 }
 
 #[test]
 fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
-    let world = deleting(ready());
+    let world = terminating(ready());
     assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
-    run(RunState::Running).waits(Rule::DeleteRunInProgress);
+    run(RunState::MayBeRunning).waits(Rule::DeleteRunInProgress);
     run(failed(false)).waits(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
     assert_eq!(run(stuck.clone()).step(Rule::DeleteRunStuck), Step::Nothing);
@@ -330,7 +330,7 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
     let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
     assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
     held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
-    let gone = deleting(held).with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::NotFound);
     assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
     ready().waits(Rule::Ready);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
@@ -342,13 +342,13 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
 
 #[test]
 fn no_run_begins_for_a_terminating_snapshot() {
-    let missing = new().with(|w| w.snapshot = SnapshotState::Missing);
+    let missing = new().with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let gone = new().with(|w| w.snapshot = SnapshotState::Gone);
+    let gone = new().with(|w| w.snapshot = SnapshotState::NotFound);
     assert_eq!(gone.step(Rule::SnapshotGone), Step::DeleteContent);
     // Somebody else made the content.
     gone.with(|w| w.content.instance = None).waits(Rule::SnapshotTerminating);
-    for state in [SnapshotState::Terminating, SnapshotState::Gone] {
+    for state in [SnapshotState::Terminating, SnapshotState::NotFound] {
         let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true));
         world.waits(Rule::SnapshotTerminating);
     }
@@ -416,7 +416,7 @@ fn a_run_waits_for_a_slot_of_its_class() {
     assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
     let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
     assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
-    let step = deleting(begun).step(Rule::DeleteRunDue);
+    let step = terminating(begun).step(Rule::DeleteRunDue);
     assert_eq!(step, Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
 }
 
@@ -427,7 +427,7 @@ fn a_run_begins_when_its_source_is_protected() {
     let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
     assert_eq!(due.step(Rule::RunDue), Step::StartRun);
     let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
-    run(RunState::Running).waits(Rule::RunInProgress);
+    run(RunState::MayBeRunning).waits(Rule::RunInProgress);
     run(failed(false)).waits(Rule::RunInProgress);
     assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
     let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });

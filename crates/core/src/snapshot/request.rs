@@ -22,7 +22,7 @@ pub fn request(
     (claim, source): (ClaimRef, String),
 ) -> RunRequest {
     RunRequest {
-        claim_uuid: provenance.volume_id.clone(),
+        volume_id: provenance.volume_id.clone(),
         pv_name: provenance.pv_name.clone(),
         claim,
         size_bytes: provenance.size,
@@ -33,7 +33,7 @@ pub fn request(
             ..snapshot_properties(content)
         }),
         volume_mode: provenance.volume_mode.as_str().into(),
-        node_name: provenance.node.clone(),
+        node_name: provenance.origin_node.clone(),
         volume_source: source,
         ..of_class(operation, recipe, identity, kube_api, run)
     }
@@ -47,7 +47,7 @@ pub fn snapshot_properties(content: &Content) -> Snapshot {
         id: content.source_id().to_owned(),
         of: provenance.map(|made_by| made_by.volume_id.clone()).unwrap_or_default(),
         size_bytes: content.size.or(provenance.map(|made_by| made_by.size)),
-        node: provenance.map(|made_by| made_by.node.clone()).unwrap_or_default(),
+        node: provenance.map(|made_by| made_by.origin_node.clone()).unwrap_or_default(),
         ..Snapshot::default()
     }
 }

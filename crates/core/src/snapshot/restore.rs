@@ -49,7 +49,7 @@ impl RestoreSource<'_> {
             // A restore that has begun is finished, even if the VolumeSnapshot is gone.
             _ if kept => {}
             None => return waits("does not exist; the provisioner waits for it"),
-            Some(snapshot) if snapshot.deleting => return waits("is being deleted"),
+            Some(snapshot) if snapshot.terminating => return waits("is being deleted"),
             Some(snapshot) if snapshot.status.ready != Some(true) => {
                 return waits("is not ready; the provisioner waits for it");
             }
@@ -64,11 +64,13 @@ impl RestoreSource<'_> {
         if !content.ready {
             return waits("is not ready; the provisioner waits for it");
         }
-        if content.deleting && !kept {
+        if content.terminating && !kept {
             return waits("is being deleted");
         }
-        if let Some(made_by) = self.made_by.filter(|made_by| Some(&made_by.record.class) != claim.class.as_ref()) {
-            let class = &made_by.record.class;
+        if let Some(made_by) =
+            self.made_by.filter(|made_by| Some(&made_by.effective_config.class) != claim.class.as_ref())
+        {
+            let class = &made_by.effective_config.class;
             return waits(&format!(
                 "is of a volume of class {class}: only a claim of the same class can be made from it"
             ));

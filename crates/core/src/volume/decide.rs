@@ -33,33 +33,31 @@ fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
 /// Decides the next step for a volume. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
-    if !o.ours {
-        return Rule::NotOurs.nothing();
-    }
-    if o.claim_was_bound && !volume.deleting && volume.provenance.is_some() {
+    if o.claim_was_bound && !volume.terminating && volume.provenance.is_some() {
         return Rule::ReserveForBoundClaim.step(Step::Reserve);
     }
     if let Some(restored) = restored::decide(o) {
         return restored;
     }
-    let elsewhere = !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.home_node).is_empty();
+    let has_leftovers_on_other_nodes =
+        !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.origin_node).is_empty();
     match o.claim {
-        ClaimState::None if volume.deleting && volume.has_finalizer() && volume.is_adopted() => {
-            claim_ref_removed(volume, elsewhere)
+        ClaimState::None if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
+            claim_ref_removed(volume, has_leftovers_on_other_nodes)
         }
         ClaimState::None => Rule::NoClaim.nothing(),
-        ClaimState::Awaited if elsewhere => clean_nodes(o, now),
+        ClaimState::Awaited if has_leftovers_on_other_nodes => clean_nodes(o, now),
         ClaimState::Awaited => Rule::Pooled.nothing(),
-        ClaimState::Alive => bound(o, elsewhere, now),
-        ClaimState::Missing => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
-        ClaimState::Gone | ClaimState::Elsewhere => released(o, elsewhere, now),
+        ClaimState::Alive => in_use(o, has_leftovers_on_other_nodes, now),
+        ClaimState::NotCached => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
+        ClaimState::NotFound | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
     }
 }
 
 /// Decides about a terminating volume whose claimRef was removed. No claim released it, so that its storage is not
 /// deleted.
-fn claim_ref_removed(volume: &Volume, elsewhere: bool) -> Decision {
-    if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !elsewhere) {
+fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Decision {
+    if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !has_leftovers_on_other_nodes) {
         let message = "the claimRef was removed from this volume before the volume was deleted; its storage is kept";
         let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
@@ -68,13 +66,14 @@ fn claim_ref_removed(volume: &Volume, elsewhere: bool) -> Decision {
     needs_manual_cleanup(Rule::ClaimRefRemovedHold, why)
 }
 
-/// Decides about a volume whose claim exists. `elsewhere` means that attempts left storage on other nodes.
-fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
+/// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
+/// other nodes.
+fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
-    if (deletes || elsewhere) && is_unprotected && !volume.deleting {
-        return Rule::ProtectBoundVolume.step(Step::AddFinalizer);
+    if (deletes || has_leftovers_on_other_nodes) && is_unprotected && !volume.terminating {
+        return Rule::ProtectVolume.step(Step::AddFinalizer);
     }
     if deletes && is_unprotected {
         let message = format!(
@@ -83,7 +82,7 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
-    if elsewhere {
+    if has_leftovers_on_other_nodes {
         let cleaning = clean_nodes(o, now);
         return match cleaning.step {
             // Storage on other nodes does not prevent an expansion.
@@ -94,17 +93,17 @@ fn bound(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
             _ => cleaning,
         };
     }
-    if !deletes && volume.has_finalizer() && !volume.deleting {
-        return Rule::BoundAndRetained.step(Step::RemoveFinalizer);
+    if !deletes && volume.has_finalizer() && !volume.terminating {
+        return Rule::UnneededFinalizer.step(Step::RemoveFinalizer);
     }
-    if volume.deleting && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
-        return Rule::QuarantinedDeleted.step(Step::RemoveFinalizer);
+    if volume.terminating && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
+        return Rule::QuarantinedTerminating.step(Step::RemoveFinalizer);
     }
     change(o, now)
 }
 
 /// Decides about a volume whose claim is gone, or bound to another volume.
-fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
+fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
@@ -126,7 +125,7 @@ fn released(o: &Observed<'_>, elsewhere: bool, now: i64) -> Decision {
         }
         (None, None) => {}
     }
-    if !deletes && !elsewhere {
+    if !deletes && !has_leftovers_on_other_nodes {
         return match volume.has_finalizer() {
             true => Rule::ReleasedButRetained.step(Step::RemoveFinalizer),
             false => Rule::Retained.nothing(),
@@ -143,41 +142,41 @@ fn earlier(decision: Decision, other: &Decision) -> Decision {
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
 fn change(o: &Observed<'_>, now: i64) -> Decision {
     let attributes = || modify::decide(o.volume, &o.modification, now).map(Decision::from);
-    let in_use = || Rule::InUse.nothing();
+    let unchanged = || Rule::InUse.nothing();
     if o.modification.runs.is_in_progress() {
-        return attributes().unwrap_or_else(in_use);
+        return attributes().unwrap_or_else(unchanged);
     }
     let size = expand::decide(o.volume, &o.expansion, now).map(Decision::from);
     let is_busy = |size: &Decision| !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
     if size.as_ref().is_some_and(is_busy) || o.expansion.runs.is_in_progress() {
-        return size.unwrap_or_else(in_use);
+        return size.unwrap_or_else(unchanged);
     }
     match (size, attributes()) {
-        (None, None) => in_use(),
+        (None, None) => unchanged(),
         (Some(decision), None) | (None, Some(decision)) => decision,
         (Some(size), Some(attributes)) if attributes.is_idle() => earlier(size, &attributes),
         (Some(size), Some(attributes)) => earlier(attributes, &size),
     }
 }
 
-/// Returns the nodes on which storage must be deleted; `home` is where the volume was made. If the volume is in use or
+/// Returns the nodes on which storage must be deleted. The volume was made on `origin_node`. If the volume is in use or
 /// must stay, its own storage is never deleted.
-pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
-    let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
-    let released =
-        matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == ReclaimPolicy::Delete;
+pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: &str) -> Vec<String> {
+    let noted = if volume.is_adopted() { volume.nodes_with_storage.clone() } else { Vec::new() };
+    let released = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
+        && volume.reclaim_policy == ReclaimPolicy::Delete;
     match (released, noted.is_empty()) {
-        (true, true) => vec![home.to_owned()],
+        (true, true) => vec![origin_node.to_owned()],
         (true, false) => noted,
         // Without a node of its own, the volume's storage cannot be distinguished from that on other nodes.
-        (false, _) if home.is_empty() => Vec::new(),
-        (false, _) => without(&noted, home),
+        (false, _) if origin_node.is_empty() => Vec::new(),
+        (false, _) => without(&noted, origin_node),
     }
 }
 
 /// Returns the node on which storage is deleted next; empty for any.
-pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, node_states: &NodeStates) -> String {
-    node_states.first(&nodes_to_clean(volume, claim, home)).cloned().unwrap_or_default()
+pub fn next_node(volume: &Volume, claim: ClaimState, origin_node: &str, node_states: &NodeStates) -> String {
+    node_states.first(&nodes_to_clean(volume, claim, origin_node)).cloned().unwrap_or_default()
 }
 
 /// Deletes storage, on one node after the other.
@@ -212,7 +211,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
 fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.node_states.unreachable_node(o.nodes_with_pods) {
+    match o.node_states.first_not_reachable(o.nodes_with_pods) {
         Some(node) => rule.warn(reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
         None => rule.nothing(),
     }
@@ -221,23 +220,23 @@ fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
 /// Decides by the state of the delete run on the next node.
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
-    let node = next_node(volume, o.claim, o.home_node, o.node_states);
+    let node = next_node(volume, o.claim, o.origin_node, o.node_states);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.delete_run_state {
-        RunState::Absent => {
+        RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }
             // The volume must not vanish while its storage is being deleted.
-            if !volume.has_finalizer() && !volume.deleting {
+            if !volume.has_finalizer() && !volume.terminating {
                 return Rule::ProtectReleasedVolume.step(Step::AddFinalizer);
             }
             start(o, attempt, node)
         }
-        RunState::Running => waiting(o, Rule::DeleteRunInProgress),
-        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Rule::DeleteRunStopping.nothing(),
+        RunState::MayBeRunning => waiting(o, Rule::DeleteRunInProgress),
+        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.terminating) => Rule::DeleteRunStopping.nothing(),
         RunState::Stuck { cause, .. } => {
             let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
             if let Some(job) = outdated {
@@ -261,8 +260,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 /// Marks a node as clean. After the last one, the volume is deleted if its policy says so; `storage` says what became of
 /// the storage on that node.
 fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
-    if nodes_to_clean(o.volume, o.claim, o.home_node).iter().any(|other| other != node) || o.claim.is_in_use() {
-        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes, node) });
+    if nodes_to_clean(o.volume, o.claim, o.origin_node).iter().any(|other| other != node) || o.claim.is_in_use() {
+        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes_with_storage, node) });
     }
     match o.volume.reclaim_policy {
         ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted, storage),
@@ -272,8 +271,8 @@ fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
 
 /// Deletes a volume by a rule. A terminating volume is not deleted again while finalizers of others keep it.
 fn removal(volume: &Volume, rule: Rule, storage: Storage) -> Decision {
-    match volume.deleting && !volume.has_finalizer() {
-        true => Rule::KeptByOthers.nothing(),
+    match volume.terminating && !volume.has_finalizer() {
+        true => Rule::KeptByOtherFinalizers.nothing(),
         false => rule.step(Step::DeleteVolume { storage }),
     }
 }
@@ -281,21 +280,21 @@ fn removal(volume: &Volume, rule: Rule, storage: Storage) -> Decision {
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
     match (o.node_states.state(&node), o.node_gone) {
-        (NodeState::Ready | NodeState::Unreachable, _) => {
+        (NodeState::Reachable | NodeState::Unreachable, _) => {
             Rule::DeleteRunDue.step(Step::StartDelete { attempt, node, on_any_node: false })
         }
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
         // The other node may be that of the volume, which is in use.
-        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
-        (NodeState::Gone, NodeGone::RunElsewhere) => {
+        (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
+        (NodeState::NotFound, NodeGone::RunElsewhere) => {
             Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node, on_any_node: true })
         }
-        (NodeState::Gone, NodeGone::Forget) => {
+        (NodeState::NotFound, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
             let step = node_clean(o, &node, Storage::Abandoned).step;
             Rule::NodeGoneForget.step(step).with_warning(reason::STORAGE_ABANDONED, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => {
+        (NodeState::NotFound, NodeGone::Hold) => {
             let message = format!(
                 "node {node}, where something must be deleted, is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
                 names::ABANDON,

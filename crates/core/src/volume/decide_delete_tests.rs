@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn a_volume_without_an_id_is_not_deleted() {
     let disowned = Volume { claim_uid: None, volume_id_annotation: None, ..volume("Delete") };
-    world(disowned, ClaimState::Gone).waits(Rule::UnusableVolumeId, "it has no volume id");
+    world(disowned, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "it has no volume id");
 }
 
 #[test]
 fn an_impossible_volume_id_is_reported() {
     for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
         let odd = Volume { name: names::pv_name(id), volume_id_annotation: Some(id.into()), ..volume("Delete") };
-        world(odd, ClaimState::Gone).waits(Rule::UnusableVolumeId, "not one that a run can have");
+        world(odd, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "not one that a run can have");
     }
 }
 
@@ -29,13 +29,13 @@ fn a_volume_without_readable_provenance_is_not_deleted() {
 #[test]
 fn a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     }
     let born = Volume { volume_id_annotation: None, provenance: None, ..misnamed };
-    world(born, ClaimState::Elsewhere).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+    world(born, ClaimState::BoundToOtherVolume).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
     let another = Volume { volume_id_annotation: Some("another".into()), ..volume("Delete") };
-    world(another, ClaimState::Gone).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
+    world(another, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn a_delete_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn the_storage_is_deleted() {
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
     }
-    World { delete_run_state: RunState::Running, ..released() }.rests(Rule::DeleteRunInProgress);
+    World { delete_run_state: RunState::MayBeRunning, ..released() }.rests(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
     World { delete_run_state: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
     assert_eq!(World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), DELETED);
@@ -58,9 +58,9 @@ fn the_storage_is_deleted() {
 
 #[test]
 fn a_terminating_volume_is_not_deleted_again() {
-    let removed = |deleting, volume: Volume| {
-        let done = Volume { deleting, ..volume };
-        World { delete_run_state: RunState::Succeeded, ..world(done, ClaimState::Gone) }
+    let removed = |terminating, volume: Volume| {
+        let done = Volume { terminating, ..volume };
+        World { delete_run_state: RunState::Succeeded, ..world(done, ClaimState::NotFound) }
     };
     for volume in [volume("Delete"), unheld("Delete")] {
         let abandoned = Volume { abandoned: true, ..volume.clone() };
@@ -69,7 +69,7 @@ fn a_terminating_volume_is_not_deleted_again() {
         for (volume, rule, removal) in ends {
             assert_eq!(removed(false, volume.clone()).step(rule), removal);
             match gone {
-                true => removed(true, volume).rests(Rule::KeptByOthers),
+                true => removed(true, volume).rests(Rule::KeptByOtherFinalizers),
                 false => assert_eq!(removed(true, volume).step(rule), removal),
             }
         }
@@ -84,7 +84,7 @@ fn a_failed_run_is_repeated_after_a_pause() {
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
     assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
-    world.delete_run_state = RunState::Absent;
+    world.delete_run_state = RunState::NotCached;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
@@ -101,7 +101,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let done = World { delete_run_state: RunState::Succeeded, ..alive.clone() };
     assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
-        let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
+        let volume = Volume { nodes_with_storage: names_of(nodes), ..alive.volume.clone() };
         World { volume, ..alive.clone() }
     };
     assert_eq!(settled(&["b", "c"]).step(Rule::DeleteRunDue), begin(1, "b"));
@@ -109,36 +109,42 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests(Rule::InUse);
     // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
-    World { home_node: "", ..alive.clone() }.rests(Rule::InUse);
+    World { origin_node: "", ..alive.clone() }.rests(Rule::InUse);
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
     assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
-    let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(kept.step(Rule::BoundAndRetained), Step::RemoveFinalizer);
+    let kept = World {
+        volume: Volume { nodes_with_storage: names_of(&["c"]), ..retained.volume.clone() },
+        ..retained.clone()
+    };
+    assert_eq!(kept.step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
-    assert_eq!(unheld.step(Rule::ProtectBoundVolume), Step::AddFinalizer);
-    let gone = World { claim: ClaimState::Gone, ..retained };
+    assert_eq!(unheld.step(Rule::ProtectVolume), Step::AddFinalizer);
+    let gone = World { claim: ClaimState::NotFound, ..retained };
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
-    let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
+    let last = Volume { nodes_with_storage: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, delete_run_state: RunState::Succeeded, ..gone };
     assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes: vec![] });
 }
 
 #[test]
 fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
-    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
-    let terminating = Volume { deleting: true, ..unheld("Delete") };
-    assert_eq!(world(terminating, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(unheld("Delete"), ClaimState::NotFound).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
+    let terminating = Volume { terminating: true, ..unheld("Delete") };
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
 #[test]
 fn a_policy_decides_about_storage_on_a_deleted_node() {
-    let released = wandered(ClaimState::Gone);
+    let released = wandered(ClaimState::NotFound);
     assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
-    let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
+    let last = World {
+        volume: Volume { nodes_with_storage: names_of(&["c"]), ..released.volume.clone() },
+        ..released.clone()
+    };
     let missing = with_state("c", NodeState::NotCached, last.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
-    let gone = with_state("c", NodeState::Gone, last);
+    let gone = with_state("c", NodeState::NotFound, last);
     gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
     assert_eq!(forget.step(Rule::NodeGoneForget), ABANDONED);
@@ -149,12 +155,12 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
         Step::StartDelete { attempt: 1, node: "c".into(), on_any_node: true }
     );
     // A dead node does not prevent the clean-up of the others.
-    let others = with_state("a", NodeState::Gone, released);
+    let others = with_state("a", NodeState::NotFound, released);
     assert_eq!(others.step(Rule::DeleteRunDue), begin(1, "b"));
     let one = |node_gone| {
         let alive = wandered(ClaimState::Alive);
-        let volume = Volume { nodes: names_of(&["a", "c"]), ..alive.volume.clone() };
-        with_state("a", NodeState::Gone, World { volume, node_gone, ..alive })
+        let volume = Volume { nodes_with_storage: names_of(&["a", "c"]), ..alive.volume.clone() };
+        with_state("a", NodeState::NotFound, World { volume, node_gone, ..alive })
     };
     one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);
     one(NodeGone::Hold).waits(Rule::NodeGoneHold, "node a");
@@ -172,7 +178,7 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
     let with = |job| World { delete_run_state: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
     assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
-    with(Job { deleting: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
+    with(Job { terminating: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
     with(job(&recipe().version())).waits(Rule::DeleteRunStuck, "no such image");
     let batch = Job { batch: Some(ObjectName::new("admin", "batch")), ..job("admin/silver@old") };
     with(batch).waits(Rule::DeleteRunStuck, "no such image");

@@ -8,7 +8,7 @@ use super::*;
 
 fn runs() -> impl Strategy<Value = RunState> {
     let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
-    let plain = select(vec![RunState::Absent, RunState::Running, stuck, RunState::Succeeded]);
+    let plain = select(vec![RunState::NotCached, RunState::MayBeRunning, stuck, RunState::Succeeded]);
     prop_oneof![2 => plain, 1 => (times(), any::<bool>()).prop_map(|(at, settled)| failed(at, settled))]
 }
 
@@ -17,14 +17,14 @@ fn times() -> impl Strategy<Value = i64> {
 }
 
 fn states() -> impl Strategy<Value = NodeState> {
-    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::NotCached, NodeState::Gone])
+    select(vec![NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound])
 }
 
 prop_compose! {
     fn worlds()(
-        flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        flags in (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
         has_provision_job in any::<bool>(),
-        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
+        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::NotCached, ClaimState::NotFound]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
         id in select(vec![Some(ID), Some("another"), None]),
@@ -38,13 +38,13 @@ prop_compose! {
         delete_run_state in runs(),
         nodes in subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3),
         places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
-        home in select(vec!["", "a", "c"]),
+        origin_node in select(vec!["", "a", "c"]),
         node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
         growing in prop::option::weighted(0.2, any::<bool>()),
         modifying in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
-        let (ours, held, deleting, abandoned, pods_alive) = flags;
-        let job = |deleting| Job { deleting, ..Job::default() };
+        let (held, terminating, abandoned, pods_alive) = flags;
+        let job = |terminating| Job { terminating, ..Job::default() };
         let (growing, modifying) = (growing.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
@@ -53,58 +53,57 @@ prop_compose! {
         volume.adoption_mark = volume.adoption_mark.filter(|_| marked);
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
         volume.phase = phase.into();
-        volume.deleting = deleting;
+        volume.terminating = terminating;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
-        volume.nodes = nodes;
+        volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, ours, claim, recipe, has_provision_job, has_running_pods: pods_alive, node_states: NodeStates(places), home_node: home, node_gone, delete_run_state, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, has_running_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, delete_run_state, growing, modifying }
     }
 }
 
 /// Checks the step of a volume that no other run concerns.
 fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(), TestCaseError> {
     let volume = &world.volume;
-    let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+    let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
         Step::Nothing => {
             let goes_on =
-                matches!(world.delete_run_state, RunState::Running | RunState::Failed { pods_ended: false, .. });
+                matches!(world.delete_run_state, RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. });
             let later = alive && world.node_gone == NodeGone::RunElsewhere;
-            let awaited = !world.ours
-                || goes_on
+            let awaited = goes_on
                 || later
                 || todo.is_empty()
                 || (!released && !alive)
-                || (volume.deleting && !volume.has_finalizer())
+                || (volume.terminating && !volume.has_finalizer())
                 || (alive && volume.abandoned)
                 || (!deletes && volume.abandoned);
             prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
             prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
         }
         Step::AddFinalizer => {
-            prop_assert!(!volume.has_finalizer() && !volume.deleting && (deletes || !todo.is_empty()))
+            prop_assert!(!volume.has_finalizer() && !volume.terminating && (deletes || !todo.is_empty()))
         }
         Step::RemoveFinalizer => {
-            let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
+            let free = world.claim == ClaimState::None && volume.terminating && volume.abandoned;
             prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
         }
         Step::Reserve => prop_assert!(false, "it was not restored"),
-        Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
+        Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::NotCached),
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
-        Step::StartDelete { attempt, node, on_any_node: elsewhere } => {
+        Step::StartDelete { attempt, node, on_any_node } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_our_run(world.has_provision_job));
             prop_assert!(alive || !world.has_running_pods);
-            prop_assert!(volume.has_finalizer() || volume.deleting);
-            prop_assert!(world.recipe.is_ok() && world.delete_run_state == RunState::Absent);
+            prop_assert!(volume.has_finalizer() || volume.terminating);
+            prop_assert!(world.recipe.is_ok() && world.delete_run_state == RunState::NotCached);
             prop_assert!(
-                todo.contains(node) && (!alive || (node != world.home_node && !node.is_empty() && !elsewhere))
+                todo.contains(node) && (!alive || (node != world.origin_node && !node.is_empty() && !on_any_node))
             );
-            prop_assert!(released && deletes || node != world.home_node);
-            prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
+            prop_assert!(released && deletes || node != world.origin_node);
+            prop_assert!(!on_any_node || world.node_gone == NodeGone::RunElsewhere);
             prop_assert_eq!(&volume.name, &names::pv_name(volume.volume_id().unwrap()));
         }
         Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
@@ -112,9 +111,12 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
             let forgotten = world.node_gone == NodeGone::Forget;
             prop_assert!(
                 world.delete_run_state == RunState::Succeeded
-                    || forgotten && world.delete_run_state == RunState::Absent
+                    || forgotten && world.delete_run_state == RunState::NotCached
             );
-            prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
+            prop_assert!(
+                nodes.len() < volume.nodes_with_storage.len()
+                    && nodes.iter().all(|node| volume.nodes_with_storage.contains(node))
+            );
         }
         Step::RecordFailure(failure) => {
             prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
@@ -122,12 +124,12 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::DeleteVolume { storage } => {
-            let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::Absent;
+            let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::NotCached;
             let deleted = world.delete_run_state == RunState::Succeeded && !volume.abandoned;
             let done = (deleted || forgotten) && !world.has_running_pods && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
             prop_assert_eq!(*storage == Storage::Deleted, deleted);
-            prop_assert!(volume.has_finalizer() || !volume.deleting, "it was removed before");
+            prop_assert!(volume.has_finalizer() || !volume.terminating, "it was removed before");
         }
     }
     Ok(())
@@ -140,25 +142,24 @@ proptest! {
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let decision = world.decide(NOW);
         let volume = &world.volume;
-        let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
+        let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
         let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
         let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
-        let todo = nodes_to_clean(volume, world.claim, world.home_node);
-        prop_assert!(!alive || !todo.iter().any(|node| node == world.home_node), "where a volume lives, nothing is deleted");
-        prop_assert!(world.ours || decision == Rule::NotOurs.nothing());
-        let restored = volume.is_restored() && !volume.abandoned && world.ours;
+        let todo = nodes_to_clean(volume, world.claim, world.origin_node);
+        prop_assert!(!alive || !todo.iter().any(|node| node == world.origin_node), "where a volume lives, nothing is deleted");
+        let restored = volume.is_restored() && !volume.abandoned;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
         // The claim, which is not observed here, may be adopting the volume now.
-        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
+        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
         if told {
             prop_assert!(decision.event.is_some());
             prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));
             prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());
-            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.deleting));
+            prop_assert!(decision.step != Step::RemoveFinalizer || (!deletes && volume.terminating));
             return Ok(());
         }
         // While the storage is deleted, no run changes it.
-        if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
+        if (world.growing.is_some() || world.modifying.is_some()) && released && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
             let waits = decision.step == Step::Nothing && decision.requeue_at.is_some();
             prop_assert!(stops || waits);

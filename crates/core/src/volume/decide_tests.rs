@@ -1,7 +1,7 @@
 //! Tests of the rules.
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
@@ -39,7 +39,6 @@ fn unheld(policy: &str) -> Volume {
 #[derive(Clone, Debug)]
 struct World {
     volume: Volume,
-    ours: bool,
     claim: ClaimState,
     claim_was_bound: bool,
     recipe: Result<Recipe, String>,
@@ -47,7 +46,7 @@ struct World {
     has_running_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
-    home_node: &'static str,
+    origin_node: &'static str,
     node_gone: NodeGone,
     delete_run_state: RunState,
     delete_job: Option<Job>,
@@ -65,7 +64,7 @@ fn runs_of<'a>(all: &'a [InPlaceRun<'a>], has_other_running_pods: bool) -> InPla
         all,
         is_starting: false,
         has_running_pods: !all.is_empty(),
-        unreachable_node: None,
+        node_not_reachable: None,
         has_other_running_pods,
     }
 }
@@ -73,18 +72,18 @@ fn runs_of<'a>(all: &'a [InPlaceRun<'a>], has_other_running_pods: bool) -> InPla
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let nodes = self.volume.nodes.iter().cloned().chain([self.home_node.to_owned()]);
-        let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Ready)).collect());
+        let nodes = self.volume.nodes_with_storage.iter().cloned().chain([self.origin_node.to_owned()]);
+        let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| InPlaceRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
         let expansion = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
-        let runs: Vec<_> = self.modifying.iter().map(|job| InPlaceRun { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.modifying.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
@@ -93,7 +92,6 @@ impl World {
         };
         let o = Observed {
             volume: &self.volume,
-            ours: self.ours,
             claim: self.claim,
             claim_was_bound: self.claim_was_bound,
             recipe,
@@ -101,7 +99,7 @@ impl World {
             has_running_pods: self.has_running_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
-            home_node: self.home_node,
+            origin_node: self.origin_node,
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
@@ -136,16 +134,15 @@ impl World {
 fn world(volume: Volume, claim: ClaimState) -> World {
     World {
         volume,
-        ours: true,
         claim,
         claim_was_bound: false,
         recipe: Ok(recipe()),
         has_provision_job: false,
         has_running_pods: false,
         node_states: NodeStates::default(),
-        home_node: "",
+        origin_node: "",
         node_gone: NodeGone::Hold,
-        delete_run_state: RunState::Absent,
+        delete_run_state: RunState::NotCached,
         delete_job: None,
         size_claim: None,
         growing: None,
@@ -155,7 +152,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
 
 /// Returns a volume whose claim is gone.
 fn released() -> World {
-    world(volume("Delete"), ClaimState::Gone)
+    world(volume("Delete"), ClaimState::NotFound)
 }
 
 fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
@@ -168,14 +165,13 @@ fn failed(at: i64, pods_ended: bool) -> RunState {
 }
 
 #[test]
-fn volumes_of_others_are_left_alone() {
-    World { ours: false, ..released() }.rests(Rule::NotOurs);
+fn a_volume_without_a_claim_is_left_alone() {
     world(volume("Delete"), ClaimState::None).rests(Rule::NoClaim);
 }
 
 #[test]
 fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
-    let deleted = |policy| Volume { deleting: true, ..volume(policy) };
+    let deleted = |policy| Volume { terminating: true, ..volume(policy) };
     world(deleted("Delete"), ClaimState::None).waits(Rule::ClaimRefRemovedHold, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
     for volume in [deleted("Retain"), abandoned] {
@@ -186,25 +182,25 @@ fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
 #[test]
 fn a_retained_volume_loses_its_finalizer() {
     for policy in ["Retain", "Recycle"] {
-        assert_eq!(world(volume(policy), ClaimState::Alive).step(Rule::BoundAndRetained), Step::RemoveFinalizer);
+        assert_eq!(world(volume(policy), ClaimState::Alive).step(Rule::UnneededFinalizer), Step::RemoveFinalizer);
         world(unheld(policy), ClaimState::Alive).rests(Rule::InUse);
     }
 }
 
 #[test]
 fn a_terminating_volume_stays_as_long_as_its_claim() {
-    let terminating = Volume { deleting: true, ..volume("Retain") };
+    let terminating = Volume { terminating: true, ..volume("Retain") };
     world(terminating.clone(), ClaimState::Alive).rests(Rule::InUse);
-    assert_eq!(world(terminating, ClaimState::Gone).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
 }
 
 #[test]
 fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
     let unheld = unheld("Delete");
-    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(Rule::ProtectBoundVolume), Step::AddFinalizer);
+    assert_eq!(world(unheld.clone(), ClaimState::Alive).step(Rule::ProtectVolume), Step::AddFinalizer);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     world(Volume { adoption_mark: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
-    let late = Volume { deleting: true, ..unheld };
+    let late = Volume { terminating: true, ..unheld };
     world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "set to Delete too late");
 }
 
@@ -220,7 +216,7 @@ fn restored(policy: &str, reserved: Option<&str>) -> Volume {
 
 #[test]
 fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
-    for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::None, ClaimState::NotCached, ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
                 let world = World { has_provision_job: known, ..world(restored(policy, Some("data")), claim) };
@@ -230,27 +226,27 @@ fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
     }
     let bound =
         Volume { claim_ref: Some(reference("new-uid", "data")), phase: "Released".into(), ..restored("Delete", None) };
-    world(bound, ClaimState::Gone).waits(Rule::RestoredUnvouched, "neither deletes nor changes");
+    world(bound, ClaimState::NotFound).waits(Rule::RestoredUnvouched, "neither deletes nor changes");
 }
 
 #[test]
 fn a_restored_volume_is_reserved_for_its_former_claim() {
     let free = restored("Delete", None);
-    assert_eq!(world(free.clone(), ClaimState::Missing).step(Rule::ReserveRestored), Step::Reserve);
+    assert_eq!(world(free.clone(), ClaimState::NotCached).step(Rule::ReserveRestored), Step::Reserve);
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
     let known = Volume { former_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
     assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
-    world(Volume { deleting: true, ..free }, ClaimState::None).waits(Rule::RestoredUnvouched, "vouch");
+    world(Volume { terminating: true, ..free }, ClaimState::None).waits(Rule::RestoredUnvouched, "vouch");
 }
 
 #[test]
 fn a_restored_volume_gets_the_uid_of_its_claim() {
-    for claim in [ClaimState::None, ClaimState::Alive, ClaimState::Missing] {
+    for claim in [ClaimState::None, ClaimState::Alive, ClaimState::NotCached] {
         let bound = World { claim_was_bound: true, ..world(restored("Delete", Some("data")), claim) };
         assert_eq!(bound.decide(NOW), Rule::ReserveForBoundClaim.step(Step::Reserve));
     }
-    let deleted = Volume { deleting: true, ..restored("Delete", Some("data")) };
-    let deleted = World { claim_was_bound: true, ..world(deleted, ClaimState::Missing) };
+    let deleted = Volume { terminating: true, ..restored("Delete", Some("data")) };
+    let deleted = World { claim_was_bound: true, ..world(deleted, ClaimState::NotCached) };
     deleted.waits(Rule::RestoredUnvouched, "vouch");
 }
 
@@ -271,70 +267,70 @@ fn a_restored_volume_is_not_expanded() {
 
 #[test]
 fn a_restored_volume_can_be_retained_or_abandoned() {
-    let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
-    assert_eq!(world(deleted, ClaimState::Missing).step(Rule::RestoredDeleted), Step::RemoveFinalizer);
+    let deleted = Volume { terminating: true, ..restored("Retain", Some("data")) };
+    assert_eq!(world(deleted, ClaimState::NotCached).step(Rule::RestoredTerminating), Step::RemoveFinalizer);
     let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
-    assert_eq!(world(abandoned, ClaimState::Gone).step(Rule::Abandoned), ABANDONED);
+    assert_eq!(world(abandoned, ClaimState::NotFound).step(Rule::Abandoned), ABANDONED);
 }
 
 #[test]
 fn a_half_adopted_volume_belongs_to_its_claim() {
     let half = Volume { adoption_mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
     world(half.clone(), ClaimState::Alive).rests(Rule::InUse);
-    assert_eq!(world(half, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
+    assert_eq!(world(half, ClaimState::NotCached).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
 }
 
 #[test]
 fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
-    world(unadopted.clone(), ClaimState::Gone).waits(Rule::OriginUnknown, "no run is known to have made it");
-    let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::Gone) };
+    world(unadopted.clone(), ClaimState::NotFound).waits(Rule::OriginUnknown, "no run is known to have made it");
+    let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::NotFound) };
     assert_eq!(made.step(Rule::DeleteRunDue), begin(1, ""));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
-    assert_eq!(world(placeholder, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(placeholder, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
     let taken = Volume { claim_ref: Some(reference("u", "data")), phase: "Released".into(), ..unadopted };
-    assert_eq!(world(taken, ClaimState::Gone).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(taken, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
 }
 
 #[test]
 fn a_volume_in_use_is_left_to_its_claim() {
-    for volume in [volume("Delete"), Volume { deleting: true, abandoned: true, ..volume("Delete") }] {
+    for volume in [volume("Delete"), Volume { terminating: true, abandoned: true, ..volume("Delete") }] {
         World { delete_run_state: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests(Rule::InUse);
     }
 }
 
 #[test]
 fn only_leftovers_of_a_pooled_volume_are_deleted() {
-    for volume in [volume("Delete"), Volume { deleting: true, ..volume("Delete") }, volume("Retain")] {
+    for volume in [volume("Delete"), Volume { terminating: true, ..volume("Delete") }, volume("Retain")] {
         World { delete_run_state: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
     }
     let ready = wandered(ClaimState::Awaited);
     let step = ready.step(Rule::DeleteRunDue);
     assert_eq!(step, wandered(ClaimState::Alive).step(Rule::DeleteRunDue));
-    assert!(matches!(step, Step::StartDelete { node, .. } if node != ready.home_node));
+    assert!(matches!(step, Step::StartDelete { node, .. } if node != ready.origin_node));
 }
 
 #[test]
 fn a_quorum_read_confirms_that_the_claim_is_gone() {
     for volume in [volume("Delete"), volume("Retain"), unheld("Delete")] {
-        assert_eq!(world(volume, ClaimState::Missing).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
+        assert_eq!(world(volume, ClaimState::NotCached).step(Rule::ConfirmClaimGone), Step::ConfirmClaimGone);
     }
 }
 
 #[test]
 fn an_expand_run_is_stopped_before_a_deletion() {
     for (policy, claim) in
-        [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::Elsewhere)]
+        [("Delete", ClaimState::NotFound), ("Retain", ClaimState::NotFound), ("Delete", ClaimState::BoundToOtherVolume)]
     {
         let name = crate::object::ObjectName::new("n", "expand-1");
-        let terminating = Job { name: name.clone(), deleting: true, ..Job::default() };
+        let terminating = Job { name: name.clone(), terminating: true, ..Job::default() };
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world =
             World { growing: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { growing: Some(terminating.clone()), ..world };
         assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
-        let goes_on = Job { deleting: false, ..terminating.clone() };
+        let goes_on = Job { terminating: false, ..terminating.clone() };
         let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(Rule::StopModifyRun), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
         let world = World { modifying: Some(terminating), ..world };
@@ -344,7 +340,7 @@ fn an_expand_run_is_stopped_before_a_deletion() {
 
 #[test]
 fn a_retained_volume_stays_after_its_release() {
-    for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
+    for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
         assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
         World { delete_run_state: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests(Rule::Retained);
@@ -354,7 +350,7 @@ fn a_retained_volume_stays_after_its_release() {
 #[test]
 fn an_abandoned_volume_is_deleted_without_a_run() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
-    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::Gone) };
+    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::NotFound) };
     let decision = world.decide(NOW);
     assert_eq!((decision.rule, decision.step), (Rule::Abandoned, ABANDONED));
     assert!(decision.event.unwrap().message.contains("does not delete its storage"));
@@ -362,11 +358,11 @@ fn an_abandoned_volume_is_deleted_without_a_run() {
 
 #[test]
 fn a_quarantined_volume_may_be_deleted_by_hand() {
-    let refused = Volume { quarantine: Some("why".into()), adoption_mark: None, deleting: true, ..volume("Delete") };
-    assert_eq!(world(refused.clone(), ClaimState::Alive).step(Rule::QuarantinedDeleted), Step::RemoveFinalizer);
-    world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests(Rule::InUse);
+    let refused = Volume { quarantine: Some("why".into()), adoption_mark: None, terminating: true, ..volume("Delete") };
+    assert_eq!(world(refused.clone(), ClaimState::Alive).step(Rule::QuarantinedTerminating), Step::RemoveFinalizer);
+    world(Volume { terminating: false, ..refused }, ClaimState::Alive).rests(Rule::InUse);
     // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
-    let adopted = Volume { quarantine: Some("why".into()), deleting: true, ..volume("Delete") };
+    let adopted = Volume { quarantine: Some("why".into()), terminating: true, ..volume("Delete") };
     world(adopted, ClaimState::Alive).rests(Rule::InUse);
 }
 
@@ -380,8 +376,8 @@ fn names_of(nodes: &[&str]) -> Vec<String> {
 
 /// Returns a volume that was made on node `c`, after attempts on `a` and `b`.
 fn wandered(claim: ClaimState) -> World {
-    let volume = Volume { nodes: names_of(&["a", "b", "c"]), ..volume("Delete") };
-    World { home_node: "c", ..world(volume, claim) }
+    let volume = Volume { nodes_with_storage: names_of(&["a", "b", "c"]), ..volume("Delete") };
+    World { origin_node: "c", ..world(volume, claim) }
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

@@ -9,17 +9,12 @@
 //!
 //! When the claim is gone, the rules of volumes end all runs before anything else is done with the volume.
 
-use std::sync::Arc;
-
 use flex_contract::exit::Reaction;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;
-use crate::config::keys::{self, STORAGE_MOUNTS};
-use crate::config::record::EffectiveConfig;
-use crate::config::values::list;
 use crate::model::claim::Claim;
 use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
@@ -35,47 +30,6 @@ use crate::volume::in_place_run::{InPlaceRuns, POD_END_POLL, Progress, bound_cla
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
-
-/// Returns the record of an expand or delete run: the volume's own, with the program of its class. If another ConfigMap
-/// serves the class now, the class does not count, because its image belongs to another vendor.
-pub fn record(provenance: &EffectiveConfig, class: Option<&EffectiveConfig>) -> EffectiveConfig {
-    let mut record = provenance.clone();
-    if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
-        for key in keys::ALL.iter().filter(|key| key.follows_class) {
-            record.data.remove(key.name);
-            record.data.extend(class.data.get(key.name).map(|value| (key.name.to_owned(), value.clone())));
-        }
-        record.script.clone_from(&class.script);
-        narrow(&mut record, class);
-    }
-    record
-}
-
-/// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
-/// names.
-fn narrow(record: &mut EffectiveConfig, class: &EffectiveConfig) {
-    let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
-        record.data.remove(STORAGE_MOUNTS.name);
-        return;
-    };
-    let own = record.data.remove(STORAGE_MOUNTS.name);
-    let with = |paths: String| {
-        let mut record = record.clone();
-        record.data.insert(STORAGE_MOUNTS.name.into(), paths);
-        record
-    };
-    // The class may have got further storage since.
-    let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
-    let paths = paths.collect::<Vec<_>>().join(", ");
-    let narrowed = if paths.is_empty() { own } else { Some(paths) };
-    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.name.to_owned(), paths)));
-}
-
-/// Returns a recipe with the program of its class, as [`record`] does.
-pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&EffectiveConfig>) -> Arc<Recipe> {
-    let merged = record(&recipe.record, class);
-    if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
-}
 
 /// Returns the target size of a run, in bytes.
 fn size_of(job: &Job) -> u64 {
@@ -181,7 +135,7 @@ pub type Decision = rules::Decision<Rule>;
 /// Returns the number of the next run. Numbers increase over all requests, so that no Job of an earlier request counts
 /// for the next.
 pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
-    let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
+    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
     runs.iter().map(|job| job.run_labels.attempt).chain([recorded]).max().unwrap_or_default().saturating_add(1)
 }
 
@@ -233,7 +187,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
             let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::InProgress { size, error });
-            match o.runs.unreachable_node {
+            match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
             }
@@ -248,7 +202,7 @@ fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
 
 /// Returns the failure of the last run, if its target was this size.
 fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
-    volume.expansion.as_deref().filter(|failed| failed.size == size)
+    volume.last_failed_expansion.as_deref().filter(|failed| failed.size == size)
 }
 
 /// Decides when a run has ended.
@@ -257,8 +211,8 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
     if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
         return Some(Rule::RunSucceeded.step(Step::WriteCapacity { size }));
     }
-    let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
-    for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
+    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
+    for run in o.runs.all.iter().filter(|run| !run.job.terminating) {
         let job = run.job;
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
             return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
@@ -288,13 +242,14 @@ fn failure(
     reaction: Reaction,
     at: i64,
 ) -> FailedExpansion {
-    let before =
-        last(volume, size).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
+    let before = last(volume, size)
+        .filter(|failed| failed.recipe_version == recipe_version)
+        .map_or(0, |failed| failed.consecutive_failures);
     FailedExpansion {
         attempt,
         size,
         recipe_version,
-        tries: before.saturating_add(1),
+        consecutive_failures: before.saturating_add(1),
         at,
         reaction,
         reason: cause.reason.clone(),
@@ -318,7 +273,7 @@ pub fn failed_start(
 
 /// Makes the event about a failed run.
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(failed.reaction, failed.tries, recipe, "another size");
+    let next = next_try(failed.reaction, failed.consecutive_failures, recipe, "another size");
     let message = format!(
         "expand run {} to {} failed: {}; {next}; to stop the expansion, request less, but more than `status.capacity`",
         failed.attempt,
@@ -343,7 +298,8 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
         let decision = Rule::RequestReached.step(Step::WriteStatus(ResizeUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
-    (volume.expansion.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::ClearFailure))
+    (volume.last_failed_expansion.is_some() && o.runs.all.is_empty())
+        .then(|| Rule::FailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when the claim requests a larger volume.
@@ -369,7 +325,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
         );
         return Rule::AboveMaxSize.warn(reason::RESIZE_FAILED, message);
     }
-    if claim.deleting {
+    if claim.terminating {
         return Rule::ClaimTerminating.nothing();
     }
     if let Some(why) = o.quota_error {
@@ -379,7 +335,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     let error = failed.map(|failed| failed.message.clone());
     let report = ResizeUpdate::InProgress { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
-        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
+        let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {
                 Reaction::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },

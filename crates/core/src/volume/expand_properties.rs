@@ -24,20 +24,20 @@ prop_compose! {
                 _ => ResizeUpdate::FileSystemPending { size },
             }
         })),
-        (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
+        (starting, pods_alive, on_node, terminating) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
         known in 0usize..4,
     ) -> World {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, ..world(wish) };
         world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
         world.volume.size = Ok(size * GI);
-        world.volume.expansion = note;
+        world.volume.last_failed_expansion = note;
         world.recipe = match known {
             0 => Err("lost".into()),
             1 => Ok(recipe(&[("capabilities", "")])),
             _ => Ok(recipe(&[])),
         };
         let claim = world.claim.as_mut().unwrap();
-        (claim.capacity, claim.deleting) = (Some(capacity.min(size) * GI), deleting);
+        (claim.capacity, claim.terminating) = (Some(capacity.min(size) * GI), terminating);
         match report {
             Some(report) => world.after(&report),
             None => world,
@@ -61,14 +61,14 @@ proptest! {
         match &decision.step {
             Step::Nothing => {
                 let awaited = world.is_starting || is_any_awaited(&world.runs);
-                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(awaited || claim.terminating || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, size: target } => {
-                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !world.is_starting && !world.has_running_pods && !claim.terminating, "one run at a time");
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
+                prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
                 let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::InProgress { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
@@ -80,7 +80,7 @@ proptest! {
             // A report that was written counts as written, so that it is not written again.
             Step::WriteStatus(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
             Step::Record(failed) => {
-                prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
+                prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
                 prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
             }
             Step::ClearFailure => prop_assert!(wish <= size && world.runs.is_empty()),

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::values::yaml;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::test_runs::{NOW, stuck};
@@ -87,7 +88,7 @@ struct World {
     runs: Vec<(Job, RunState)>,
     is_starting: bool,
     has_running_pods: bool,
-    unreachable_node: Option<&'static str>,
+    node_not_reachable: Option<&'static str>,
 }
 
 impl World {
@@ -101,7 +102,7 @@ impl World {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
-                unreachable_node: self.unreachable_node,
+                node_not_reachable: self.node_not_reachable,
                 has_other_running_pods: false,
             },
             quota_error: None,
@@ -149,7 +150,7 @@ impl World {
 /// Returns a claim that requests this many GiB, and its volume of 1 GiB.
 fn world(requested: u64) -> World {
     let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(requested)), Ok(recipe(&[])));
-    World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, unreachable_node: None }
+    World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, node_not_reachable: None }
 }
 
 fn in_progress(size: u64) -> ResizeUpdate {
@@ -169,7 +170,7 @@ fn only_an_adopted_volume_that_is_bound_is_expanded() {
     claim(|claim| claim.finalizers = vec![names::CLAIM_FINALIZER.into()]);
     World { claim: None, ..wanting.clone() }.rests();
     World { volume: Volume { adoption_mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
-    World { volume: Volume { deleting: true, ..wanting.volume.clone() }, ..wanting }.rests();
+    World { volume: Volume { terminating: true, ..wanting.volume.clone() }, ..wanting }.rests();
 }
 
 #[test]
@@ -194,14 +195,14 @@ fn a_stuck_run_is_reported() {
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
-        let world = world(requested).with(&[(job(1, 3), RunState::Running)]);
+        let world = world(requested).with(&[(job(1, 3), RunState::MayBeRunning)]);
         assert_eq!(world.step(Rule::RunInProgress), Step::WriteStatus(in_progress(3)), "{requested}");
         world.after(&in_progress(3)).waits(Rule::RunInProgress);
     }
-    let lost = World { unreachable_node: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
+    let lost = World { node_not_reachable: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::MayBeRunning)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
-    let terminating = Job { deleting: true, ..job(1, 3) };
-    world(3).with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
+    let terminating = Job { terminating: true, ..job(1, 3) };
+    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
     World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
     unsettled.after(&in_progress(3)).waits(Rule::RunInProgress);
@@ -219,17 +220,17 @@ fn a_run_that_succeeded_gives_the_volume_its_size() {
 fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
-    assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
+    assert_eq!((recorded.attempt, recorded.size, recorded.consecutive_failures, recorded.at), (1, 3 * GI, 1, NOW));
     let said = "expand run 1 to 3Gi failed: disk on fire; next try in 2 s; to stop the expansion, request less, but more than `status.capacity`";
     assert_eq!(world.said(), said);
     assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
-    world.volume.expansion = Some(Box::new(recorded));
+    world.volume.last_failed_expansion = Some(Box::new(recorded));
     let report = ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
-    assert_eq!((recorded.attempt, recorded.tries), (2, 2));
+    assert_eq!((recorded.attempt, recorded.consecutive_failures), (2, 2));
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
     assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
-    let terminating = Job { deleting: true, ..job(1, 3) };
+    let terminating = Job { terminating: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
         Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI })
@@ -289,9 +290,9 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
 #[test]
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
-    world.volume.expansion = note(2, 3, Reaction::Never);
+    world.volume.last_failed_expansion = note(2, 3, Reaction::Never);
     assert_eq!(world.step(Rule::FailureOutdated), Step::ClearFailure);
-    let terminating = Job { deleting: true, ..job(2, 3) };
+    let terminating = Job { terminating: true, ..job(2, 3) };
     world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
 
@@ -325,7 +326,7 @@ fn an_impossible_expansion_is_reported() {
 #[test]
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world(3);
-    world.claim.as_mut().unwrap().deleting = true;
+    world.claim.as_mut().unwrap().terminating = true;
     world.waits(Rule::ClaimTerminating);
 }
 
@@ -333,7 +334,7 @@ fn no_run_begins_for_a_terminating_claim() {
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
     for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
-        world.volume.expansion = note(7, 3, reaction);
+        world.volume.last_failed_expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::WriteStatus(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
@@ -350,7 +351,7 @@ fn a_failed_run_is_repeated_after_its_delay() {
 #[test]
 fn another_request_or_recipe_does_not_wait() {
     let mut failed = world(3);
-    failed.volume.expansion = note(7, 3, Reaction::Never);
+    failed.volume.last_failed_expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
         assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(in_progress(requested)));
@@ -374,54 +375,10 @@ fn a_run_is_reported_before_it_begins() {
     assert_eq!(world(3).step(Rule::AttemptReported), Step::WriteStatus(in_progress(3)));
     assert_eq!(world(3).after(&in_progress(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
-    let after =
-        world(3).after(&in_progress(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
+    let after = world(3)
+        .after(&in_progress(3))
+        .with(&[(Job { terminating: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
     assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
-}
-
-#[test]
-fn a_run_uses_the_image_of_the_class_and_the_parameters_of_the_volume() {
-    let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let config = ObjectName::new("admin", "c");
-    let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
-    let now = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-2"), ("secret-env", "s2")];
-    let made =
-        EffectiveConfig { config: config.clone(), class: "c".into(), data: data(&made), ..EffectiveConfig::default() };
-    let now = EffectiveConfig { data: data(&now), ..made.clone() };
-    let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
-    assert_eq!(record(&made, Some(&now)).data, data(&merged));
-    assert_eq!(record(&made, None), made);
-    // Another vendor serves the class now.
-    let foreign = EffectiveConfig { config: ObjectName::new("admin", "d"), ..now };
-    assert_eq!(record(&made, Some(&foreign)), made);
-}
-
-#[test]
-fn the_storage_mounts_of_a_class_apply_to_older_volumes() {
-    let template = |at: &str| {
-        format!(
-            "spec: {{containers: [{{name: provisioner, volumeMounts: [{{name: a, mountPath: {at}}}]}}], volumes: [{{name: a, hostPath: {{path: {at}}}}}]}}"
-        )
-    };
-    let of = |mounted: &str, mounts: Option<&str>| {
-        let data = [("image", "v1"), ("pod-template", &template(mounted))].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let mounts = mounts.map(|mounts| ("storage-mounts".to_owned(), mounts.to_owned()));
-        let data = data.into_iter().chain(mounts).collect();
-        EffectiveConfig { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..EffectiveConfig::default() }
-    };
-    let merged =
-        |made: &EffectiveConfig, now: &EffectiveConfig| record(made, Some(now)).data.get("storage-mounts").cloned();
-    let (before, now) = (of("/a", None), of("/a", Some("/a")));
-    assert_eq!(merged(&before, &now).as_deref(), Some("/a"));
-    assert_eq!(merged(&now, &now).as_deref(), Some("/a"));
-    // The class's rule for another directory does not concern this volume.
-    assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
-    assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
-    // The class has got further storage since, which the volume's runs do not have.
-    let more = EffectiveConfig { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
-    assert_eq!(merged(&before, &more).as_deref(), Some("/a"));
-    // An image that does not know the key deletes as before.
-    assert_eq!(merged(&now, &before), None);
 }
 
 #[test]

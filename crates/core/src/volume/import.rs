@@ -95,9 +95,13 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
     }
     let at = node.map_or(of.server, |(name, _)| name);
     let id = id(&format!("{}\0{at}\0{}", recipe.config, of.path));
-    let home = if on_node { node.map_or("", |(name, _)| name) } else { "" };
+    let origin_node = if on_node { node.map_or("", |(name, _)| name) } else { "" };
     let moved_in = MovedIn { path: of.path.to_owned(), size: of.size, ..MovedIn::default() };
-    let provenance = Provenance { record: recipe.record.clone(), node: home.to_owned(), moved_in: Some(moved_in) };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: origin_node.to_owned(),
+        moved_in: Some(moved_in),
+    };
     let (volume, claim) = objects(of, recipe, identity, (&id, &provenance, source, affinity));
     let checked: PersistentVolume = serde_json::from_value(volume.clone()).map_err(|error| error.to_string())?;
     verify_moved_in_source(&Volume::from(&checked), recipe, of.path)?;
@@ -122,7 +126,7 @@ fn objects(
                 names::VOLUME_ID: id,
                 names::JOB_CLAIM: of.claim.to_string(),
                 names::PROVENANCE: json!(provenance).to_string(),
-                names::PROVISIONED_BY: provenance.record.provisioner(&identity.provisioner),
+                names::PROVISIONED_BY: provenance.effective_config.provisioner(&identity.provisioner),
             },
             "finalizers": finalizers,
         },

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use flex_contract::storage;
 
 fn identity() -> Identity {
@@ -39,7 +39,7 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     let recipe = recipe(&[("volume-sources", "local:/srv")]);
     let made = imported("/srv/photos", "", Some("node-1"), &recipe).unwrap();
     assert!(storage::is_uuid(&made.id), "{}", made.id);
-    assert_eq!(made.provenance.node, "node-1");
+    assert_eq!(made.provenance.origin_node, "node-1");
     assert_eq!(made.provenance.moved_in.as_ref().unwrap().path, "/srv/photos");
     let object = made.volume("uid");
     let volume = Volume::from(&object);

@@ -41,8 +41,8 @@ pub struct InPlaceRuns<'a> {
     pub is_starting: bool,
     /// A pod of one of the runs may still be running.
     pub has_running_pods: bool,
-    /// The node of a pod of one of the runs, if the node does not answer.
-    pub unreachable_node: Option<&'a str>,
+    /// The node of a pod of one of the runs, if the node is not reachable.
+    pub node_not_reachable: Option<&'a str>,
     /// A pod of another run that makes or changes the volume may still be running.
     pub has_other_running_pods: bool,
 }
@@ -50,7 +50,7 @@ pub struct InPlaceRuns<'a> {
 impl<'a> InPlaceRuns<'a> {
     /// Returns the run that is in progress or stuck.
     pub(super) fn current(&self) -> Option<&'a InPlaceRun<'a>> {
-        self.all.iter().find(|run| !run.is_over() && run.state != RunState::Absent)
+        self.all.iter().find(|run| !run.is_over() && run.state != RunState::NotCached)
     }
 
     /// Checks whether a run is in progress.
@@ -74,7 +74,7 @@ impl<'a> InPlaceRuns<'a> {
             return self.is_starting.then_some(Progress::Starting);
         };
         Some(match state {
-            _ if job.deleting => Progress::Stopping,
+            _ if job.terminating => Progress::Stopping,
             RunState::Stuck { cause, .. } => {
                 let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
                 if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
@@ -85,7 +85,7 @@ impl<'a> InPlaceRuns<'a> {
 
     /// Returns a run of a volume whose claim is gone. It ends before anything else is done with the volume.
     pub(super) fn leftover(&self) -> Option<LeftoverRun> {
-        if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
+        if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
             return Some(LeftoverRun::Job(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
@@ -123,19 +123,19 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
-    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.deleting)
+    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
 }
 
-/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
-pub(super) fn due(reaction: Reaction, at: i64, tries: u32, recipe: &Recipe, now: i64) -> i64 {
-    due_after(at, delay_after(reaction, recipe, tries), now)
+/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `failures` is their number so far.
+pub(super) fn due(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(reaction, recipe, failures), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
-pub(super) fn next_try(reaction: Reaction, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
+pub(super) fn next_try(reaction: Reaction, failures: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (reaction, recipe) {
         (Reaction::Never, _) => not_before(&format!("the claim asks for {another}, or the provisioner config changes")),
-        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, tries)),
+        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, failures)),
         (_, None) => "next try when its provisioner config is known".to_owned(),
     }
 }

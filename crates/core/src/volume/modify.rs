@@ -137,13 +137,17 @@ fn has_request(volume: &Volume, claim: &Claim) -> bool {
 
 /// Checks whether a run may have left the volume in between.
 fn has_unknown_attributes(volume: &Volume) -> bool {
-    volume.modification.as_ref().is_some_and(|note| note.has_unknown_attributes || note.begun > note.attempt)
+    volume
+        .pending_modification
+        .as_ref()
+        .is_some_and(|note| note.has_unknown_attributes || note.begun_attempt > note.failed_attempt)
 }
 
 /// Checks whether a bound claim does not say in its status that it has the requested attributes.
 pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
-    claim.is_bound() && (!has_request(volume, claim) || volume.modification.is_some() || !finished.is_written(claim))
+    claim.is_bound()
+        && (!has_request(volume, claim) || volume.pending_modification.is_some() || !finished.is_written(claim))
 }
 
 /// Decides the next step for the attributes of a volume; `None` if they need nothing. `now` is in seconds since 1970.
@@ -175,7 +179,10 @@ fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
 
 /// Returns the failure of the last run, if it had these target attributes.
 fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingModification> {
-    volume.modification.as_deref().filter(|note| note.attempt > 0 && note.hash == attributes.hash())
+    volume
+        .pending_modification
+        .as_deref()
+        .filter(|note| note.failed_attempt > 0 && note.failed_target == attributes.hash())
 }
 
 /// Decides while a run is in progress or stuck.
@@ -199,7 +206,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             let error = last(volume, &target).map(|failed| failed.message.clone());
             let report = ModifyUpdate::Modifying { class: target.class, error };
             let waiting = reporting(Rule::RunInProgress, claim, report);
-            match o.runs.unreachable_node {
+            match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
                 None => waiting,
             }
@@ -214,7 +221,7 @@ fn target_of(job: &Job) -> Attributes {
 
 /// Decides when a run has ended.
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
+    let failed = volume.pending_modification.as_ref().map_or(0, |failed| failed.failed_attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
     let is_unrecorded = |run: &&InPlaceRun<'_>| run.job.run_labels.attempt > known;
     let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
@@ -224,7 +231,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.deleting);
+    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.terminating);
     if let Some(run) = leftovers.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
@@ -252,22 +259,24 @@ fn failure(
     reaction: Reaction,
     at: i64,
 ) -> PendingModification {
-    let before =
-        last(volume, target).filter(|failed| failed.recipe_version == recipe_version).map_or(0, |failed| failed.tries);
+    let before = last(volume, target)
+        .filter(|failed| failed.recipe_version == recipe_version)
+        .map_or(0, |failed| failed.consecutive_failures);
     // Nobody knows the result of an earlier run whose end was not seen.
-    let outcome_unknown =
-        |note: &PendingModification| note.has_unknown_attributes || (note.begun > note.attempt && note.begun < attempt);
-    let later = volume.modification.as_deref().filter(|note| note.begun > attempt);
+    let outcome_unknown = |note: &PendingModification| {
+        note.has_unknown_attributes || (note.begun_attempt > note.failed_attempt && note.begun_attempt < attempt)
+    };
+    let later = volume.pending_modification.as_deref().filter(|note| note.begun_attempt > attempt);
     PendingModification {
-        begun: later.map_or(attempt, |note| note.begun),
-        to: later.map_or_else(|| target.hash(), |note| note.to.clone()),
-        attempt,
-        hash: target.hash(),
+        begun_attempt: later.map_or(attempt, |note| note.begun_attempt),
+        begun_target: later.map_or_else(|| target.hash(), |note| note.begun_target.clone()),
+        failed_attempt: attempt,
+        failed_target: target.hash(),
         recipe_version,
-        tries: before.saturating_add(1),
+        consecutive_failures: before.saturating_add(1),
         at,
         reaction,
-        has_unknown_attributes: volume.modification.as_deref().is_some_and(outcome_unknown),
+        has_unknown_attributes: volume.pending_modification.as_deref().is_some_and(outcome_unknown),
         reason: cause.reason.clone(),
         message: cause.message.clone(),
     }
@@ -289,10 +298,10 @@ pub fn failed_start(
 
 /// Makes the event about a failed run.
 fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(note.reaction, note.tries, recipe, "another class");
+    let next = next_try(note.reaction, note.consecutive_failures, recipe, "another class");
     let message = format!(
         "modify run {} to {} failed: {}; {next}; the claim can return to its former class",
-        note.attempt,
+        note.failed_attempt,
         target.describe(),
         note.message
     );
@@ -309,7 +318,8 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             Rule::RequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
         );
     }
-    (volume.modification.is_some() && o.runs.all.is_empty()).then(|| Rule::FailureOutdated.step(Step::ClearFailure))
+    (volume.pending_modification.is_some() && o.runs.all.is_empty())
+        .then(|| Rule::FailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when a run to these attributes is necessary.
@@ -326,14 +336,14 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
             recipe.config
         ));
     }
-    if claim.deleting {
+    if claim.terminating {
         return Rule::ClaimTerminating.nothing();
     }
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
-        let due = due(failed.reaction, failed.at, failed.tries, recipe, now);
+        let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.reaction {
@@ -358,24 +368,30 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
 
 /// Returns the number of a recorded run to these attributes that has no Job.
 fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
-    let note = volume.modification.as_deref()?;
-    let observed = jobs.iter().any(|job| job.run_labels.attempt >= note.begun);
-    (note.begun > note.attempt && note.to == target.hash() && !observed).then_some(note.begun)
+    let note = volume.pending_modification.as_deref()?;
+    let observed = jobs.iter().any(|job| job.run_labels.attempt >= note.begun_attempt);
+    (note.begun_attempt > note.failed_attempt && note.begun_target == target.hash() && !observed)
+        .then_some(note.begun_attempt)
 }
 
 /// Makes the record that a run begins.
 fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModification {
     let to = target.hash();
     let outcome_unknown = has_unknown_attributes(volume);
-    match volume.modification.as_deref() {
-        Some(note) => PendingModification { begun, to, has_unknown_attributes: outcome_unknown, ..note.clone() },
+    match volume.pending_modification.as_deref() {
+        Some(note) => PendingModification {
+            begun_attempt: begun,
+            begun_target: to,
+            has_unknown_attributes: outcome_unknown,
+            ..note.clone()
+        },
         None => PendingModification {
-            begun,
-            to,
-            attempt: 0,
-            hash: String::new(),
+            begun_attempt: begun,
+            begun_target: to,
+            failed_attempt: 0,
+            failed_target: String::new(),
             recipe_version: String::new(),
-            tries: 0,
+            consecutive_failures: 0,
             at: 0,
             reaction: Reaction::Retry,
             has_unknown_attributes: false,
@@ -388,7 +404,7 @@ fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModific
 /// Returns the number of the next run. Numbers increase over all requests, so that no Job of an earlier request counts
 /// for the next.
 fn attempt(volume: &Volume, jobs: &[&Job]) -> u32 {
-    let noted = volume.modification.as_ref().map(|note| note.attempt.max(note.begun));
+    let noted = volume.pending_modification.as_ref().map(|note| note.failed_attempt.max(note.begun_attempt));
     let applied = volume.applied.as_ref().map(|applied| applied.run);
     let before = jobs.iter().map(|job| job.run_labels.attempt).chain(noted).chain(applied).max();
     before.unwrap_or_default().saturating_add(1)

@@ -18,7 +18,7 @@ prop_compose! {
         (between, ago) in (any::<bool>(), 0..4000i64),
     ) -> PendingModification {
         let note = note(attempt, class, reaction);
-        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
+        PendingModification { begun_attempt: begun.max(attempt), begun_target: attributes(to).hash(), has_unknown_attributes: between, at: NOW - ago, ..note }
     }
 }
 
@@ -37,18 +37,18 @@ prop_compose! {
                 _ => ModifyUpdate::Finished { class },
             }
         })),
-        (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+        (starting, pods_alive, others_alive, terminating) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         known in 0usize..5,
     ) -> World {
         let mut world = World { runs, is_starting: starting, has_running_pods: pods_alive, has_other_running_pods: others_alive, ..world(has, wish) };
-        world.volume.modification = note.map(Box::new);
+        world.volume.pending_modification = note.map(Box::new);
         match known {
             0 => world.recipe = Err("lost".into()),
             1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
             2 => world.requested_attributes = Err("no such class".into()),
             _ => {}
         }
-        world.claim.as_mut().unwrap().deleting = deleting;
+        world.claim.as_mut().unwrap().terminating = terminating;
         match report {
             Some(report) => world.after(&report),
             None => world,
@@ -72,17 +72,17 @@ proptest! {
         match &decision.step {
             Step::Nothing => {
                 let awaited = world.is_starting || is_any_awaited(&world.runs);
-                prop_assert!(awaited || claim.deleting || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+                prop_assert!(awaited || claim.terminating || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
                 prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
             }
             Step::Start { attempt, attributes } => {
                 let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
-                prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
+                prop_assert!(!goes_on && !alive && !claim.terminating, "one run at a time");
                 prop_assert!(attributes.class == wanted || attributes == has);
                 prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
-                let note = volume.modification.as_ref().expect("a run without its trace on the volume");
-                prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
+                let note = volume.pending_modification.as_ref().expect("a run without its trace on the volume");
+                prop_assert!(note.begun_attempt == *attempt && note.failed_attempt < *attempt && note.begun_target == attributes.hash());
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }
             Step::WriteAttributes(applied) => {
@@ -96,9 +96,9 @@ proptest! {
                 prop_assert!(!success || settled, "what may be in between is called done");
             }
             Step::Record(note) => {
-                let before = volume.modification.as_deref();
+                let before = volume.pending_modification.as_deref();
                 prop_assert!(before != Some(note));
-                prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
+                prop_assert!(before.is_none_or(|before| before.failed_attempt <= note.failed_attempt && before.begun_attempt.max(before.failed_attempt) <= note.begun_attempt.max(note.failed_attempt)));
                 let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }

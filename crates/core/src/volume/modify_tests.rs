@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::run::backoff::{LONG_DELAY, seconds};
 use crate::volume::in_place_run::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
@@ -114,7 +114,7 @@ struct World {
     runs: Vec<(Job, RunState)>,
     is_starting: bool,
     has_running_pods: bool,
-    unreachable_node: Option<&'static str>,
+    node_not_reachable: Option<&'static str>,
     has_other_running_pods: bool,
 }
 
@@ -130,7 +130,7 @@ impl World {
                 all: &runs,
                 is_starting: self.is_starting,
                 has_running_pods: self.has_running_pods,
-                unreachable_node: self.unreachable_node,
+                node_not_reachable: self.node_not_reachable,
                 has_other_running_pods: self.has_other_running_pods,
             },
         };
@@ -169,7 +169,7 @@ impl World {
     }
 
     fn noted(&self, note: PendingModification) -> World {
-        let volume = Volume { modification: Some(Box::new(note)), ..self.volume.clone() };
+        let volume = Volume { pending_modification: Some(Box::new(note)), ..self.volume.clone() };
         World { volume, ..self.clone() }
     }
 
@@ -188,7 +188,7 @@ fn world(has: &str, requested: &str) -> World {
         runs: vec![],
         is_starting: false,
         has_running_pods: false,
-        unreachable_node: None,
+        node_not_reachable: None,
         has_other_running_pods: false,
     }
 }
@@ -197,7 +197,7 @@ fn world(has: &str, requested: &str) -> World {
 fn only_an_adopted_volume_that_is_bound_is_modified() {
     World { claim: None, ..world("", "gold") }.rests();
     let mut terminating = world("", "gold");
-    terminating.volume.deleting = true;
+    terminating.volume.terminating = true;
     terminating.rests();
     let mut elsewhere = world("", "gold");
     elsewhere.claim.as_mut().unwrap().volume_name = Some("other".into());
@@ -226,16 +226,18 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
-        let running = world("", requested).with(&[(job(1, "gold"), RunState::Running)]);
+        let running = world("", requested).with(&[(job(1, "gold"), RunState::MayBeRunning)]);
         assert_eq!(running.step(Rule::RunInProgress), Step::WriteStatus(modifying("gold")));
         running.after(&modifying("gold")).waits(Rule::RunInProgress);
     }
-    let lost =
-        World { unreachable_node: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
+    let lost = World {
+        node_not_reachable: Some("node-1"),
+        ..world("", "gold").with(&[(job(1, "gold"), RunState::MayBeRunning)])
+    };
     assert!(lost.said().contains("node-1"));
     World { is_starting: true, ..world("", "gold") }.waits(Rule::RunStarting);
-    let terminating = Job { deleting: true, ..job(1, "gold") };
-    world("", "gold").with(&[(terminating, RunState::Running)]).waits(Rule::RunStopping);
+    let terminating = Job { terminating: true, ..job(1, "gold") };
+    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
 }
 
 #[test]
@@ -256,7 +258,7 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     after(Reaction::Retry, false).waits(Rule::FailedRunEnding);
     for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
         let Step::Record(noted) = after(reaction, true).step(Rule::RunFailed) else { panic!("not noted") };
-        assert_eq!((noted.attempt, noted.has_unknown_attributes, noted.tries), (3, between, 1));
+        assert_eq!((noted.failed_attempt, noted.has_unknown_attributes, noted.consecutive_failures), (3, between, 1));
     }
     assert!(
         after(Reaction::Retry, true)
@@ -264,10 +266,11 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
     // An earlier run may have changed something, whatever the next one reports.
-    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Reaction::Retry) });
+    let again =
+        world("silver", "gold").noted(PendingModification { begun_attempt: 4, ..note(3, "gold", Reaction::Retry) });
     let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
     let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
-    assert!(noted.has_unknown_attributes && noted.tries == 2);
+    assert!(noted.has_unknown_attributes && noted.consecutive_failures == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
@@ -307,7 +310,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
         let reported = back.after(&modifying("silver"));
         let Step::Record(noted) = reported.step(Rule::AttemptRecorded) else { panic!("no trace") };
         assert_eq!(
-            (noted.begun, noted.to.clone(), noted.has_unknown_attributes),
+            (noted.begun_attempt, noted.begun_target.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
         );
         let started = reported.noted(noted).step(Rule::AttemptDue);
@@ -340,7 +343,7 @@ fn an_unavailable_class_is_reported_as_pending() {
 #[test]
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world("", "gold");
-    world.claim.as_mut().unwrap().deleting = true;
+    world.claim.as_mut().unwrap().terminating = true;
     world.waits(Rule::ClaimTerminating);
 }
 
@@ -385,19 +388,19 @@ fn a_run_is_reported_and_recorded_before_it_begins() {
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
     let Step::Record(noted) = other.step(Rule::AttemptRecorded) else { panic!("no trace") };
-    assert_eq!((noted.begun, noted.has_unknown_attributes), (2, true));
+    assert_eq!((noted.begun_attempt, noted.has_unknown_attributes), (2, true));
 }
 
 #[test]
 fn a_run_is_stopped_when_the_claim_is_gone() {
-    let (running, terminating) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
+    let (running, terminating) = (job(1, "gold"), Job { terminating: true, ..job(1, "gold") });
     let stopped = |job: &Job, has_running_pods| {
-        let runs = [InPlaceRun { job, state: RunState::Running }];
+        let runs = [InPlaceRun { job, state: RunState::MayBeRunning }];
         let runs = InPlaceRuns {
             all: &runs,
             is_starting: false,
             has_running_pods,
-            unreachable_node: None,
+            node_not_reachable: None,
             has_other_running_pods: false,
         };
         runs.leftover()
@@ -411,7 +414,10 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
 fn only_records_that_the_orchestrator_can_have_written_are_read() {
     let note = note(3, "gold", Reaction::Retry);
     assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(
+        PendingModification::read(&json!(PendingModification { begun_attempt: u32::MAX, ..note }).to_string()),
+        None
+    );
     assert_eq!(PendingModification::read("{}"), None);
     let applied = AppliedAttributes { attributes: attributes("gold"), run: 1 };
     assert_eq!(AppliedAttributes::read(&json!(applied).to_string()), Some(applied.clone()));

@@ -41,7 +41,7 @@ pub enum Former {
 }
 
 impl Former {
-    /// Returns the name that the provisioner writes on its volumes, if nobody has configured another.
+    /// Returns the name that the former provisioner writes on its volumes, if nobody has configured another.
     pub fn usual_name(self) -> &'static str {
         match self {
             Former::LocalPath => "rancher.io/local-path",
@@ -49,7 +49,7 @@ impl Former {
         }
     }
 
-    /// Returns the kinds of volume sources that the provisioner makes.
+    /// Returns the kinds of volume sources that the former provisioner makes.
     fn source_kinds(self) -> &'static [&'static str] {
         match self {
             Former::LocalPath => &["hostPath", "local"],
@@ -111,7 +111,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     if begun.is_none() && volume.provisioned_by.as_deref() != Some(name) {
         return Err(Refusal::OtherProvisioner(volume.provisioned_by.clone()));
     }
-    if volume.deleting {
+    if volume.terminating {
         return Err(Refusal::Terminating);
     }
     let id = volume.name.strip_prefix(names::PV_PREFIX).filter(|id| is_run_id(id)).ok_or(Refusal::Name)?;
@@ -123,7 +123,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     }
     let place = of.place.ok_or(Refusal::SourceKind(volume.source_kind))?;
     verify_moved_in_source(volume, recipe, &place.path).map_err(Refusal::Source)?;
-    let node = home(volume, recipe, of.nodes)?;
+    let node = origin_node(volume, recipe, of.nodes)?;
     if former == Former::NfsSubdir {
         same_deletion(recipe).map_err(Refusal::OnDelete)?;
     }
@@ -146,7 +146,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
         id: id.to_owned(),
         claim: claim.name.clone(),
         claim_uid: claim.uid.clone(),
-        provenance: Provenance { record: recipe.record.clone(), node, moved_in },
+        provenance: Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in },
         finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })
 }
@@ -181,7 +181,7 @@ pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
 }
 
 /// Returns the name of the node of a volume, if the config makes volumes on nodes.
-pub(super) fn home(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
+pub(super) fn origin_node(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
     let host = volume.affinity.as_deref().and_then(affinity::only_host);
     let is_on_node = matches!(volume.source_kind, Some("hostPath" | "local"));
     let host = match (recipe.placement, host) {
@@ -201,8 +201,9 @@ pub(super) fn home(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Res
 /// Checks that the config does the same with the storage of a deleted volume as its class says. The parameters are those
 /// of the NFS subdir external provisioner, which archives by default.
 fn same_deletion(recipe: &Recipe) -> Result<(), String> {
-    let record = &recipe.record;
-    let of_class = |key: &str| record.parameters.get(key).or_else(|| record.data.get(key)).map(String::as_str);
+    let effective_config = &recipe.effective_config;
+    let of_class =
+        |key: &str| effective_config.parameters.get(key).or_else(|| effective_config.data.get(key)).map(String::as_str);
     let (wanted, because) = match (of_class("onDelete"), of_class("archiveOnDelete")) {
         (Some("delete"), _) => ("delete", "onDelete: delete"),
         (Some("retain"), _) => ("keep", "onDelete: retain"),
@@ -210,7 +211,7 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
         (_, Some(_)) => ("archive", "archiveOnDelete: \"true\""),
         (_, None) => ("archive", "no archiveOnDelete, which means true"),
     };
-    let by_config = match record.data.get(ON_DELETE).map_or("", |value| value.trim()) {
+    let by_config = match effective_config.data.get(ON_DELETE).map_or("", |value| value.trim()) {
         "" => "delete",
         "retain" => "keep",
         other => other,
@@ -219,7 +220,7 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "its class {} has {because}, but the config would {by_config} the directory of a deleted volume: write `{ON_DELETE}: {wanted}` into the config {}, or change the class",
-            recipe.class, record.config
+            recipe.class, effective_config.config
         )),
     }
 }
@@ -240,7 +241,7 @@ fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Clai
     if !is_its || claim.volume_name.as_ref() != Some(&volume.name) || !claim.is_bound() {
         return Err(Refusal::OtherClaim(reference.name.clone()));
     }
-    if claim.deleting {
+    if claim.terminating {
         return Err(Refusal::ClaimTerminating(claim.name.clone()));
     }
     if claim.has_finalizer() {

@@ -47,7 +47,7 @@ pub enum Refusal {
     OtherServer(String),
     /// The size of the volume cannot be read.
     Size(String),
-    /// The provisioner makes no volumes of this kind of source.
+    /// The former provisioner makes no volumes of this kind of source.
     SourceKind(Option<&'static str>),
     /// The config does not allow the volume's source.
     Source(String),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const LOCAL: (Former, &str) = (Former::LocalPath, "rancher.io/local-path");
@@ -135,8 +135,8 @@ fn a_volume_of_local_path_is_served_on_its_node() {
         assert_eq!(
             mapping.provenance,
             Provenance {
-                record: recipe.record,
-                node: "node-1".into(),
+                effective_config: recipe.effective_config,
+                origin_node: "node-1".into(),
                 moved_in: moved(&format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), LOCAL.1),
             }
         );
@@ -155,8 +155,8 @@ fn a_volume_of_nfs_subdir_is_served_from_any_node() {
     assert_eq!(
         mapping.provenance,
         Provenance {
-            record: on_server().record,
-            node: String::new(),
+            effective_config: on_server().effective_config,
+            origin_node: String::new(),
             moved_in: moved(&format!("/exports/team-data-pvc-{ID}"), NFS.1),
         }
     );
@@ -273,7 +273,7 @@ fn a_volume_that_may_share_its_files_stays() {
 fn the_record_has_the_name_of_the_node_and_not_its_host_name() {
     let nodes = |nodes: &[Arc<Node>]| {
         let mapped = with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), nodes, |candidate| candidate);
-        mapped.map(|mapping| mapping.provenance.node)
+        mapped.map(|mapping| mapping.provenance.origin_node)
     };
     assert_eq!(nodes(&[node("worker-7", "node-1"), node("node-1", "other")]), Ok("worker-7".into()));
     let none = Err(Refusal::NoNode("node-1".into()));
@@ -286,7 +286,8 @@ fn the_config_must_do_with_deleted_volumes_as_the_class_says() {
     let with = |config: &str, class: &[(&str, &str)]| {
         let data = [("image", "i"), ("volume-sources", "nfs"), ("placement", "any"), ("on-delete", config)];
         let mut recipe = recipe("nfs-client", &data);
-        recipe.record.parameters = class.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        recipe.effective_config.parameters =
+            class.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         mapped(nfs_subdir(), Some(claim()), NFS, &recipe).map(drop)
     };
     for (config, class, wanted) in [

@@ -19,7 +19,7 @@ use crate::model::volume::{Provenance, Volume, is_run_id};
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::Job;
-use crate::volume::moving_in::{FORMER_FINALIZER, home};
+use crate::volume::moving_in::{FORMER_FINALIZER, origin_node};
 use crate::volume::place::Place;
 
 /// All that depends on a volume, and that its run may need.
@@ -64,14 +64,14 @@ impl MovingOut {
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = record(volume, of, identity)?;
+    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
     if moved_in.from.is_empty() {
         return Err("it was imported, so that there is no former provisioner: use import --undo".to_owned());
     }
     if moved_in.from != from {
         return Err(format!("its record names the provisioner {}, not {from}: see --provisioner", moved_in.from));
     }
-    if volume.deleting {
+    if volume.terminating {
         return Err("it is being deleted: wait for the end".to_owned());
     }
     // Nobody else does anything with a volume without the mark, so that it may move out in any state.
@@ -84,7 +84,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
             moved_in.size
         ));
     }
-    if volume.applied.is_some() || volume.modification.is_some() {
+    if volume.applied.is_some() || volume.pending_modification.is_some() {
         return Err("it has a VolumeAttributesClass, which the former provisioner does not know".to_owned());
     }
     verify_unused(volume, of)?;
@@ -96,7 +96,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = record(volume, of, identity)?;
+    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
     if !moved_in.from.is_empty() {
         return Err("it was not imported: use adopt --undo".to_owned());
     }
@@ -111,31 +111,31 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
 }
 
 /// Returns the record of a volume that the chosen config serves.
-fn record(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
+fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
     if !volume.belongs_to(identity) {
         return Err("it has not moved in, or belongs to another orchestrator".to_owned());
     }
-    let record = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
-    let moved_in = record.as_ref().and_then(|record| record.moved_in.clone());
-    let (Some(record), Some(moved_in)) = (record, moved_in) else {
+    let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+    let moved_in = provenance.as_ref().and_then(|provenance| provenance.moved_in.clone());
+    let (Some(provenance), Some(moved_in)) = (provenance, moved_in) else {
         return Err("it has not moved in: the image of its class made it".to_owned());
     };
-    let named = &record.record.config;
+    let named = &provenance.effective_config.config;
     match named == of.config && identity.config_namespaces.contains(&named.namespace) {
-        true => Ok((record, moved_in)),
+        true => Ok((provenance, moved_in)),
         false => Err(format!("its record names the config {named}, not {}: see --config", of.config)),
     }
 }
 
 fn verify_in_use(volume: &Volume, claim: Option<&Claim>) -> Result<(), String> {
-    if volume.phase.is_released() {
+    if volume.phase.is_claim_gone() {
         return Err(
             "it is released, and the orchestrator does by its policy what is to be done: wait for the end".into()
         );
     }
     match claim.filter(|claim| claim.volume_name.as_ref() == Some(&volume.name)) {
         None => Err("its claim is gone: wait for the deletion".to_owned()),
-        Some(claim) if claim.deleting => Err(format!("its claim {} is being deleted: wait for the end", claim.name)),
+        Some(claim) if claim.terminating => Err(format!("its claim {} is being deleted: wait for the end", claim.name)),
         Some(_) => Ok(()),
     }
 }
@@ -175,8 +175,8 @@ fn going(
     let recipe = of.recipe.ok_or_else(|| {
         format!("its record has no mark, and the config {} does not serve its class {} now", of.config, volume.class)
     })?;
-    if provenance.record.class != volume.class {
-        let class = &provenance.record.class;
+    if provenance.effective_config.class != volume.class {
+        let class = &provenance.effective_config.class;
         return Err(format!("its record names class {class}, but the volume has class {}", volume.class));
     }
     let place = of.place.ok_or("it is no directory on a node or on an NFS server")?;
@@ -184,10 +184,10 @@ fn going(
         return Err(format!("its record names the storage at {}, but the volume leads to {place}", moved_in.path));
     }
     verify_moved_in_source(volume, recipe, &place.path)?;
-    let node = home(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
+    let node = origin_node(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
     let finalizers = moved_in.finalizers.into_iter().filter(|finalizer| finalizer == FORMER_FINALIZER).collect();
     let moved_in = Some(MovedIn { path: moved_in.path, from: moved_in.from, size: moved_in.size, finalizers });
-    let provenance = Provenance { record: recipe.record.clone(), node, moved_in };
+    let provenance = Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in };
     Ok(MovingOut { id, provenance, is_confirmed: false })
 }
 

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::snapshot;
 use crate::model::snapshot::api::VolumeSnapshotContent;
 use crate::model::volume::{Provenance, adoption_mark};
@@ -21,7 +21,7 @@ fn identity() -> Identity {
     }
 }
 
-fn record() -> EffectiveConfig {
+fn effective_config() -> EffectiveConfig {
     let data = [("image", "vendor/image:1"), ("volume-sources", "hostPath:/a"), ("placement", "any")];
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     EffectiveConfig { config: config(), class: "c".into(), data, ..EffectiveConfig::default() }
@@ -33,7 +33,12 @@ fn config() -> ObjectName {
 
 fn volume(from: &str) -> Value {
     let moved_in = MovedIn { path: "/a/b".into(), from: from.into(), size: 1 << 30, finalizers: vec![] };
-    let provenance = json!(Provenance { record: record(), node: String::new(), moved_in: Some(moved_in) }).to_string();
+    let provenance = json!(Provenance {
+        effective_config: effective_config(),
+        origin_node: String::new(),
+        moved_in: Some(moved_in)
+    })
+    .to_string();
     json!({
         "metadata": {
             "name": names::pv_name(ID),
@@ -71,7 +76,7 @@ fn with<T>(
     let claim: Option<PersistentVolumeClaim> = claim.map(|claim| serde_json::from_value(claim).unwrap());
     let claim = claim.as_ref().map(Claim::from);
     let (place, config) = (Place::of(object.spec.as_ref().unwrap()), config());
-    let recipe = record().recipe().unwrap();
+    let recipe = effective_config().recipe().unwrap();
     let of = Dependents {
         claim: claim.as_ref(),
         contents,
@@ -121,7 +126,7 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
         &[],
     )
     .unwrap();
-    assert_eq!((&going.provenance.record, going.provenance.node.as_str()), (&record(), ""));
+    assert_eq!((&going.provenance.effective_config, going.provenance.origin_node.as_str()), (&effective_config(), ""));
     assert_eq!(going.moved_in().finalizers, [FORMER_FINALIZER]);
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
         let why = checked(forged(change), Some(claim()), &[]).unwrap_err();
@@ -193,8 +198,8 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
 #[test]
 fn a_volume_with_snapshots_stays() {
     let made_by = snapshot::SnapshotProvenance {
-        record: record(),
-        node: String::new(),
+        effective_config: effective_config(),
+        origin_node: String::new(),
         volume_id: ID.into(),
         pv_name: names::pv_name(ID),
         size: 1,

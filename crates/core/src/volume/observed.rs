@@ -17,11 +17,11 @@ pub enum ClaimState {
     /// The volume is pooled, so that a claim may get it at any time.
     Awaited,
     /// The claim exists, and is bound to another volume.
-    Elsewhere,
+    BoundToOtherVolume,
     /// The cache does not have the claim.
-    Missing,
+    NotCached,
     /// The API does not have the claim.
-    Gone,
+    NotFound,
 }
 
 impl ClaimState {
@@ -34,10 +34,8 @@ impl ClaimState {
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The volume.
+    /// The volume, which belongs to this orchestrator.
     pub volume: &'a Volume,
-    /// The volume belongs to this orchestrator.
-    pub ours: bool,
     /// The claim of the volume.
     pub claim: ClaimState,
     /// The claim for which the volume is reserved by name was bound to it before, as after a restore.
@@ -53,7 +51,7 @@ pub struct Observed<'a> {
     /// The states of the nodes that the volume and its pods depend on.
     pub node_states: &'a NodeStates,
     /// The node where the volume was made, if that matters.
-    pub home_node: &'a str,
+    pub origin_node: &'a str,
     /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`](super::decide::next_node).

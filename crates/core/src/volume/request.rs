@@ -23,7 +23,7 @@ pub fn request(
 ) -> RunRequest {
     let reference = volume.claim_ref.clone().unwrap_or_default();
     RunRequest {
-        claim_uuid: volume.volume_id().unwrap_or_default().to_owned(),
+        volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         claim: ClaimRef {
             namespace: env_text(reference.name.namespace),

@@ -1,7 +1,7 @@
 //! Paths that configs use for their volumes. A directory that is imported must not be, hold or be held by one of them.
 
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::input::Config;
-use crate::config::record::EffectiveConfig;
 use crate::config::{Recipe, keys};
 use crate::object::ObjectName;
 
@@ -103,8 +103,9 @@ mod tests {
     }
 
     fn verified(at: (&str, &str), own: &Config, others: &[&Config]) -> Result<(), String> {
-        let record = EffectiveConfig { config: own.name.clone(), data: own.data.clone(), ..EffectiveConfig::default() };
-        verify_unreserved(at, &record.recipe().unwrap(), [own].into_iter().chain(others.iter().copied()))
+        let effective_config =
+            EffectiveConfig { config: own.name.clone(), data: own.data.clone(), ..EffectiveConfig::default() };
+        verify_unreserved(at, &effective_config.recipe().unwrap(), [own].into_iter().chain(others.iter().copied()))
     }
 
     #[test]

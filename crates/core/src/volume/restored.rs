@@ -28,7 +28,7 @@ impl Volume {
         let reserved = self.claim_ref.as_ref();
         let placeholder =
             || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
-        let released = || self.phase.is_released() && reserved.is_some_and(|of| !of.uid.is_empty());
+        let released = || self.phase.is_claim_gone() && reserved.is_some_and(|of| !of.uid.is_empty());
         self.provenance.is_none() && (has_provision_job || placeholder() || released())
     }
 
@@ -48,7 +48,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
     let being_adopted = match o.claim {
         ClaimState::Alive => o.expansion.claim.is_none_or(may_adopt),
-        ClaimState::Missing => has_uid,
+        ClaimState::NotCached => has_uid,
         _ => false,
     };
     if !volume.is_restored() || being_adopted || volume.abandoned {
@@ -59,14 +59,14 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
-    if reserved.is_none() && !volume.deleting {
+    if reserved.is_none() && !volume.terminating {
         return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));
     }
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     // A Bound volume would vanish under its claim.
-    let goes = volume.deleting && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
+    let goes = volume.terminating && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
     Some(match goes {
-        true => restored_event(volume, Rule::RestoredDeleted.step(Step::RemoveFinalizer)),
+        true => restored_event(volume, Rule::RestoredTerminating.step(Step::RemoveFinalizer)),
         false => restored_event(volume, Rule::RestoredUnvouched.nothing()),
     })
 }
@@ -79,7 +79,7 @@ pub fn may_adopt(claim: &Claim) -> bool {
 /// Adds the event about a restored volume.
 fn restored_event(volume: &Volume, decision: Decision) -> Decision {
     let message = format!(
-        "the volume has the record of its adoption but not the orchestrator's mark, as after a restore from a backup; the orchestrator neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
+        "the volume has the record of its adoption but not the provisioner's mark, as after a restore from a backup; the provisioner neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
         volume.name,
         names::ABANDON,
         names::ABANDON_YES
@@ -90,7 +90,7 @@ fn restored_event(volume: &Volume, decision: Decision) -> Decision {
 /// Says in the claim's event why its volume is not expanded or modified.
 fn unchanged(volume: &Volume) -> String {
     format!(
-        "volume {} was restored without the orchestrator's mark; an admin must first confirm its record with `flex-provisioner vouch {}`",
+        "volume {} was restored without the provisioner's mark; an admin must first confirm its record with `flex-provisioner vouch {}`",
         volume.name, volume.name
     )
 }

@@ -1,4 +1,4 @@
-//! The rules that decide about a volume, and the steps that they choose.
+//! The rules that decide about a volume of the orchestrator, and the steps that they choose.
 //!
 //! A volume that *is released* has lost its claim, or its claim is bound to another volume. The *next node* is the node
 //! on which storage is deleted next ([`next_node`](super::decide::next_node)).
@@ -76,8 +76,6 @@ pub type Decision = rules::Decision<Rule>;
 /// The rules of a volume, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
-    /// The volume does not belong to the orchestrator. Does nothing.
-    NotOurs,
     /// The volume has provenance, and is reserved by name for a claim that was bound to it before. Reserves it by the
     /// claim's UID.
     ReserveForBoundClaim,
@@ -86,7 +84,7 @@ pub enum Rule {
     /// The volume was restored, and is reserved for no claim. Reserves it, and emits an event.
     ReserveRestored,
     /// The volume was restored, is terminating, and its policy is not Delete. Removes the finalizer.
-    RestoredDeleted,
+    RestoredTerminating,
     /// The volume was restored, and nobody has vouched for it. Emits an event.
     RestoredUnvouched,
     /// The volume is terminating, somebody removed its claimRef, and its storage stays. Removes the finalizer.
@@ -100,15 +98,15 @@ pub enum Rule {
     Pooled,
     /// A claim uses the volume, which has no finalizer, and must be deleted later or was left on other nodes. Adds the
     /// finalizer.
-    ProtectBoundVolume,
+    ProtectVolume,
     /// A claim uses the volume, which must be deleted later, but is already terminating without the finalizer. Emits an
     /// event: its storage stays.
     DeletePolicyTooLate,
     /// A claim uses the volume, which has the finalizer, but must stay. Removes the finalizer, with which the volume
     /// would vanish under its claim.
-    BoundAndRetained,
+    UnneededFinalizer,
     /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
-    QuarantinedDeleted,
+    QuarantinedTerminating,
     /// A claim uses the volume, and its size changes by a rule of the expansion.
     #[strum(disabled)]
     Expand(expand::Rule),
@@ -174,7 +172,7 @@ pub enum Rule {
     /// The delete run on the last node has succeeded. Deletes the volume.
     StorageDeleted,
     /// The volume is deleted, and finalizers of others keep it. Does nothing.
-    KeptByOthers,
+    KeptByOtherFinalizers,
     /// The delete run has failed, and a pod of it may still run. Waits for its end.
     DeleteRunEnding,
     /// The delete run has failed. Records the failure, and emits an event.

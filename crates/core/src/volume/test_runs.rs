@@ -27,28 +27,28 @@ pub fn runs<T: std::fmt::Debug + Clone>(
 ) -> impl Strategy<Value = (Job, RunState)> {
     let reactions = select(vec![Reaction::Retry, Reaction::Never, Reaction::NoCapacity]);
     let states = prop_oneof![
-        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        select(vec![RunState::MayBeRunning, stuck(), RunState::Succeeded]),
         (reactions, any::<bool>()).prop_map(move |(reaction, pods_ended)| failed(reaction, pods_ended))
     ];
-    (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, deleting)| {
+    (attempts, targets, states, prop::bool::weighted(0.3)).prop_map(move |(attempt, target, state, terminating)| {
         let is_over = matches!(state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. });
-        (Job { deleting, is_over, ..job(attempt, target) }, state)
+        (Job { terminating, is_over, ..job(attempt, target) }, state)
     })
 }
 
 /// Checks whether a run is in progress, stuck or not.
 pub fn is_any_in_progress(runs: &[(Job, RunState)]) -> bool {
-    let in_progress = |state: &RunState| matches!(state, RunState::Running | RunState::Stuck { .. });
+    let in_progress = |state: &RunState| matches!(state, RunState::MayBeRunning | RunState::Stuck { .. });
     runs.iter().any(|(job, state)| !job.is_over && in_progress(state))
 }
 
 /// Checks whether a Job will change by itself.
 pub fn is_any_awaited(runs: &[(Job, RunState)]) -> bool {
-    runs.iter().any(|(job, _)| job.deleting || !job.is_over)
+    runs.iter().any(|(job, _)| job.terminating || !job.is_over)
 }
 
 /// Checks whether a Job may be removed: it exists, and its run is over or stuck.
 pub fn may_remove(runs: &[(Job, RunState)], job: &ObjectName) -> bool {
-    let mut named = runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+    let mut named = runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.terminating);
     named.any(|(job, state)| job.is_over || matches!(state, RunState::Stuck { .. }))
 }

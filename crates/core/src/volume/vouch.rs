@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use crate::claim::verify::{verify_moved_in_source, verify_volume_source};
 use crate::config::classes::{ClassLookup, Classes, Identity};
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{joined, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -53,8 +53,9 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     }
     let provenance: Provenance =
         serde_json::from_str(text).map_err(|error| format!("its record cannot be read: {error}"))?;
-    let record = &provenance.record;
-    let recipe = record.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
+    let effective_config = &provenance.effective_config;
+    let recipe =
+        effective_config.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
     match volume.volume_id() {
         Some(id) if !is_run_id(id) => return Err("its volume id is not one that a run can have".to_owned()),
         Some(id) if volume.name == names::pv_name(id) => {}
@@ -63,13 +64,16 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
             return Err(format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id)));
         }
     }
-    if record.class != volume.class {
-        return Err(format!("its record names class {}, but the volume has class {}", record.class, volume.class));
+    if effective_config.class != volume.class {
+        return Err(format!(
+            "its record names class {}, but the volume has class {}",
+            effective_config.class, volume.class
+        ));
     }
-    if !configs.identity.config_namespaces.contains(&record.config.namespace) {
+    if !configs.identity.config_namespaces.contains(&effective_config.config.namespace) {
         return Err(format!(
             "its record names the config {}, but {} is not a config namespace of this orchestrator",
-            record.config, record.config.namespace
+            effective_config.config, effective_config.config.namespace
         ));
     }
     match &provenance.moved_in {
@@ -87,12 +91,15 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     let place =
         place.map(|moved_in| format!(
         "it has moved in, and its record says that its storage is {}; after an interrupted adopt or import, run that command again", moved_in.path));
-    Ok(Vouchable { untrusted_difference: place.or_else(|| untrusted_difference(record, configs)), provenance })
+    Ok(Vouchable {
+        untrusted_difference: place.or_else(|| untrusted_difference(effective_config, configs)),
+        provenance,
+    })
 }
 
 /// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
 pub fn is_deleted_at_once(volume: &Volume) -> bool {
-    volume.phase.is_released() && volume.reclaim_policy == ReclaimPolicy::Delete
+    volume.phase.is_claim_gone() && volume.reclaim_policy == ReclaimPolicy::Delete
 }
 
 /// Writes the command that reserves a volume for the claim that its claimRef names, whatever the UID of that claim is.
@@ -102,31 +109,40 @@ pub fn reserve(volume: &str) -> String {
 
 /// Returns the difference between a record and those that are known of its class. Settings that only the image
 /// interprets do not count.
-fn untrusted_difference(record: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
-    if configs.recipes.contains(&record.hash()) {
+fn untrusted_difference(effective_config: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
+    if configs.recipes.contains(&effective_config.hash()) {
         return None;
     }
-    let class_recipe = match configs.classes.lookup(&record.class) {
+    let class_recipe = match configs.classes.lookup(&effective_config.class) {
         ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
         _ => None,
     };
-    let Some(class_recipe) = class_recipe.filter(|class_recipe| class_recipe.record.config == record.config) else {
-        return Some(format!("the config {} does not serve class {} now", record.config, record.class));
+    let Some(class_recipe) =
+        class_recipe.filter(|class_recipe| class_recipe.effective_config.config == effective_config.config)
+    else {
+        return Some(format!(
+            "the config {} does not serve class {} now",
+            effective_config.config, effective_config.class
+        ));
     };
-    let keys = |record: &EffectiveConfig| {
-        let keys = record.data.keys().filter(|key| keys::is_key(key)).cloned();
+    let keys = |effective_config: &EffectiveConfig| {
+        let keys = effective_config.data.keys().filter(|key| keys::is_key(key)).cloned();
         keys.collect::<std::collections::BTreeSet<_>>()
     };
-    let all: Vec<String> = keys(record).union(&keys(&class_recipe.record)).cloned().collect();
-    let script = (record.script != class_recipe.record.script).then(|| keys::SCRIPT.name.to_owned());
-    let differ = all.into_iter().filter(|key| record.data.get(key) != class_recipe.record.data.get(key));
+    let all: Vec<String> = keys(effective_config).union(&keys(&class_recipe.effective_config)).cloned().collect();
+    let script =
+        (effective_config.script != class_recipe.effective_config.script).then(|| keys::SCRIPT.name.to_owned());
+    let differ =
+        all.into_iter().filter(|key| effective_config.data.get(key) != class_recipe.effective_config.data.get(key));
     let differ: Vec<String> = differ.chain(script).collect();
-    let same_kind =
-        (record.service_token, &record.replaces) == (class_recipe.record.service_token, &class_recipe.record.replaces);
+    let same_kind = (effective_config.service_token, &effective_config.replaces)
+        == (class_recipe.effective_config.service_token, &class_recipe.effective_config.replaces);
     match (differ.is_empty(), same_kind) {
         (true, true) => None,
-        (false, _) => Some(format!("it differs from the config {} in {}", record.config, differ.join(", "))),
-        (true, false) => Some(format!("it differs from the config {} in its token or its provisioner", record.config)),
+        (false, _) => Some(format!("it differs from the config {} in {}", effective_config.config, differ.join(", "))),
+        (true, false) => {
+            Some(format!("it differs from the config {} in its token or its provisioner", effective_config.config))
+        }
     }
 }
 

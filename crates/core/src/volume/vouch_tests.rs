@@ -26,7 +26,7 @@ fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn record(more: &[(&str, &str)]) -> EffectiveConfig {
+fn effective_config(more: &[(&str, &str)]) -> EffectiveConfig {
     EffectiveConfig {
         config: ObjectName::new("admin", "c"),
         class: "silver".into(),
@@ -36,8 +36,9 @@ fn record(more: &[(&str, &str)]) -> EffectiveConfig {
 }
 
 /// Returns a volume as a backup tool restores it, with this record.
-fn restored(record: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance = Provenance { record: record.clone(), node: String::new(), moved_in: None };
+fn restored(effective_config: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
+    let provenance =
+        Provenance { effective_config: effective_config.clone(), origin_node: String::new(), moved_in: None };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),
@@ -79,7 +80,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
 
 #[test]
 fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters() {
-    let volume = restored(&record(&[]), |_| {});
+    let volume = restored(&effective_config(&[]), |_| {});
     assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
     assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
 }
@@ -88,7 +89,7 @@ fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters
 #[test]
 fn a_record_with_a_place_of_its_own_needs_an_admin() {
     let of = |path: &str| {
-        restored(&record(&[]), |object| {
+        restored(&effective_config(&[]), |object| {
             let text = object["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
             let mut record: Value = serde_json::from_str(&text).unwrap();
             record["moved-in"] = json!({ "path": path, "from": "old", "size": 1 });
@@ -102,22 +103,23 @@ fn a_record_with_a_place_of_its_own_needs_an_admin() {
 
 #[test]
 fn a_record_with_another_image_or_secret_needs_an_admin() {
-    let volume = restored(&record(&[("secret-env", "password-of-others")]), |_| {});
+    let volume = restored(&effective_config(&[("secret-env", "password-of-others")]), |_| {});
     let why = said(&volume, Some(&[]), &[]).unwrap().unwrap();
     assert!(why.contains("secret-env"), "{why}");
-    let other_image = restored(&record(&[("image", "stranger/image")]), |_| {});
+    let other_image = restored(&effective_config(&[("image", "stranger/image")]), |_| {});
     assert!(said(&other_image, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("image")));
     assert!(said(&volume, None, &[]).unwrap().is_some_and(|why| why.contains("does not serve")));
-    let other_script = restored(&EffectiveConfig { script: Some("hash-of-another".into()), ..record(&[]) }, |_| {});
+    let other_script =
+        restored(&EffectiveConfig { script: Some("hash-of-another".into()), ..effective_config(&[]) }, |_| {});
     assert!(said(&other_script, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("script")));
-    let kept = record(&[("secret-env", "password-of-others")]).hash();
+    let kept = effective_config(&[("secret-env", "password-of-others")]).hash();
     assert_eq!(said(&volume, Some(&[]), &[kept]), Ok(None), "a version that the orchestrator itself keeps");
 }
 
 #[test]
 fn a_record_that_contradicts_its_volume_is_refused() {
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
-        let volume = restored(&record(&[]), |object| change(object));
+        let volume = restored(&effective_config(&[]), |object| change(object));
         let why = said(&volume, Some(&[]), &[]).unwrap_err();
         assert!(why.contains(says), "{says}: {why}");
     };
@@ -131,11 +133,11 @@ fn a_record_that_contradicts_its_volume_is_refused() {
         o["spec"]["local"] = json!({ "path": "/" });
     };
     refused(&source, "volume-sources");
-    let elsewhere = EffectiveConfig { config: ObjectName::new("strangers", "c"), ..record(&[]) };
+    let elsewhere = EffectiveConfig { config: ObjectName::new("strangers", "c"), ..effective_config(&[]) };
     let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
     assert!(why.contains("not a config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");
-    let marked = restored(&record(&[]), |o| {
+    let marked = restored(&effective_config(&[]), |o| {
         let mark =
             crate::model::volume::adoption_mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
         o["status"]["reason"] = json!(mark);

@@ -33,7 +33,7 @@ pub(super) fn is_its_own(request: &RunRequest, volume: &PersistentVolume) -> Res
         "PersistentVolume {} is not the volume of this program's claim, which has the CLAIM_UUID {} and the PV_NAME {}: \
          it differs in {}; leave the variables of the claim as they are",
         volume.metadata.name.as_deref().unwrap_or_default(),
-        request.claim_uuid,
+        request.volume_id,
         request.pv_name,
         differs.join(", "),
     )))

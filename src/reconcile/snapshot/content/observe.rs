@@ -6,7 +6,8 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use crate::config::classes::ClassLookup;
-use crate::config::record::EffectiveConfig;
+use crate::config::current_program::with_current_program;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
@@ -20,7 +21,6 @@ use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::snapshot::decide::SnapshotState;
 use crate::state::index::Index;
-use crate::volume::expand;
 
 /// Facts beyond the cache that a reconcile has confirmed.
 #[derive(Default)]
@@ -53,14 +53,14 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
     let state = match &snapshot {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
-        Some(snapshot) if snapshot.deleting => SnapshotState::Terminating,
+        Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
-        None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
+        None => confirmed.snapshot.unwrap_or(SnapshotState::NotCached),
     };
     let newer = confirmed.source.clone().map(Arc::new);
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
     let volume =
-        snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
+        snapshot.as_ref().map_or(Err("the provisioner does not see its VolumeSnapshot".to_owned()), |snapshot| {
             let volume = super::super::source(&index, &context.identity, snapshot)?;
             volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
         });
@@ -72,7 +72,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot);
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
-    let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
+    let node = made_by.as_ref().map(|(made_by, _)| made_by.origin_node.clone()).unwrap_or_default();
     let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
@@ -102,11 +102,11 @@ fn class_recipe(index: &Index, class: &str) -> Option<Arc<Recipe>> {
 }
 
 /// Returns a recorded recipe, with the keys that follow the class.
-fn recipe_of_record(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
+fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
     let class_recipe = class_recipe(index, &recorded.class);
-    let record = expand::record(recorded, class_recipe.as_ref().map(|recipe| &recipe.record));
-    let recipe = record.recipe().map_err(|problems| joined(&problems))?;
-    Ok((record, recipe))
+    let effective_config = with_current_program(recorded, class_recipe.as_ref().map(|recipe| &recipe.effective_config));
+    let recipe = effective_config.recipe().map_err(|problems| joined(&problems))?;
+    Ok((effective_config, recipe))
 }
 
 /// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
@@ -114,11 +114,11 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(SnapshotProve
     let text = volume.provenance.as_deref().unwrap_or_default();
     let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
-    let (record, recipe) = recipe_of_record(index, &made.record)
+    let (effective_config, recipe) = current_recipe(index, &made.effective_config)
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
     let provenance = SnapshotProvenance {
-        record,
-        node: made.node,
+        effective_config,
+        origin_node: made.origin_node,
         volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
@@ -134,7 +134,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
         (Some(text), _) => {
             let made_by = serde_json::from_str::<SnapshotProvenance>(text)
                 .map_err(|error| format!("its provenance cannot be read: {error}"))?;
-            let (_, recipe) = recipe_of_record(index, &made_by.record)
+            let (_, recipe) = current_recipe(index, &made_by.effective_config)
                 .map_err(|why| format!("its provenance cannot be used: {why}"))?;
             Ok((made_by, recipe))
         }
@@ -142,7 +142,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
             let recipe = of.and_then(|of| class_recipe(index, &of)).ok_or_else(|| {
                 format!(
-                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
+                    "the provisioner did not make it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
                     crate::model::snapshot::STORAGE_CLASS
                 )
             })?;
@@ -155,8 +155,8 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
 /// Returns the provenance of a snapshot that this orchestrator did not make.
 fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance {
     SnapshotProvenance {
-        record: recipe.record.clone(),
-        node: String::new(),
+        effective_config: recipe.effective_config.clone(),
+        origin_node: String::new(),
         volume_id: String::new(),
         pv_name: String::new(),
         size: content.size.unwrap_or_default(),

@@ -8,7 +8,7 @@ use flex_contract::request::RunRequest;
 
 use super::{ManualClock, timed};
 use crate::config::Recipe;
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -201,7 +201,7 @@ fn a_job_that_may_not_exist_is_created_again_with_the_remaining_members() {
     hands.pass(STAMP_TIMEOUT * 2);
     let (_, entries, _) = collected(&mut index, &batch);
     assert_eq!(entries.len(), 3);
-    index.change_claim(WatchChange::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
+    index.change_claim(WatchChange::Apply(Claim { terminating: true, ..stamped("c", &batch, &recipe) }));
     index.collect_again(&batch, &entries);
     let (step, again, _) = collected(&mut index, &batch);
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
@@ -241,7 +241,7 @@ fn a_terminating_claim_leaves_its_batch() {
         index.change_claim(WatchChange::Apply(stamped(uid, &batch, &recipe)));
         index.add_entry(&batch, entry(uid, &recipe));
     }
-    let terminating = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
+    let terminating = Claim { terminating: true, ..stamped("b", &batch, &recipe) };
     assert!(index.change_claim(WatchChange::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
@@ -311,7 +311,7 @@ fn a_member_that_leaves_waits_for_the_end_of_the_batch_and_the_last_one_ends_it(
     let of = |index: &Index, uid: &str| index.jobs_of(uid).into_iter().next();
     let a = of(&index, "a").unwrap();
     assert!(!index.detach_member(&a), "the other is still in it");
-    assert!(of(&index, "a").unwrap().deleting && !of(&index, "b").unwrap().deleting);
+    assert!(of(&index, "a").unwrap().terminating && !of(&index, "b").unwrap().terminating);
     assert_eq!(index.pods_of("a").len(), 1, "its process may run");
     let over = Job { complete: true, is_over: true, ..job(batch, &["a", "b"]) };
     index.change_job(WatchChange::Apply(over.clone()));

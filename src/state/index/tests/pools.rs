@@ -52,7 +52,7 @@ fn volume(index: &Index, id: &str) -> PersistentVolume {
     serde_json::from_value(json!({
         "metadata": {
             "name": names::pv_name(id), "finalizers": [names::VOLUME_FINALIZER],
-            "labels": { names::LABEL_INSTANCE: "i", names::LABEL_POOL: recipe.record.pool_hash() },
+            "labels": { names::LABEL_INSTANCE: "i", names::LABEL_POOL: recipe.effective_config.pool_hash() },
             "annotations": {
                 names::PROVISIONED_BY: "p", names::VOLUME_ID: id, names::PROVENANCE: provenance,
                 names::POOL_SIZE: (1u64 << 30).to_string(),
@@ -212,7 +212,7 @@ fn a_pool_creates_each_request_once() {
     let made = volume(&index, "a");
     index.expect_pooled(&(&made).into());
     assert_eq!(steps(&mut index), [], "it stands for its request, which is still seen");
-    index.change_claim(WatchChange::Apply(Claim { deleting: true, ..first }));
+    index.change_claim(WatchChange::Apply(Claim { terminating: true, ..first }));
     index.change_claim(WatchChange::Delete(names[0].clone()));
     assert_eq!(steps(&mut index), []);
     index.change_volume(WatchChange::Apply((&made).into()));

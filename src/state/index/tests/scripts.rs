@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::config::classes::{KeptScript, record_of};
+use crate::config::classes::{KeptScript, effective_config_of};
 use crate::config::script::{hash, kept_prefix};
 use crate::model::volume::adoption_mark;
 
@@ -77,18 +77,23 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
     index.change_config(WatchChange::Apply(config("exit 0")));
     assert_eq!(named(&index), (false, false));
 
-    let record = record_of(&config(TEXT), CLASS);
-    let revision = Revision { number: 1, record: record.clone(), created: 0 };
-    index.change_stored(WatchChange::Apply(Stored::Recipe(record.hash(), revision)));
+    let effective_config = effective_config_of(&config(TEXT), CLASS);
+    let revision = Revision { number: 1, effective_config: effective_config.clone(), created: 0 };
+    index.change_stored(WatchChange::Apply(Stored::Recipe(effective_config.hash(), revision)));
     assert_eq!(named(&index), (true, false));
     // A revision that is being deleted may stay.
-    index.begin_revision_deletion(&record.hash());
+    index.begin_revision_deletion(&effective_config.hash());
     assert_eq!(named(&index), (true, false));
-    index.change_stored(WatchChange::Delete(ObjectName::new("own", format!("flex-config-{}", record.hash()))));
+    index
+        .change_stored(WatchChange::Delete(ObjectName::new("own", format!("flex-config-{}", effective_config.hash()))));
     assert_eq!(named(&index), (false, false));
 
-    let provenance =
-        serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in: None }).to_string();
+    let provenance = serde_json::json!(crate::model::volume::Provenance {
+        effective_config,
+        origin_node: String::new(),
+        moved_in: None
+    })
+    .to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
         "status": { "reason": adoption_mark(&provenance) } });

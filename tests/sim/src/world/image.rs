@@ -88,7 +88,7 @@ impl Container {
 
     /// Returns a member that should have continued when the container's Job was removed.
     pub(super) fn ended_for_others(&self, store: &Store, job: &Value) -> Option<String> {
-        let mut ids = self.processes.iter().map(|process| &process.request.claim_uuid);
+        let mut ids = self.processes.iter().map(|process| &process.request.volume_id);
         ids.find_map(|id| ended_for_others(store, job, id)).filter(|_| self.batch)
     }
 
@@ -179,17 +179,17 @@ impl World {
         let request = RunRequest::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
         // Other nodes can reach the storage of a deleted node if the config says so. They also can if the node came
-        // back before the run that was begun elsewhere.
+        // back before the run that was begun on any node.
         let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
         let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
         let reached = gone || profile.node_gone == "run-elsewhere";
-        let elsewhere = deletes && !request.node_name.is_empty() && reached;
-        let node = match (local, elsewhere) {
+        let on_any_node = deletes && !request.node_name.is_empty() && reached;
+        let node = match (local, on_any_node) {
             (false, _) => String::new(),
             (true, true) => request.node_name.clone(),
             (true, false) => text(pod, "/spec/nodeName").to_owned(),
         };
-        let storage_key = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
+        let storage_key = (snapshots::stored_as(&request).unwrap_or(&request.volume_id).to_owned(), node);
         if snapshots::is_empty(store, &request) {
             self.wrong.push(format!("the run for claim {} does not get its source", request.claim.name));
         }
@@ -263,7 +263,7 @@ impl World {
             let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
             match both_make {
                 false if deletes && profile.manual_removals => false,
-                true => makes && other.request.claim_uuid == request.claim_uuid && !profile.manual_removals,
+                true => makes && other.request.volume_id == request.volume_id && !profile.manual_removals,
                 false => other.storage_key == storage_key,
             }
         };
@@ -271,7 +271,7 @@ impl World {
         if let Some(other) = met {
             self.wrong.push(format!(
                 "two processes for volume id {} at one time: {other} and {}",
-                request.claim_uuid, request.operation
+                request.volume_id, request.operation
             ));
         }
         Process { script: get("BY_HAND").is_some(), reserved: profile.policies, request, storage_key, member, acts }

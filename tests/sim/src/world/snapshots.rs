@@ -72,7 +72,7 @@ impl World {
                 (from, there)
             }
             _ => {
-                let from = (request.claim_uuid.clone(), on(&request.node_name));
+                let from = (request.volume_id.clone(), on(&request.node_name));
                 let there = self.backend.contains(&from);
                 (from, there)
             }

@@ -140,7 +140,7 @@ impl Work {
     }
 
     async fn provision(&self, request: RunRequest) -> Result<()> {
-        let path = format!("/{}", request.claim_uuid);
+        let path = format!("/{}", request.volume_id);
         let nfs = NFSVolumeSource { server: "10.0.0.1".into(), path, read_only: None };
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
         let volumes: Api<PersistentVolume> = Api::all(self.image.clone());

@@ -29,7 +29,7 @@ pub(super) fn is_claimed_by_this(o: &Observed<'_>, volume: &Volume) -> bool {
 
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
 pub(super) fn is_terminating_without_finalizer(volume: &Volume) -> bool {
-    volume.deleting && !volume.has_finalizer()
+    volume.terminating && !volume.has_finalizer()
 }
 
 /// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
@@ -57,13 +57,13 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
-        let same_node = kept.node == provenance.node || provenance.node.is_empty();
-        kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
+        let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_empty();
+        kept.effective_config == provenance.effective_config && (same_node || !(kept.origin_node.is_empty() || known()))
     };
     let is_its = || match o.pool.is_request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
-            let has_hash = |hash: &str| hash == recipe.record.pool_hash();
+            let has_hash = |hash: &str| hash == recipe.effective_config.pool_hash();
             as_asked && volume.claim_uid.is_none() && volume.has_finalizer() && volume.pool_hash().is_some_and(has_hash)
         }
         false => {
@@ -92,7 +92,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
 /// By any other rule the claim is not bound to the volume, or already is.
 fn may_mark_later(o: &Observed<'_>, rule: Rule) -> bool {
     let claim = o.claim;
-    rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.deleting
+    rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.terminating
 }
 
 /// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
@@ -151,7 +151,11 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 /// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
     let node = made_on(o.claim, recipe, volume);
-    let provenance = Provenance { record: recipe.record.clone(), node, moved_in: volume.moved_in() };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: node,
+        moved_in: volume.moved_in(),
+    };
     let nodes = leftover_nodes(o, volume, &provenance);
     (provenance, nodes)
 }
@@ -173,10 +177,10 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
 /// nothing may be deleted by its id.
 fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
-    if provenance.node.is_empty() || !bound_to_host {
+    if provenance.origin_node.is_empty() || !bound_to_host {
         return Vec::new();
     }
-    let mut nodes = without(&o.claim.nodes, &provenance.node);
-    nodes.push(provenance.node.clone());
+    let mut nodes = without(&o.claim.nodes_with_storage, &provenance.origin_node);
+    nodes.push(provenance.origin_node.clone());
     nodes
 }

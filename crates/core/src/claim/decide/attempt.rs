@@ -55,7 +55,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
     match o.claim.own_stamp() {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.runs.state {
-            RunState::Running => wait_for_run(o, Rule::RunInProgress),
+            RunState::MayBeRunning => wait_for_run(o, Rule::RunInProgress),
             RunState::Succeeded if o.is_volume_unsure() => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
             _ => waits(),
         }),
@@ -148,7 +148,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
     // choose a terminating volume.
     if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
-        return Some(match volume.deleting && o.claim.volume_name.is_none() {
+        return Some(match volume.terminating && o.claim.volume_name.is_none() {
             true => Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() }),
             false => Rule::WaitForBinding.nothing(),
         });
@@ -185,7 +185,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
         }
         // The PV controller does not choose a terminating volume. It also chooses none without the claim's
         // VolumeAttributesClass, which only CSI volumes can have. But it binds a volume that the claim names.
-        _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
+        _ if (volume.terminating || volume.attributes_class != o.claim.attributes_class)
             && o.claim.volume_name.is_none() =>
         {
             Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() })
@@ -223,12 +223,12 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return wait_for_older_runs(o).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
     }
     match &o.runs.state {
-        RunState::Absent if o.runs.recipe.is_none() => {
+        RunState::NotCached if o.runs.recipe.is_none() => {
             let cause = Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more");
             record_failure(o, class, Rule::RecipeLost, cause, Reaction::Retry, now)
         }
-        RunState::Absent => job_missing(o, class, now),
-        RunState::Running => in_progress(o, now),
+        RunState::NotCached => job_missing(o, class, now),
+        RunState::MayBeRunning => in_progress(o, now),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.confirmed.no_volume => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
         RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Reaction::Retry, now),

@@ -23,20 +23,22 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
     let node = cleanup_node(claim, o.nodes.states);
     match &o.deletion.state {
-        RunState::Absent => {
+        RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, now));
             match now < due {
-                true => Rule::DeleteBackoff.nothing().requeue_at(due),
+                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),
             }
         }
-        RunState::Running => wait_for_run(o, Rule::DeleteInProgress),
+        RunState::MayBeRunning => wait_for_run(o, Rule::DeleteRunInProgress),
         RunState::Stuck { cause, .. } => stuck(o, recipe, node, cause),
-        RunState::Succeeded => match o.deletion.job.filter(|job| !job.deleting) {
-            Some(_) => Rule::DeleteSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes, node) }),
-            None => Rule::DeleteJobTerminating.nothing(),
+        RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
+            Some(_) => {
+                Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes_with_storage, node) })
+            }
+            None => Rule::DeleteRunStopping.nothing(),
         },
-        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeletePodsTerminating),
+        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
             let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
@@ -46,7 +48,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
                 cause.message,
                 delay(recipe, attempt)
             );
-            Rule::DeleteFailed.step(Step::RecordFailure { failure }).with_warning(reason::VOLUME_FAILED_DELETE, message)
+            Rule::DeleteRunFailed
+                .step(Step::RecordFailure { failure })
+                .with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }
@@ -54,14 +58,14 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 /// Decides about a delete run that cannot progress.
 fn stuck(o: &Observed<'_>, recipe: &Recipe, node: &str, cause: &Cause) -> Decision {
     match o.deletion.job {
-        Some(job) if job.deleting => Rule::DeleteJobTerminating.nothing(),
+        Some(job) if job.terminating => Rule::DeleteRunStopping.nothing(),
         Some(job) if job.recipe_version != recipe.version() => {
-            Rule::DeleteOutdated.step(Step::RemoveJob { job: job.name.clone() })
+            Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
         _ => {
             let why = o.nodes.states.why_stuck(node, cause);
             let message = format!("deleting what an attempt left behind: {why}");
-            Rule::DeleteStuck.warn(reason::VOLUME_FAILED_DELETE, message)
+            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }
@@ -75,17 +79,17 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         ServedClass::NotOurs => recipe.node_gone,
     };
     match (o.nodes.states.state(node), policy) {
-        (NodeState::Ready | NodeState::Unreachable, _) => Rule::DeleteDue.step(begin(false)),
-        (NodeState::NotCached, _) => Rule::ConfirmCleanupNode.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::Gone, NodeGone::RunElsewhere) => Rule::DeleteElsewhere.step(begin(true)),
-        (NodeState::Gone, NodeGone::Forget) => {
+        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
+        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
+        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
+        (NodeState::NotFound, NodeGone::Forget) => {
             let message =
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
-            Rule::ForgetGoneNode
-                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes, node) })
+            Rule::NodeGoneForget
+                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes_with_storage, node) })
                 .with_warning(reason::STORAGE_ABANDONED, message)
         }
-        (NodeState::Gone, NodeGone::Hold) => Rule::HoldForGoneNode.warn(
+        (NodeState::NotFound, NodeGone::Hold) => Rule::NodeGoneHold.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
                 "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",

@@ -28,9 +28,9 @@ pub(super) fn wait_for_data_source(o: &Observed<'_>) -> Option<Decision> {
     }
     let node = required_node(o, o.recipe_of_attempt()?)?;
     match o.nodes.states.state(node) {
-        NodeState::Ready | NodeState::Unreachable => None,
+        NodeState::Reachable | NodeState::Unreachable => None,
         NodeState::NotCached => Some(Rule::ConfirmSourceNode.step(Step::ConfirmNode { node: node.to_owned() })),
-        NodeState::Gone => {
+        NodeState::NotFound => {
             let source = o.claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = format!(
                 "{source}, the data source of this claim, has its storage on node {node}, which is gone; the provisioner waits for the node. If the node does not come back, delete this claim"
@@ -64,7 +64,7 @@ pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     if !done.is_empty() {
         return Decision { rule: Rule::UnprotectSource, step: Step::UnprotectSource { copies: done }, ..decision };
     }
-    if !o.claim.deleting || decision.event.is_some() {
+    if !o.claim.terminating || decision.event.is_some() {
         return decision;
     }
     let name = |copy: &SourceUser| copy.in_progress.as_ref().map(ToString::to_string);

@@ -59,9 +59,13 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
     let with_path = |path: &str| {
         let mut world = copy(new(), "");
         let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
-        let record = recipe_with(&[]).record;
-        let text =
-            serde_json::json!(crate::model::volume::Provenance { record, node: String::new(), moved_in }).to_string();
+        let effective_config = recipe_with(&[]).effective_config;
+        let text = serde_json::json!(crate::model::volume::Provenance {
+            effective_config,
+            origin_node: String::new(),
+            moved_in
+        })
+        .to_string();
         let volume = original(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));
@@ -78,7 +82,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
     let cases: [(Spoilt, &str); 11] = [
         (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
         (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
-        (|o| o.claim.as_mut().unwrap().deleting = true, "is being deleted"),
+        (|o| o.claim.as_mut().unwrap().terminating = true, "is being deleted"),
         (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; the provisioner waits for it"),
         (|o| o.volume = None, "has a volume that the provisioner does not see yet"),
         (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
@@ -90,7 +94,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
             },
             "which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch pvc-",
         ),
-        (|o| o.volume.as_mut().unwrap().deleting = true, "which is being deleted"),
+        (|o| o.volume.as_mut().unwrap().terminating = true, "which is being deleted"),
         (
             |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),
             "has the volume mode Block, this claim has Filesystem",
@@ -130,7 +134,7 @@ fn the_source_is_protected_before_the_run_begins() {
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
-    original(&mut world).claim.as_mut().unwrap().deleting = true;
+    original(&mut world).claim.as_mut().unwrap().terminating = true;
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "it stays until the copy is made");
 }
 
@@ -142,13 +146,13 @@ fn a_clone_is_made_on_the_node_of_its_source() {
         Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 }
     );
     let mut world = World { no_volume: true, ..delayed(copy(stamped(1), "home"), Some("a")) };
-    world.claim.nodes = vec!["a".into()];
+    world.claim.nodes_with_storage = vec!["a".into()];
     let nodes = vec!["a".into(), "home".into()];
     assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
-    world.claim.nodes = vec!["home".into()];
+    world.claim.nodes_with_storage = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
-    world.node_states.0.insert("a".into(), NodeState::Gone);
+    world.node_states.0.insert("a".into(), NodeState::NotFound);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
@@ -172,7 +176,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
                 world.decide_by(Rule::ConfirmSourceNode, NOW + 60).step,
                 Step::ConfirmNode { node: "home".into() }
             );
-            world.node_states.0.insert("home".into(), NodeState::Gone);
+            world.node_states.0.insert("home".into(), NodeState::NotFound);
             let decision = world.decide_by(Rule::SourceNodeGone, NOW + 60);
             let said = decision.event.map(|tell| tell.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");
@@ -183,8 +187,8 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
 #[test]
 fn a_clone_without_room_stays_on_the_node_of_its_source() {
     let mut world = delayed(copy(failed_with(Reaction::NoCapacity), "home"), Some("a"));
-    world.claim.nodes = vec!["home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2));
+    world.claim.nodes_with_storage = vec!["home".into()];
+    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2));
     assert_eq!(
         world.decide_by(Rule::AttemptDue, NOW + 2).step,
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
@@ -202,7 +206,7 @@ fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
     assert_eq!(world.step(Rule::UnprotectSource), Step::UnprotectSource { copies: vec!["b".into(), "c".into()] });
     world.source_users = vec![copying("a", true)];
     world.rests(Rule::Settled);
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world.waits(Rule::BeingCloned, "until its clones and snapshots are made: team/copy-a");
     world.foreign = true;
     world.source_users = vec![copying("a", false)];
@@ -212,7 +216,7 @@ fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
         "whosoever the class is"
     );
     // The claim's own steps come first.
-    let mut world = deleting();
+    let mut world = terminating();
     (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
 }

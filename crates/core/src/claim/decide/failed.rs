@@ -143,7 +143,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let due = due_after(failure.at, wait, now);
     if wait > 0 && now < due {
-        return Rule::AttemptBackoff.nothing().requeue_at(due);
+        return Rule::AttemptNotDue.nothing().requeue_at(due);
     }
     confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
 }
@@ -164,7 +164,7 @@ fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
 /// Ends an attempt whose image has failed while another container of its pod still runs.
 fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
-    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.deleting)?;
+    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.terminating)?;
     let due = due_after(failure.at, SIDECAR_GRACE, now);
     match o.runs.state {
         RunState::Failed { pods_ended: false, .. } if now >= due => {

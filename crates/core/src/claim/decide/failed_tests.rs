@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
     let mut world = failed_with(Reaction::Never);
-    world.rests_until_slow(Rule::AttemptBackoff);
+    world.rests_until_slow(Rule::AttemptNotDue);
     world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "its volume is gone");
     let there = with_volume(world, Volume { quarantine: Some("wrong".into()), ..volume() }, &["wrong"]);
-    there.rests_until_slow(Rule::AttemptBackoff);
+    there.rests_until_slow(Rule::AttemptNotDue);
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn a_sidecar_does_not_keep_a_failed_run() {
         "it usually ends by itself"
     );
     assert_eq!(world.decide_by(Rule::StopSidecars, NOW + 5).step, Step::RemoveJob { job: job(1).name });
-    let terminating = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
+    let terminating = World { jobs: vec![Job { terminating: true, ..job(1) }], ..world };
     assert_eq!(terminating.decide_by(Rule::WaitForOlderRun, NOW + 5).step, Step::Nothing);
 }
 
@@ -30,10 +30,10 @@ fn a_sidecar_does_not_keep_a_failed_run() {
 fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     let world = failed_with(Reaction::Retry);
     let late = NOW + 1_000_000;
-    let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
+    let running = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..world.clone() };
     assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
     let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
-    let stopping = World { jobs: vec![Job { deleting: true, ..job(1) }], run: stuck, ..world.clone() };
+    let stopping = World { jobs: vec![Job { terminating: true, ..job(1) }], run: stuck, ..world.clone() };
     assert_eq!(stopping.decide_by(Rule::WaitForOlderRun, late).step, Step::Nothing);
     let ending = World { jobs: vec![job(1)], run: failed_run(Reaction::Retry, NOW), ..world.clone() };
     assert_eq!(
@@ -75,9 +75,9 @@ fn a_claim_is_rescheduled_if_its_node_has_no_room() {
     for node in ["a", "b"] {
         world.claim.selected_node = Some(node.into());
         let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
-        world.claim.nodes = vec!["a".into()];
+        world.claim.nodes_with_storage = vec!["a".into()];
         assert_eq!(
-            world.decide_by(Rule::AttemptBackoff, NOW).requeue_at,
+            world.decide_by(Rule::AttemptNotDue, NOW).requeue_at,
             Some(NOW + 2),
             "the same node or another, never at once"
         );
@@ -98,8 +98,8 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::NoCapacity) };
     assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
-    world.claim.nodes = vec!["b".into(), "home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptBackoff, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
+    world.claim.nodes_with_storage = vec!["b".into(), "home".into()];
+    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
     world.node_choice = choice(None, false);
     assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["b", "home"]), "there is no other");
@@ -116,7 +116,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
 #[test]
 fn the_next_attempt_begins_after_its_delay() {
     let mut world = failed_with(Reaction::Retry);
-    world.claim.nodes = vec!["a".into(), "b".into()];
+    world.claim.nodes_with_storage = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = || vec!["b".to_owned(), "a".to_owned()];
     let unsure = World { no_volume: false, ..world.clone() };
@@ -135,7 +135,7 @@ fn the_next_attempt_begins_after_its_delay() {
     assert!(matches!(of_future.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "no clock has shown that time");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
-    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptBackoff);
+    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptNotDue);
     let full = World { has_slot: false, ..world.clone() };
     assert_eq!(
         (full.decide_by(Rule::NoFreeSlot, NOW + 2).step, full.decide_by(Rule::NoFreeSlot, NOW + 2).requeue_at),
@@ -146,7 +146,7 @@ fn the_next_attempt_begins_after_its_delay() {
     world.class.recipe = Err("the config has errors".into());
     world.waits(Rule::ConfigUnusable, "the config has errors");
     let mut never = failed_with(Reaction::Never);
-    assert_eq!(never.decide_by(Rule::AttemptBackoff, NOW + 1799).requeue_at, Some(NOW + 1800));
+    assert_eq!(never.decide_by(Rule::AttemptNotDue, NOW + 1799).requeue_at, Some(NOW + 1800));
     assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
@@ -163,7 +163,7 @@ fn the_delay_between_attempts_doubles() {
     world.claim.stamp.as_mut().unwrap().attempt = 3;
     world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Reaction::Retry));
     assert_eq!(
-        (world.step(Rule::AttemptBackoff), world.decide_by(Rule::AttemptBackoff, NOW).requeue_at),
+        (world.step(Rule::AttemptNotDue), world.decide_by(Rule::AttemptNotDue, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 8))
     );
     world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Reaction::Retry));
@@ -229,15 +229,15 @@ fn a_node_s_clock_is_not_trusted() {
 #[test]
 fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     let mut world = delayed(failed_with(Reaction::Retry), Some("another"));
-    world.node_states = NodeStates([("another".to_owned(), NodeState::Ready)].into());
-    world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
+    world.node_states = NodeStates([("another".to_owned(), NodeState::Reachable)].into());
+    world.claim.nodes_with_storage = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
-    world.claim.nodes.push("n0".into());
+    world.claim.nodes_with_storage.push("n0".into());
     let decision = world.decide_by(Rule::TooManyNodes, at);
     let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
     let mut world = delayed(world, Some("n1"));
-    world.node_states = NodeStates([("n1".to_owned(), NodeState::Ready)].into());
+    world.node_states = NodeStates([("n1".to_owned(), NodeState::Reachable)].into());
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
 }

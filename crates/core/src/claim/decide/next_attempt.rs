@@ -49,7 +49,7 @@ pub(super) fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
     if !o.confirmed.fresh && running().any(|job| job.run_labels.attempt > attempt) {
         return Some(Rule::ReadClaimBeforeStop.step(Step::Refresh));
     }
-    if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
+    if let Some(job) = running().find(|job| !job.terminating && !ends(job)) {
         return Some(Rule::StopOlderRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
     (o.runs.has_running_pods || o.runs.is_in_progress() || running().next().is_some())

@@ -97,7 +97,7 @@ pub struct Runs<'a> {
 impl Runs<'_> {
     /// Checks whether the run of the stamped attempt is in progress.
     pub(super) fn is_in_progress(&self) -> bool {
-        matches!(self.state, RunState::Running | RunState::Stuck { .. })
+        matches!(self.state, RunState::MayBeRunning | RunState::Stuck { .. })
     }
 }
 

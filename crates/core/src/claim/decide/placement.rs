@@ -21,7 +21,7 @@ use crate::rules::Rule as _;
 /// If no node takes the run. The text is for the claim's event.
 pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
     let mut nodes = match o.claim.own_stamp() {
-        Some(_) => o.claim.nodes.clone(),
+        Some(_) => o.claim.nodes_with_storage.clone(),
         None => Vec::new(),
     };
     if recipe.placement == Placement::SelectedNode {
@@ -38,7 +38,7 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     if let Some(node) = required_node(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
-    let last = || o.claim.nodes.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
+    let last = || o.claim.nodes_with_storage.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
     let next = || o.nodes.choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
     // room.
@@ -59,7 +59,7 @@ fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
 }
 
 fn is_gone(o: &Observed<'_>, node: &str) -> bool {
-    o.nodes.states.state(node) == NodeState::Gone
+    o.nodes.states.state(node) == NodeState::NotFound
 }
 
 /// Returns the text of the event if the claim names a node that is ignored.
@@ -98,7 +98,7 @@ pub(super) fn is_on_wrong_node(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = o.recipe_of_attempt().filter(|recipe| recipe.placement == Placement::SelectedNode) else {
         return false;
     };
-    match run_node(&o.claim.nodes, recipe) {
+    match run_node(&o.claim.nodes_with_storage, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.nodes.choice.last,
         Some(noted) => required_node(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
@@ -121,15 +121,15 @@ pub(super) fn reschedule_from_unfit(o: &Observed<'_>, class: &Class) -> Option<D
         return unsure.then(|| Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() }));
     }
     match o.nodes.states.state(node) {
-        NodeState::Ready | NodeState::Unreachable if o.nodes.selected_forbidden => {
+        NodeState::Reachable | NodeState::Unreachable if o.nodes.selected_forbidden => {
             Some(Rule::SelectedNodeForbidden.step(Step::Reschedule { failure: None }).with_event(
                 reason::RESCHEDULING,
                 format!("the selected node {node} is outside the allowedTopologies of class {}; the provisioner asks the scheduler for another", class.name),
             ))
         }
-        NodeState::Ready | NodeState::Unreachable => None,
+        NodeState::Reachable | NodeState::Unreachable => None,
         NodeState::NotCached => Some(Rule::ConfirmSelectedNode.step(Step::ConfirmNode { node: node.clone() })),
-        NodeState::Gone => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
+        NodeState::NotFound => Some(Rule::SelectedNodeGone.step(Step::Reschedule { failure: None }).with_event(
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),
         )),
@@ -155,15 +155,15 @@ pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
 
 /// Returns the nodes of all attempts of the claim.
 pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
-    claim.selected_node.iter().chain(&claim.nodes)
+    claim.selected_node.iter().chain(&claim.nodes_with_storage)
 }
 
 /// Returns the node of the last attempt.
 pub fn last_node(claim: &Claim) -> Option<&String> {
-    claim.nodes.last().or(claim.selected_node.as_ref())
+    claim.nodes_with_storage.last().or(claim.selected_node.as_ref())
 }
 
 /// Returns the node on which the storage of a terminating claim is deleted next; empty for any node.
 pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> &'a str {
-    node_states.first(&claim.nodes).map_or("", String::as_str)
+    node_states.first(&claim.nodes_with_storage).map_or("", String::as_str)
 }

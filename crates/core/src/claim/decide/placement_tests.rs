@@ -7,7 +7,7 @@ fn a_selected_node_that_is_gone_is_given_back() {
     for world in [new(), stamped(1), failed_with(Reaction::Retry)] {
         let missing = with_state("a", NodeState::NotCached, selected(world.clone()));
         assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "a".into() });
-        let gone = with_state("a", NodeState::Gone, selected(world));
+        let gone = with_state("a", NodeState::NotFound, selected(world));
         let decision = gone.decide_by(Rule::SelectedNodeGone, NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(
@@ -23,10 +23,10 @@ fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
     let missing = with_state("nowhere", NodeState::NotCached, named.clone());
     assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "nowhere".into() });
-    let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
+    let gone = with_state("nowhere", NodeState::NotFound, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
     assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     assert!(gone.event.unwrap().message.contains("names node nowhere"));
-    let there = with_state("nowhere", NodeState::Ready, named);
+    let there = with_state("nowhere", NodeState::Reachable, named);
     assert_eq!(
         there.step(Rule::FirstAttemptDue),
         Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 }
@@ -69,11 +69,11 @@ fn a_node_that_does_not_take_the_pod_is_given_up() {
 fn a_pod_on_a_dead_node_is_reported() {
     let lost =
         |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
-    let running = World { run: RunState::Running, has_running_pods: true, ..selected(stamped(1)) };
+    let running = World { run: RunState::MayBeRunning, has_running_pods: true, ..selected(stamped(1)) };
     running.rests(Rule::RunInProgress);
     let says = "a pod of the provisioner is on node a, which does not answer";
     lost(running.clone()).waits(Rule::NodeUnreachable, says);
-    lost(World { claim: deleting().claim, ..running }).waits(Rule::NodeUnreachable, says);
+    lost(World { claim: terminating().claim, ..running }).waits(Rule::NodeUnreachable, says);
     lost(World { has_running_pods: true, ..selected(failed_with(Reaction::Retry)) })
         .waits(Rule::NodeUnreachable, "kubectl delete node a");
 }
@@ -82,7 +82,7 @@ fn a_pod_on_a_dead_node_is_reported() {
 fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
     let adopted_nodes = |nodes: &[&str], affinity: bool| {
         let mut world = selected(stamped(2));
-        world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        world.claim.nodes_with_storage = nodes.iter().map(|node| (*node).to_owned()).collect();
         let mut made = volume();
         if affinity {
             let text =
@@ -104,13 +104,13 @@ fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
 fn the_affinity_of_a_volume_names_its_node() {
     let made_on = |noted: &[&str]| {
         let mut world = stamped(2);
-        world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
+        world.claim.nodes_with_storage = noted.iter().map(|node| (*node).to_owned()).collect();
         let text =
             "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
         let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
         world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
         match world.step(Rule::AdoptVolume) {
-            Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
+            Step::Adopt { provenance, nodes, .. } => (provenance.origin_node, nodes.join(",")),
             step => panic!("{step:?}"),
         }
     };

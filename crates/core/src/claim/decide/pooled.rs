@@ -15,7 +15,7 @@ use crate::rules::Rule as _;
 /// Decides about a claim that the PV controller bound to the pooled volume that was assigned to it.
 pub(super) fn bound_to_pooled(o: &Observed<'_>) -> Option<Decision> {
     let claim = o.claim;
-    if claim.deleting || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs) {
+    if claim.terminating || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs) {
         return None;
     }
     // A volume that the claim has taken from another claim was not assigned to it.
@@ -33,7 +33,7 @@ pub(super) fn bind_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Deci
             succeeded(Rule::BindPooledVolume, volume, Step::Bind { volume: volume.name.clone() })
         }
         // Kubernetes keeps a Bound volume. A volume that nothing keeps would be gone before the claim could have it.
-        _ if volume.deleting
+        _ if volume.terminating
             && o.claim.volume_name.is_none()
             && (volume.has_finalizer() || volume.phase == VolumePhase::Bound) =>
         {
@@ -53,7 +53,7 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     let given_away = volume.is_adopted()
         && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id())
         && is_claimed_by_other(o, volume);
-    let done = || match o.claim.deleting {
+    let done = || match o.claim.terminating {
         true => Rule::ReleasePoolRequest.step(Step::RemoveFinalizer),
         false => Rule::CompletePoolRequest.step(Step::CompletePoolRequest),
     };

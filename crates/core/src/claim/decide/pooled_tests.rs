@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
-    let pool_hash = recipe_with(&[]).record.pool_hash();
+    let pool_hash = recipe_with(&[]).effective_config.pool_hash();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
     let pool_size = new().claim.size.ok();
     Volume { pool: Some(pool_hash), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }
@@ -46,7 +46,7 @@ fn an_assigned_volume_is_bound_after_the_pv_controller_has_seen_it() {
     assert_eq!(world.step(Rule::BindPooledVolume), Step::Bind { volume: "pvc-ready".into() });
     world.binding = Binding::Controller;
     world.rests(Rule::WaitForBinding);
-    let terminating = Volume { deleting: true, ..given };
+    let terminating = Volume { terminating: true, ..given };
     let world = with_volume(World { binding: Binding::Controller, ..new() }, terminating, &["name"]);
     assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: "pvc-ready".into() });
 }
@@ -58,7 +58,7 @@ fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
     let given = Volume { pool_size: Some(1), ..taken };
     let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
     assert_eq!(world.step(Rule::BoundToPooledVolume), Step::BackfillStamp { volume: "pvc-ready".into() });
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world.rests(Rule::Settled);
     let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
     stamped.claim.finalizers.clear();
@@ -69,7 +69,7 @@ fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
 #[test]
 fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
     let mut world = request(with_volume(stamped(1), volume(), &[]));
-    world.run = RunState::Running;
+    world.run = RunState::MayBeRunning;
     adopts(Rule::AdoptPooledVolume, &world);
     adopts(Rule::AdoptPooledVolume, &request(with_volume(stamped(1), adopted_volume(), &[])));
     let older = Volume { pool: Some("older".into()), ..ready_volume() };
@@ -78,7 +78,7 @@ fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
     assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
     (world.jobs, world.has_running_pods) = (vec![job(1)], true);
     assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest, "the volume is on its own");
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     assert_eq!(world.step(Rule::ReleasePoolRequest), Step::RemoveFinalizer);
     let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
     assert_eq!(by_controller.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
@@ -92,18 +92,18 @@ fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
         let given = Volume { pool: None, claim_uid, claim_ref: Some(reference), ..ready_volume() };
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
         assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
-        world.claim.deleting = true;
+        world.claim.terminating = true;
         assert_eq!(world.step(Rule::ReleasePoolRequest), Step::RemoveFinalizer);
     }
 }
 
 #[test]
 fn a_terminating_pool_request_is_cleaned_up_like_a_claim() {
-    let mut world = request(deleting());
+    let mut world = request(terminating());
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
-    let world = request(with_volume(deleting(), volume(), &[]));
+    let world = request(with_volume(terminating(), volume(), &[]));
     adopts(Rule::AdoptLeftVolume, &world);
 }

@@ -11,7 +11,7 @@ use crate::model::phase::VolumePhase;
 
 /// Returns the reclaim policy that the adoption gives to a volume.
 fn policy(provenance: &Provenance) -> ReclaimPolicy {
-    provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
+    provenance.effective_config.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
 }
 
 impl World {
@@ -29,7 +29,7 @@ impl World {
 
     /// Checks whether a process of a provision run may be running, by the observation.
     fn is_alive(&self) -> bool {
-        let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
+        let goes_on = matches!(self.run, RunState::MayBeRunning | RunState::Stuck { .. });
         self.has_running_pods || goes_on || self.jobs.iter().any(|job| !job.is_over)
     }
 
@@ -48,7 +48,7 @@ impl World {
     /// Checks whether the claim is terminating, or has another volume.
     fn is_to_be_undone(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
+        self.claim.terminating || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
     }
 
     /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
@@ -56,7 +56,7 @@ impl World {
         let claim = &self.claim;
         let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
         let used = claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
-        let chosen = |volume: &Volume| !volume.deleting || claim.volume_name.is_some();
+        let chosen = |volume: &Volume| !volume.terminating || claim.volume_name.is_some();
         let right = |(volume, mismatches): &(Volume, Vec<String>)| {
             mismatches.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
         };
@@ -64,7 +64,7 @@ impl World {
             return Some("the PV controller binds it");
         }
         if !claim.has_finalizer() {
-            let owes_nothing = self.foreign || claim.is_bound() || claim.deleting || claim.volume_name.is_some();
+            let owes_nothing = self.foreign || claim.is_bound() || claim.terminating || claim.volume_name.is_some();
             return match () {
                 () if owes_nothing => Some("nothing is owed"),
                 () if self.is_alive() => Some("a process ends"),
@@ -73,7 +73,7 @@ impl World {
                 () => None,
             };
         }
-        if claim.is_bound() && !claim.deleting {
+        if claim.is_bound() && !claim.terminating {
             return Some("the volume's event comes, or the claim goes");
         }
         if self.is_to_be_undone() {
@@ -85,8 +85,8 @@ impl World {
                 {
                     Some("a pod ends that uses it")
                 }
-                (RunState::Running | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
-                (RunState::Succeeded | RunState::Stuck { .. }, Some(Job { deleting: true, .. })) => {
+                (RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. }, _) => Some("the delete run ends"),
+                (RunState::Succeeded | RunState::Stuck { .. }, Some(Job { terminating: true, .. })) => {
                     Some("the delete run's Job goes")
                 }
                 _ => None,
@@ -107,7 +107,7 @@ impl World {
     /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
     fn unhold(&mut self) {
         self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
-        self.claim.nodes.clear();
+        self.claim.nodes_with_storage.clear();
         self.claim.last_failure = None;
     }
 
@@ -130,23 +130,23 @@ impl World {
             batch: None,
         });
         self.missed_batch = false;
-        self.claim.nodes = nodes;
+        self.claim.nodes_with_storage = nodes;
         if !self.claim.has_finalizer() {
             self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
         }
         self.stamped_recipe = Some((*recipe).clone());
         self.fresh = true;
-        self.run = RunState::Absent;
+        self.run = RunState::NotCached;
     }
 
     /// Makes the volume the claim's.
     fn adopt(&mut self, name: &str, provenance: &Provenance, nodes: &[String]) {
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
-        if (volume.reclaim_policy == ReclaimPolicy::Delete || nodes.len() > 1 && !volume.deleting)
+        if (volume.reclaim_policy == ReclaimPolicy::Delete || nodes.len() > 1 && !volume.terminating)
             && !volume.has_finalizer()
         {
-            assert!(!volume.deleting, "the API takes no finalizer any more");
+            assert!(!volume.terminating, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
         volume.claim_uid = Some(UID.into());
@@ -165,7 +165,7 @@ impl World {
         let volume = self.volume_mut(name);
         volume.reclaim_policy = policy(provenance);
         if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
-            assert!(!volume.deleting, "the API takes no finalizer any more");
+            assert!(!volume.terminating, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
         volume.claim_uid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
@@ -220,7 +220,7 @@ impl World {
             }
             Step::RecordFailure { failure } => {
                 if failure.operation == Operation::Delete {
-                    (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                    (self.delete_run, self.delete_job) = (RunState::NotCached, None);
                 }
                 self.claim.last_failure = Some(failure);
             }
@@ -230,19 +230,19 @@ impl World {
             }
             Step::ConfirmNoVolume => self.no_volume = true,
             Step::ConfirmNode { node } => {
-                self.node_states.0.insert(node, NodeState::Gone);
+                self.node_states.0.insert(node, NodeState::NotFound);
             }
             Step::MarkNodeClean { nodes } => {
-                (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                (self.delete_run, self.delete_job) = (RunState::NotCached, None);
                 if nodes.is_empty() {
                     self.unhold();
                     return false;
                 }
-                self.claim.nodes = nodes;
+                self.claim.nodes_with_storage = nodes;
             }
             Step::RemoveFinalizer => {
                 self.unhold();
-                return !self.claim.deleting;
+                return !self.claim.terminating;
             }
         }
         true
@@ -263,20 +263,23 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::AssignPooledVolume { volume } => {
             assert_eq!(world.pooled_volume, Some(volume.as_str()));
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.own_stamp().is_none());
+            assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.own_stamp().is_none());
             assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
         }
         Step::BackfillStamp { volume } => {
             assert!(
-                world.is_bound_to(volume) && !claim.has_finalizer() && !claim.deleting && claim.own_stamp().is_none()
+                world.is_bound_to(volume)
+                    && !claim.has_finalizer()
+                    && !claim.terminating
+                    && claim.own_stamp().is_none()
             );
         }
-        Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.deleting),
+        Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.terminating),
         Step::Refresh => assert!(!world.fresh),
         Step::ProtectSource => {
             assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
             let source = world.data_source.as_ref().and_then(|source| source.claim.as_ref()).expect("it is there");
-            assert!(!source.deleting, "the API takes no finalizer any more");
+            assert!(!source.terminating, "the API takes no finalizer any more");
         }
         Step::UnprotectSource { copies } => {
             let done =
@@ -285,7 +288,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::StartRun => check_start(world),
         Step::Adopt { volume, provenance, nodes, mark } => {
-            assert!(*mark || world.binding == Binding::Direct && !claim.is_bound() && !claim.deleting);
+            assert!(*mark || world.binding == Binding::Direct && !claim.is_bound() && !claim.terminating);
             check_adoption(world, volume, provenance, nodes);
         }
         Step::MarkAdopted { volume } => {
@@ -331,7 +334,7 @@ fn check_volume_name(world: &World, volume: &str) {
     let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
     let kept = volume.has_finalizer() && world.is_safe(volume) || volume.phase == VolumePhase::Bound;
     assert!(assigned || mismatches.is_empty() && kept);
-    assert!(!claim.deleting && claim.volume_name.is_none());
+    assert!(!claim.terminating && claim.volume_name.is_none());
 }
 
 fn check_reschedule(world: &World, failure: Option<&LastFailure>) {
@@ -346,7 +349,7 @@ fn check_removed_job(world: &World, job: &ObjectName) {
     let claim = &world.claim;
     let all = world.jobs.iter().chain(&world.delete_job);
     let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
-    assert!(!job.deleting);
+    assert!(!job.terminating);
     assert!(job.is_over || claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
 }
 
@@ -355,23 +358,26 @@ fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation:
     let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
     let afresh = volume_generation == before + 1 && world.has_transferred();
     assert!(volume_generation == before || afresh, "an id is given up only with its volume");
-    assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.has_revision && world.has_slot);
+    assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
     assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-    assert!(before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+    assert!(
+        before == 0 || afresh || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)),
+        "a node is forgotten"
+    );
 }
 
 fn check_start(world: &World) {
     let claim = &world.claim;
-    assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.has_finalizer() && world.fresh);
+    assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.has_finalizer() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
     assert!(claim.own_stamp().is_some() && !world.is_alive());
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
-        let noted = claim.nodes.last().expect("where it may leave something is not noted");
+        let noted = claim.nodes_with_storage.last().expect("where it may leave something is not noted");
         let immediate = world.class.binding == BindingMode::Immediate;
-        let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::Gone;
+        let exists = |node: &&String| !immediate || world.node_states.state(node) != NodeState::NotFound;
         let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
         assert!(node.is_none_or(|node| node == noted), "another node is noted");
     }
@@ -383,17 +389,17 @@ fn check_start(world: &World) {
 
 fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
-    let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
+    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.origin_node), "its own node is the last");
+    let noted = nodes.is_empty() || claim.nodes_with_storage.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
     let (volume, mismatches) = world.volume(volume);
     assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
     assert!(
-        mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.deleting,
+        mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.terminating,
         "a wrong volume is made the claim's"
     );
     assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-    let holdable = !volume.deleting || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
+    let holdable = !volume.terminating || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
 }
@@ -404,8 +410,8 @@ fn check_binding(world: &World, volume: &str) {
     let assigned = world.observed(|o| assigned(o).is_some_and(|assigned| assigned.volume.name == volume.name));
     let assigned = assigned && claim.own_stamp().is_none();
     assert!(assigned || mismatches.is_empty() && volume.name == names::pv_name(UID));
-    assert!(!claim.deleting && !claim.is_bound() && (assigned || world.is_safe(volume)));
-    assert!(!volume.deleting || volume.has_finalizer());
+    assert!(!claim.terminating && !claim.is_bound() && (assigned || world.is_safe(volume)));
+    assert!(!volume.terminating || volume.has_finalizer());
     assert!(
         volume.phase == VolumePhase::Bound || world.seen_by_probe,
         "the PV controller may not know the volume, and call the claim Lost"
@@ -418,14 +424,17 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
     let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::Gone);
+    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::NotFound);
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
-    assert!(attempt > 0 && world.delete_run == RunState::Absent);
-    assert!(claim.nodes.iter().any(|noted| noted == node) || claim.nodes.is_empty() && node.is_empty());
+    assert!(attempt > 0 && world.delete_run == RunState::NotCached);
+    assert!(
+        claim.nodes_with_storage.iter().any(|noted| noted == node)
+            || claim.nodes_with_storage.is_empty() && node.is_empty()
+    );
     for (volume, _) in &world.volumes {
         let ours = volume.name == names::pv_name(UID);
         let last = bound_to_ours || volume.phase == VolumePhase::Bound;
-        assert!(!ours || last && volume.deleting && !volume.has_finalizer(), "its volume would be deleted");
+        assert!(!ours || last && volume.terminating && !volume.has_finalizer(), "its volume would be deleted");
         assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
     }
 }
@@ -433,10 +442,13 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
 fn check_clean(world: &World, nodes: &[String]) {
     let claim = &world.claim;
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive());
-    assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
-    let leftovers = claim.nodes.iter().find(|node| !nodes.contains(node));
-    let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::Gone);
-    assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
+    assert!(
+        nodes.len() < claim.nodes_with_storage.len().max(1)
+            && nodes.iter().all(|node| claim.nodes_with_storage.contains(node))
+    );
+    let leftovers = claim.nodes_with_storage.iter().find(|node| !nodes.contains(node));
+    let gone = leftovers.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
+    assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::NotCached);
 }
 
 fn check_end(world: &World) {
@@ -449,7 +461,7 @@ fn check_end(world: &World) {
     });
     let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
     let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)
-        && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == VolumePhase::Bound);
+        && world.volumes.iter().any(|(volume, _)| volume.terminating && volume.phase == VolumePhase::Bound);
     assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
     let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
     let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());

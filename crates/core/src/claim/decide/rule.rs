@@ -94,32 +94,32 @@ pub enum Rule {
 
     // Delete runs for the storage that attempts left.
     /// The last delete run failed, and the next is not due. Waits.
-    DeleteBackoff,
+    DeleteRunNotDue,
     /// A delete run is due. Starts it on its node.
-    DeleteDue,
+    DeleteRunDue,
     /// A delete run is due, and no watch has shown its node. Asks the API.
-    ConfirmCleanupNode,
+    ConfirmNodeGone,
     /// A delete run is due, its node is gone, and `node-gone` is `run-elsewhere`. Starts the run on any node.
-    DeleteElsewhere,
+    NodeGoneRunElsewhere,
     /// A delete run is due, its node is gone, and `node-gone` is `forget`. Removes the node from the claim's list, and
     /// emits an event.
-    ForgetGoneNode,
+    NodeGoneForget,
     /// A delete run is due, its node is gone, and `node-gone` is `hold`. Emits an event, and waits for the node.
-    HoldForGoneNode,
+    NodeGoneHold,
     /// A delete run is in progress. Waits for its end.
-    DeleteInProgress,
+    DeleteRunInProgress,
     /// The Job of a delete run is terminating. Waits for its end.
-    DeleteJobTerminating,
+    DeleteRunStopping,
     /// A delete run cannot progress, and the config has changed since it began. Deletes its Job.
-    DeleteOutdated,
+    DeleteRunOutdated,
     /// A delete run cannot progress. Emits an event.
-    DeleteStuck,
+    DeleteRunStuck,
     /// A delete run succeeded. Removes its node from the claim's list, and with the last node the finalizer.
-    DeleteSucceeded,
+    DeleteRunSucceeded,
     /// A delete run failed, and a process of it may still run. Waits for its end.
-    DeletePodsTerminating,
+    DeleteRunEnding,
     /// A delete run failed. Records the failure, and emits an event.
-    DeleteFailed,
+    DeleteRunFailed,
 
     // Claims that no attempt may begin for.
     /// The class is not the orchestrator's. Does nothing.
@@ -253,7 +253,7 @@ pub enum Rule {
     /// The attempt failed, and the scheduler has not selected a node again. Waits.
     WaitForReschedule,
     /// The attempt failed, and the next is not due. Waits.
-    AttemptBackoff,
+    AttemptNotDue,
     /// Attempts may have left storage on too many nodes. Emits an event, and tries no other node.
     TooManyNodes,
     /// The next attempt is due, and it is not certain that the last made no volume. Asks the API.

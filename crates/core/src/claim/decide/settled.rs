@@ -22,7 +22,7 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
         return Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: unmarked.volume.name.clone() });
     }
-    match o.runs.jobs.iter().find(|job| job.is_over && !job.deleting) {
+    match o.runs.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
         None => bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
     }
@@ -37,21 +37,21 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let Some(bound_to) = o.volumes.all.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref()) else {
         // The volume is not in the cache yet, and its event will arrive. Or the volume is lost, and nothing is to be
         // done before the claim is terminating.
-        return if claim.deleting { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
+        return if claim.terminating { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
     };
     let volume = bound_to.volume;
-    if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.deleting {
+    if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.terminating {
         return bound_unchecked(bound_to);
     }
     if is_claimed_by_other(o, volume) {
-        return if claim.deleting { undo(o, now) } else { wait_for_admin(volume) };
+        return if claim.terminating { undo(o, now) } else { wait_for_admin(volume) };
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
         None => succeeded(Rule::ReleaseBoundClaim, volume, Step::RemoveFinalizer),
-        Some(hindered) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => undo(o, now),
+        Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.deleting && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }
+            if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }
         }
         Some(adopt) if adopt.step != Step::Nothing && !is_claimed_by_this(o, volume) && !o.confirmed.fresh => {
             Rule::ReadClaimBeforeAdoption.step(Step::Refresh)

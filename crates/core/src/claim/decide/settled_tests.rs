@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_bound_volume_without_a_complete_adoption_is_adopted() {
     let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
-    assert_eq!(adopts(Rule::AdoptBoundVolume, &world).record, recipe_with(&[]).record);
+    assert_eq!(adopts(Rule::AdoptBoundVolume, &world).effective_config, recipe_with(&[]).effective_config);
     for incomplete in [
         Volume { provenance: None, ..adopted_volume() },
         Volume { provenance: Some("{}".into()), ..adopted_volume() },
@@ -40,15 +40,21 @@ fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_
 
 #[test]
 fn a_forged_provenance_is_replaced() {
-    let provenance =
-        Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new(), moved_in: None };
+    let provenance = Provenance {
+        effective_config: recipe_with(&[("image", "theirs")]).effective_config,
+        origin_node: String::new(),
+        moved_in: None,
+    };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
-    assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
+    assert_eq!(
+        adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).effective_config,
+        recipe_with(&[]).effective_config
+    );
 }
 
 #[test]
 fn a_bound_volume_without_recipe_is_reported_and_can_be_abandoned() {
-    let mut world = bound(with_volume(deleting(), volume(), &[]), &names::pv_name(UID));
+    let mut world = bound(with_volume(terminating(), volume(), &[]), &names::pv_name(UID));
     (world.stamped_recipe, world.foreign) = (None, true);
     world.waits(
         Rule::AdoptionNeedsRecipe,
@@ -72,7 +78,7 @@ fn a_bound_volume_that_does_not_fit_is_quarantined() {
     assert!(decision.event.unwrap().message.contains("delete the claim, and find out who made the volume"));
     world.volumes[0].0.quarantine = Some("a hostPath of /".into());
     world.waits(Rule::BoundVolumeQuarantined, "is bound to volume");
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     assert!(matches!(world.step(Rule::AdoptBoundVolume), Step::Adopt { .. }), "it goes with the claim");
 }
 
@@ -110,21 +116,21 @@ fn a_claim_that_is_bound_to_another_volume_is_cleaned_up() {
 
 #[test]
 fn a_claim_deletes_the_storage_of_its_lost_volume() {
-    let mut world = bound(deleting(), &names::pv_name(UID));
+    let mut world = bound(terminating(), &names::pv_name(UID));
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.no_volume = true;
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"));
 }
 
 #[test]
 fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
     world.rests(Rule::BoundVolumeTerminating);
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
     world.claim.finalizers.pop();
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"));
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
@@ -140,7 +146,7 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
 #[test]
 fn ended_jobs_of_a_bound_claim_are_removed() {
     let mut world = bound(new(), &names::pv_name(UID));
-    world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
+    world.jobs = vec![Job { terminating: true, ..over(1) }, job(2), over(3)];
     assert_eq!(world.step(Rule::RemoveEndedJob), Step::RemoveJob { job: over(3).name });
     world.jobs.pop();
     world.rests(Rule::Settled);

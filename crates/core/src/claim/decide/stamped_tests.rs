@@ -29,7 +29,7 @@ fn an_event_explains_the_warning_about_a_missing_storage_class() {
 fn a_copied_stamp_is_replaced() {
     let mut world = stamped(7);
     world.claim.stamp.as_mut().unwrap().claim_uid = "copied".into();
-    world.claim.nodes = vec!["of the other".into()];
+    world.claim.nodes_with_storage = vec!["of the other".into()];
     let decision = world.decide_by(Rule::ReplaceStaleStamp, NOW);
     assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
     assert_eq!(decision.event.unwrap().reason, reason::STALE_STAMP_REPLACED);
@@ -49,25 +49,25 @@ fn a_copied_stamp_is_replaced() {
 #[test]
 fn a_volume_that_fits_is_adopted() {
     let mut world = with_volume(stamped(2), volume(), &[]);
-    world.run = RunState::Running;
+    world.run = RunState::MayBeRunning;
     world.jobs = vec![job(2)];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "home", "the image need not have ended");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "home", "the image need not have ended");
     let mut world = delayed(world, Some("a"));
-    world.claim.nodes = vec!["b".into(), "a".into()];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "a", "where the attempt was");
+    world.claim.nodes_with_storage = vec!["b".into(), "a".into()];
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "a", "where the attempt was");
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(adopts(Rule::AdoptVolume, &world).node, "");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "");
 }
 
 #[test]
 fn the_provenance_is_that_of_the_attempt() {
     let mut world = with_volume(stamped(1), volume(), &[]);
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
-    assert_eq!(adopts(Rule::AdoptVolume, &world).record, recipe_with(&[]).record);
+    assert_eq!(adopts(Rule::AdoptVolume, &world).effective_config, recipe_with(&[]).effective_config);
     world.stamped_recipe = None;
     assert_eq!(
-        adopts(Rule::AdoptVolume, &world).record,
-        recipe_with(&[("zone", "newer")]).record,
+        adopts(Rule::AdoptVolume, &world).effective_config,
+        recipe_with(&[("zone", "newer")]).effective_config,
         "if it is lost, the class's"
     );
 }
@@ -81,7 +81,7 @@ fn an_adopted_volume_is_bound() {
     let decision = world.decide_by(Rule::BindVolume, NOW);
     assert_eq!(decision.step, Step::Bind { volume: names::pv_name(UID) }, "whatever the script exits with");
     assert_eq!(decision.event.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
-    let held = Volume { deleting: true, ..known_volume() };
+    let held = Volume { terminating: true, ..known_volume() };
     assert_eq!(with_volume(stamped(1), held, &[]).step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) });
 }
 
@@ -111,7 +111,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) }, "with the mark");
     let mark = Step::MarkAdopted { volume: names::pv_name(UID) };
     let mut leaving = world.clone();
-    leaving.claim.deleting = true;
+    leaving.claim.terminating = true;
     assert_eq!(leaving.step(Rule::MarkAdoptedVolume), mark, "the claim is deleted");
     world.claim.volume_name = Some(names::pv_name(UID));
     world.claim.bind_completed = true;
@@ -125,7 +125,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
 
 #[test]
 fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
-    let mut world = World { run: RunState::Running, ..stamped(1) };
+    let mut world = World { run: RunState::MayBeRunning, ..stamped(1) };
     let began = jiff::Timestamp::from_second(NOW).expect("a time");
     let stamp = world.claim.stamp.as_mut().expect("it is stamped");
     stamp.ts = began.to_string();
@@ -151,7 +151,7 @@ fn the_pv_controller_binds_a_volume_that_it_may_not_have_seen() {
     alone.rests(Rule::WaitForBinding);
     // The PV controller would not choose a terminating volume, but must bind it.
     for binding in [Binding::Direct, Binding::Controller] {
-        let terminating = Volume { deleting: true, ..adopted_volume() };
+        let terminating = Volume { terminating: true, ..adopted_volume() };
         let mut world = World { binding, ..with_volume(stamped(1), terminating, &[]) };
         assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: names::pv_name(UID) });
         world.claim.volume_name = Some(names::pv_name(UID));
@@ -239,7 +239,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
         world.step(Rule::NodeChanged),
         Step::Stamp { attempt: 2, nodes: vec!["home".into(), "b".into()], volume_generation: 0 }
     );
-    world.claim.nodes.clear();
+    world.claim.nodes_with_storage.clear();
     world.node_choice.last = true;
     assert_eq!(
         world.step(Rule::NodeChanged),
@@ -280,17 +280,17 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
         World { has_slot: false, ..sure.clone() }.step(Rule::NoFreeSlot),
         Step::WaitForSlot { nodes: vec!["home".into()] }
     );
-    World { run: RunState::Running, ..sure }.rests(Rule::RunInProgress);
+    World { run: RunState::MayBeRunning, ..sure }.rests(Rule::RunInProgress);
 }
 
 #[test]
 fn an_attempt_without_the_finalizer_begins_anew() {
-    let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
+    let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
     world.claim.finalizers.clear();
     assert_eq!(world.step(Rule::StopOlderRun), Step::RemoveJob { job: job(1).name });
-    world.jobs[0].deleting = true;
+    world.jobs[0].terminating = true;
     world.rests(Rule::WaitForOlderRun);
-    (world.jobs, world.run) = (vec![], RunState::Absent);
+    (world.jobs, world.run) = (vec![], RunState::NotCached);
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
     assert_eq!(
@@ -304,7 +304,7 @@ fn an_attempt_without_the_finalizer_begins_anew() {
 #[test]
 fn a_claim_records_its_node_before_the_job_exists() {
     let mut world = World { no_volume: true, ..delayed(stamped(1), Some("b")) };
-    world.claim.nodes = vec!["a".into()];
+    world.claim.nodes_with_storage = vec!["a".into()];
     assert_eq!(
         world.step(Rule::NodeChanged),
         Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()], volume_generation: 0 }
@@ -343,7 +343,7 @@ fn a_run_that_succeeds_without_a_volume_counts_as_failed() {
 
 #[test]
 fn a_claim_waits_for_its_run() {
-    let world = World { run: RunState::Running, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
+    let world = World { run: RunState::MayBeRunning, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
     world.rests(Rule::RunInProgress);
     assert_eq!(world.decide_by(Rule::RunInProgress, NOW).requeue_at, None, "its events come");
 }
@@ -353,7 +353,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let mut robbed = with_volume(stamped(1), taken_volume(), &["claimRef"]);
     let decision = robbed.decide_by(Rule::TransferToOtherClaim, NOW);
     let Step::TransferToOtherClaim { volume, provenance, .. } = decision.step else { panic!("{:?}", decision.step) };
-    assert_eq!((volume, &provenance.record), (names::pv_name(UID), &recipe_with(&[]).record));
+    assert_eq!((volume, &provenance.effective_config), (names::pv_name(UID), &recipe_with(&[]).effective_config));
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
     let thief = taken_volume().claim_ref.map(|reference| reference.uid);
@@ -367,7 +367,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { is_over: true, ..job(1) }];
-    robbed.claim.nodes = vec!["a".into(), "home".into()];
+    robbed.claim.nodes_with_storage = vec!["a".into(), "home".into()];
     let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 1 };
     assert_eq!(robbed.step(Rule::NextVolumeGeneration), step, "what is on the other goes with the volume");
     robbed.has_running_pods = true;
@@ -377,7 +377,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert_ne!(robbed.claim.volume_id(), UID);
 
     // A terminating claim leaves the volume to the other claim.
-    let mut leaving = with_volume(deleting(), taken_volume(), &["claimRef"]);
+    let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
     assert_eq!(leaving.step(Rule::ReleaseAfterTransfer), Step::RemoveFinalizer);
@@ -391,7 +391,7 @@ fn the_pv_controller_binds_a_volume_that_was_made_for_another_claim() {
     let mut world = with_volume(stamped(1), given, &["name"]);
     world.run = failed_run(Reaction::Retry, NOW);
     world.rests(Rule::WaitForBinding);
-    world.volumes[0].0.deleting = true;
+    world.volumes[0].0.terminating = true;
     assert_eq!(world.step(Rule::NameVolume), Step::SetVolumeName { volume: "pvc-of-another".into() });
     world.volumes[0].0.adoption_mark = None;
     assert!(matches!(world.step(Rule::QuarantineVolume), Step::Quarantine { .. }), "whose word it is nobody knows");
@@ -413,7 +413,7 @@ fn an_attempt_ends_though_its_class_is_gone() {
     let mut refused = World { run: RunState::Succeeded, ..wrong };
     refused.volumes[0].0.quarantine = Some("size".into());
     refused.waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
-    gone(World { run: RunState::Running, ..stamped(1) }).rests(Rule::RunInProgress);
+    gone(World { run: RunState::MayBeRunning, ..stamped(1) }).rests(Rule::RunInProgress);
     gone(World { no_volume: true, ..done })
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
-use crate::config::record::EffectiveConfig;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
@@ -124,9 +124,14 @@ impl World {
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
         let its_node = self.data_source.as_ref().map(|source| source.node.to_owned());
-        let nodes =
-            self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.nodes_with_pods).chain(&its_node);
-        let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
+        let nodes = self
+            .claim
+            .nodes_with_storage
+            .iter()
+            .chain(&self.claim.selected_node)
+            .chain(&self.nodes_with_pods)
+            .chain(&its_node);
+        let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let volumes: Vec<_> = self
             .volumes
@@ -237,14 +242,14 @@ fn new() -> World {
         has_revision: true,
         stamped_recipe: None,
         jobs: vec![],
-        run: RunState::Absent,
+        run: RunState::NotCached,
         has_running_pods: false,
         node_choice: NodeChoice { next: Some("home".into()), is_new: true, last: true },
         nodes_with_pods: vec![],
         node_states: NodeStates::default(),
         volumes: vec![],
         no_volume: false,
-        delete_run: RunState::Absent,
+        delete_run: RunState::NotCached,
         delete_job: None,
         never_started: false,
         reserved_volume: None,
@@ -273,7 +278,7 @@ fn begin(attempt: u32, node: &str) -> Step {
 /// Returns a claim with the stamp of an attempt, and the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
-    world.claim.nodes = vec!["home".into()];
+    world.claim.nodes_with_storage = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp = Some(Stamp {
         claim_uid: UID.into(),
@@ -296,9 +301,9 @@ fn failed_with(reaction: Reaction) -> World {
 }
 
 /// Returns a claim that was deleted after its attempt began.
-fn deleting() -> World {
+fn terminating() -> World {
     let mut world = stamped(1);
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world
 }
 
@@ -361,7 +366,8 @@ fn volume() -> Volume {
 
 /// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into(), moved_in: None };
+    let provenance =
+        Provenance { effective_config: recipe_with(&[]).effective_config, origin_node: "home".into(), moved_in: None };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
@@ -385,7 +391,7 @@ fn taken_volume() -> Volume {
 }
 
 fn vanishing_volume() -> Volume {
-    Volume { deleting: true, ..volume() }
+    Volume { terminating: true, ..volume() }
 }
 
 #[track_caller]
@@ -487,7 +493,7 @@ fn selected(world: World) -> World {
     world.class.binding = BindingMode::WaitForFirstConsumer;
     world.claim.selected_node = Some("a".into());
     if world.claim.stamp.is_some() {
-        world.claim.nodes = vec!["a".into()];
+        world.claim.nodes_with_storage = vec!["a".into()];
     }
     world
 }

@@ -73,7 +73,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             ),
         );
     }
-    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.deleting {
+    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.terminating {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
         return match o.recipe_of_attempt() {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
@@ -91,7 +91,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
 
 /// Ends all processes of provision runs, before their storage is deleted.
 fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(job) = o.runs.jobs.iter().find(|job| !job.deleting) {
+    if let Some(job) = o.runs.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopProvisionJob.step(Step::RemoveJob { job: job.name.clone() }));
     }
     if !o.runs.jobs.is_empty() {
@@ -107,7 +107,7 @@ pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
     match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
-        _ if !o.claim.deleting || others => Rule::BoundVolumeTerminating.nothing(),
+        _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
         Some(recipe) => wait_for_processes(o).unwrap_or_else(|| deleting(o, recipe, now)),
         None => cleanup_needs_recipe(),
     }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_terminating_claim_without_attempts_needs_no_cleanup() {
     let mut world = new();
-    world.claim.deleting = true;
+    world.claim.terminating = true;
     world.rests(Rule::Settled);
     world.jobs = vec![over(1)];
     assert_eq!(world.step(Rule::RemoveEndedJob), Step::RemoveJob { job: over(1).name });
@@ -13,7 +13,7 @@ fn a_terminating_claim_without_attempts_needs_no_cleanup() {
 
 #[test]
 fn an_abandoned_claim_loses_its_finalizer() {
-    let mut world = deleting();
+    let mut world = terminating();
     world.claim.abandoned = true;
     world.has_running_pods = true;
     let decision = world.decide_by(Rule::Abandoned, NOW);
@@ -23,50 +23,50 @@ fn an_abandoned_claim_loses_its_finalizer() {
 
 #[test]
 fn jobs_are_removed_first() {
-    let mut world = with_volume(deleting(), volume(), &[]);
-    world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
+    let mut world = with_volume(terminating(), volume(), &[]);
+    world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: over(2).name });
 }
 
 #[test]
 fn a_claim_waits_for_its_terminating_job() {
-    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..deleting() }
+    World { no_volume: true, jobs: vec![Job { terminating: true, ..over(1) }], ..terminating() }
         .rests(Rule::ProvisionJobTerminating);
 }
 
 #[test]
 fn a_claim_waits_for_a_pod_that_may_run() {
-    let ready = World { no_volume: true, ..deleting() };
+    let ready = World { no_volume: true, ..terminating() };
     World { has_running_pods: true, ..ready.clone() }.rests(Rule::WaitForPods);
-    World { run: RunState::Running, ..ready }.rests(Rule::WaitForPods);
+    World { run: RunState::MayBeRunning, ..ready }.rests(Rule::WaitForPods);
 }
 
 #[test]
 fn a_volume_that_another_claim_has_is_not_deleted() {
-    let world = with_volume(deleting(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
+    let world = with_volume(terminating(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
     World { no_volume: true, ..world }.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
-    let mut unknown = with_volume(deleting(), taken_volume(), &["taken"]);
+    let mut unknown = with_volume(terminating(), taken_volume(), &["taken"]);
     (unknown.stamped_recipe, unknown.foreign) = (None, true);
     unknown.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
     let another = Volume { claim_uid: Some("another".into()), ..volume() };
-    with_volume(deleting(), another, &["annotation"])
+    with_volume(terminating(), another, &["annotation"])
         .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another");
 }
 
 #[test]
 fn a_claim_waits_for_its_terminating_volume() {
-    with_volume(deleting(), vanishing_volume(), &[])
+    with_volume(terminating(), vanishing_volume(), &[])
         .waits(Rule::VolumeTerminating, "is being deleted; the claim waits until it is gone");
 }
 
 #[test]
 fn a_bound_volume_does_not_end_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
-    let mut world = with_volume(deleting(), protected.clone(), &[]);
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "home"), "its storage goes first");
+    let mut world = with_volume(terminating(), protected.clone(), &[]);
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"), "its storage goes first");
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
-    let mut kept = with_volume(deleting(), protected, &[]);
+    let mut kept = with_volume(terminating(), protected, &[]);
     kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
     assert_eq!(kept.step(Rule::ReleaseRetainedVolume), Step::RemoveFinalizer, "its storage stays");
     kept.stamped_recipe = None;
@@ -76,22 +76,25 @@ fn a_bound_volume_does_not_end_before_its_claim() {
 
 #[test]
 fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
-    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), volume(), &["too small"]));
-    adopts(Rule::AdoptLeftVolume, &with_volume(deleting(), Volume { claim_uid: None, ..volume() }, &[]));
+    adopts(Rule::AdoptLeftVolume, &with_volume(terminating(), volume(), &["too small"]));
+    adopts(Rule::AdoptLeftVolume, &with_volume(terminating(), Volume { claim_uid: None, ..volume() }, &[]));
     adopts(Rule::AdoptLeftVolume, &bound(with_volume(stamped(1), volume(), &[]), "static"));
 }
 
 #[test]
 fn an_adopted_volume_takes_over_the_cleanup() {
-    assert_eq!(with_volume(deleting(), adopted_volume(), &[]).step(Rule::ReleaseAdoptedVolume), Step::RemoveFinalizer);
+    assert_eq!(
+        with_volume(terminating(), adopted_volume(), &[]).step(Rule::ReleaseAdoptedVolume),
+        Step::RemoveFinalizer
+    );
 }
 
 #[test]
 fn a_quorum_read_confirms_that_no_volume_exists() {
-    assert_eq!(deleting().step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
+    assert_eq!(terminating().step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     let misnamed = Volume { name: "misnamed".into(), ..volume() };
     assert_eq!(
-        with_volume(deleting(), misnamed, &["name"]).step(Rule::ConfirmNoVolumeLeft),
+        with_volume(terminating(), misnamed, &["name"]).step(Rule::ConfirmNoVolumeLeft),
         Step::ConfirmNoVolume,
         "it is no volume of the claim"
     );
@@ -99,7 +102,7 @@ fn a_quorum_read_confirms_that_no_volume_exists() {
 
 #[test]
 fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
-    let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..deleting() };
+    let mut world = World { never_started: true, jobs: vec![super::worlds::job_of(1)], ..terminating() };
     let noted = records(Rule::RecordNeverStarted, &world);
     assert_eq!((noted.operation, noted.attempt, noted.unstarted_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
@@ -119,27 +122,30 @@ fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
 
 #[test]
 fn attempts_that_never_started_need_no_delete_run() {
-    let mut world = World { no_volume: true, ..deleting() };
+    let mut world = World { no_volume: true, ..terminating() };
     let idle = |unstarted_attempts| {
         Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) })
     };
     world.claim.last_failure = idle(1);
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     // A node that is gone has no storage of the claim.
-    world.claim.nodes = vec!["a".into()];
-    assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    world.claim.nodes_with_storage = vec!["a".into()];
+    assert_eq!(
+        with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind),
+        Step::RemoveFinalizer
+    );
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "a"));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
     // The second attempt may have run.
-    let mut second = World { no_volume: true, claim: stamped(2).claim, ..deleting() };
-    second.claim.deleting = true;
+    let mut second = World { no_volume: true, claim: stamped(2).claim, ..terminating() };
+    second.claim.terminating = true;
     second.claim.last_failure = idle(1);
-    assert!(matches!(second.step(Rule::DeleteDue), Step::StartDelete { .. }));
+    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }));
     second.never_started = true;
     assert_eq!(records(Rule::RecordNeverStarted, &second).unstarted_attempts, 2);
     second.claim.last_failure = idle(0);
-    assert!(matches!(second.step(Rule::DeleteDue), Step::StartDelete { .. }), "nobody knows of the first");
+    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }), "nobody knows of the first");
 }
 
 #[test]
@@ -152,7 +158,7 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
         let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
         failure
     };
-    let mut world = World { no_volume: true, ..deleting() };
+    let mut world = World { no_volume: true, ..terminating() };
     world.claim.last_failure = Some(started(1, Reaction::Never));
     assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
     // A Job that a quota refuses now may have existed before.
@@ -163,58 +169,58 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
 
 #[test]
 fn a_changed_config_gets_a_delete_run_at_once() {
-    let mut world = World { no_volume: true, ..deleting() };
+    let mut world = World { no_volume: true, ..terminating() };
     let before =
         LastFailure { recipe_version: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
     world.claim.last_failure = Some(before);
-    assert!(matches!(world.step(Rule::DeleteDue), Step::StartDelete { attempt: 2, .. }));
+    assert!(matches!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 2, .. }));
     world.claim.last_failure = None;
     world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
     world.delete_job = Some(Job { recipe_version: "n/c@before".into(), ..over(1) });
-    assert!(matches!(world.step(Rule::DeleteOutdated), Step::RemoveJob { .. }));
-    world.delete_job = Some(Job { deleting: true, recipe_version: "n/c@before".into(), ..over(1) });
-    world.rests(Rule::DeleteJobTerminating);
+    assert!(matches!(world.step(Rule::DeleteRunOutdated), Step::RemoveJob { .. }));
+    world.delete_job = Some(Job { terminating: true, recipe_version: "n/c@before".into(), ..over(1) });
+    world.rests(Rule::DeleteRunStopping);
 }
 
 #[test]
 fn each_node_gets_a_delete_run() {
-    let mut world = World { no_volume: true, ..deleting() };
-    world.claim.nodes = vec!["a".into(), "b".into()];
-    assert_eq!(world.step(Rule::DeleteDue), begin(1, "a"));
-    world.delete_run = RunState::Running;
-    world.rests(Rule::DeleteInProgress);
+    let mut world = World { no_volume: true, ..terminating() };
+    world.claim.nodes_with_storage = vec!["a".into(), "b".into()];
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
+    world.delete_run = RunState::MayBeRunning;
+    world.rests(Rule::DeleteRunInProgress);
     world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
-    world.waits(Rule::DeleteStuck, "deleting what an attempt left behind: 0/1 nodes");
+    world.waits(Rule::DeleteRunStuck, "deleting what an attempt left behind: 0/1 nodes");
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
-    assert_eq!(world.step(Rule::DeleteSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
-    world.claim.nodes = vec![];
-    assert_eq!(world.step(Rule::DeleteSucceeded), Step::MarkNodeClean { nodes: vec![] });
-    world.delete_job = Some(Job { deleting: true, ..over(1) });
-    world.rests(Rule::DeleteJobTerminating);
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
+    world.claim.nodes_with_storage = vec![];
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec![] });
+    world.delete_job = Some(Job { terminating: true, ..over(1) });
+    world.rests(Rule::DeleteRunStopping);
 }
 
 #[test]
 fn a_failed_delete_run_is_repeated_after_a_pause() {
-    let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Never, 0), ..deleting() };
-    let recorded = records(Rule::DeleteFailed, &world);
+    let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Never, 0), ..terminating() };
+    let recorded = records(Rule::DeleteRunFailed, &world);
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Reaction::Retry));
-    assert_eq!(records(Rule::DeleteFailed, &world).attempt, 2);
-    world.delete_run = RunState::Absent;
+    assert_eq!(records(Rule::DeleteRunFailed, &world).attempt, 2);
+    world.delete_run = RunState::NotCached;
     assert_eq!(
-        (world.step(Rule::DeleteBackoff), world.decide_by(Rule::DeleteBackoff, NOW).requeue_at),
+        (world.step(Rule::DeleteRunNotDue), world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 2))
     );
-    assert_eq!(world.decide_by(Rule::DeleteDue, NOW + 2).step, begin(2, "home"));
+    assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
-    world.rests(Rule::DeletePodsTerminating);
+    world.rests(Rule::DeleteRunEnding);
 }
 
 #[test]
 fn a_cleanup_without_recipe_is_reported() {
-    World { no_volume: true, stamped_recipe: None, foreign: true, ..deleting() }.waits(
+    World { no_volume: true, stamped_recipe: None, foreign: true, ..terminating() }.waits(
         Rule::CleanupNeedsRecipe,
         "annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand",
     );
@@ -222,23 +228,23 @@ fn a_cleanup_without_recipe_is_reported() {
 
 #[test]
 fn a_policy_decides_about_storage_on_a_deleted_node() {
-    let mut left = deleting();
-    (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
-    assert_eq!(left.step(Rule::DeleteDue), begin(1, "a"));
+    let mut left = terminating();
+    (left.no_volume, left.claim.nodes_with_storage) = (true, vec!["a".into(), "b".into()]);
+    assert_eq!(left.step(Rule::DeleteRunDue), begin(1, "a"));
     // A dead node does not prevent the clean-up of the others.
-    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteDue), begin(1, "b"));
-    left.claim.nodes = vec!["a".into()];
+    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteRunDue), begin(1, "b"));
+    left.claim.nodes_with_storage = vec!["a".into()];
     let missing = with_state("a", NodeState::NotCached, left.clone());
-    assert_eq!(missing.step(Rule::ConfirmCleanupNode), Step::ConfirmNode { node: "a".into() });
+    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {
-        let mut gone = with_state("a", NodeState::Gone, left.clone());
+        let mut gone = with_state("a", NodeState::NotFound, left.clone());
         gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
         gone
     };
-    policy("hold").waits(Rule::HoldForGoneNode, "an attempt may have left something on node a, which is gone");
-    let forgotten = policy("forget").decide_by(Rule::ForgetGoneNode, NOW);
+    policy("hold").waits(Rule::NodeGoneHold, "an attempt may have left something on node a, which is gone");
+    let forgotten = policy("forget").decide_by(Rule::NodeGoneForget, NOW);
     assert_eq!(forgotten.step, Step::MarkNodeClean { nodes: vec![] });
     assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), on_any_node: true };
-    assert_eq!(policy("run-elsewhere").step(Rule::DeleteElsewhere), elsewhere);
+    assert_eq!(policy("run-elsewhere").step(Rule::NodeGoneRunElsewhere), elsewhere);
 }

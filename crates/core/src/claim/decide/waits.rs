@@ -12,7 +12,7 @@ use crate::rules::Rule as _;
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.nodes.states.unreachable_node(o.nodes.with_pods) {
+    match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
         Some(node) => Rule::NodeUnreachable.warn(reason::WAITING, unreachable_message(node)),
         None => rule.nothing(),
     }

@@ -46,7 +46,7 @@ fn failures() -> impl Strategy<Value = LastFailure> {
 /// Generates a run with or without its Job.
 fn runs(job: bool) -> BoxedStrategy<RunState> {
     if !job {
-        return select(vec![RunState::Absent, RunState::Absent, RunState::Running]).boxed();
+        return select(vec![RunState::NotCached, RunState::NotCached, RunState::MayBeRunning]).boxed();
     }
     let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
         .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
@@ -56,7 +56,7 @@ fn runs(job: bool) -> BoxedStrategy<RunState> {
         at,
         pods_ended,
     });
-    prop_oneof![Just(RunState::Running), stuck, Just(RunState::Succeeded), failed].boxed()
+    prop_oneof![Just(RunState::MayBeRunning), stuck, Just(RunState::Succeeded), failed].boxed()
 }
 
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
@@ -64,7 +64,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
         let mut observed = BTreeSet::new();
         let jobs = jobs.into_iter().filter(|(attempt, ..)| observed.insert(*attempt));
-        jobs.map(|(attempt, is_over, deleting)| Job { is_over, deleting, ..job_of(attempt) }).collect()
+        jobs.map(|(attempt, is_over, terminating)| Job { is_over, terminating, ..job_of(attempt) }).collect()
     });
     prop_oneof![2 => Just(vec![]), 1 => jobs]
 }
@@ -81,11 +81,11 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     let phase = select(vec!["Pending", "Available", "Bound"]);
     (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
         let (uid, reference, id, quarantine) = marks;
-        let (held, deleting, deletes, provisioned) = flags;
+        let (held, terminating, deletes, provisioned) = flags;
         let mut volume = if adopted { adopted_volume() } else { volume() };
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         volume.name = name.clone();
-        volume.deleting = deleting;
+        volume.terminating = terminating;
         volume.phase = phase.into();
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
@@ -118,11 +118,11 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
 /// Generates the data source of a claim, in any state.
 fn originals() -> impl Strategy<Value = Original> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
-    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {
+    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, terminating), node)| {
         let mut source = super::of_copies::original_on(node);
         source.ours = ours;
         let claim = source.claim.as_mut().expect("it is there");
-        claim.deleting = deleting;
+        claim.terminating = terminating;
         claim.finalizers = kept.then(|| names::clone_finalizer(UID)).into_iter().collect();
         source.claim = source.claim.filter(|_| there);
         source
@@ -155,9 +155,9 @@ prop_compose! {
         volume_name in select(vec![None, None, None, Some(names::pv_name(UID)), Some("other".to_owned())]),
         size in select(vec![Ok(1 << 30), Ok(1 << 30), Err("no size".to_owned())]),
     ) -> Claim {
-        let (deleting, held, completed, abandoned, used) = flags;
+        let (terminating, held, completed, abandoned, used) = flags;
         let mut claim = new().claim;
-        claim.deleting = deleting;
+        claim.terminating = terminating;
         claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
         if used {
             claim.finalizers.push(names::CLAIM_PROTECTION.into());
@@ -167,7 +167,7 @@ prop_compose! {
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
             claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
         });
-        claim.nodes = nodes;
+        claim.nodes_with_storage = nodes;
         claim.last_failure = last_failure;
         claim.selected_node = selected.map(str::to_owned);
         claim.volume_name = volume_name;
@@ -203,60 +203,62 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.2, volumes("misnamed".into())),
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
-    let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::Gone]);
-    let locations = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
+    let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
+    let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
-    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), locations, copies).prop_flat_map(
-        |(
-            base,
-            no_volume,
-            has_running_pods,
-            delete_job,
-            locations,
-            (data_source, source_users, selected_node_forbidden, node_choice),
-        )| {
-            let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
-            claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
-            let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-            let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
-            let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
-            let world = World {
-                fresh: flags.0,
-                foreign: flags.1,
-                has_revision: flags.2,
-                has_slot: flags.3,
-                quota_error: None,
-                has_pending_charge: false,
-                attributes_error: None,
-                binding: flags.4,
-                removed: flags.5,
-                missed_batch: flags.6,
-                seen_by_probe: flags.7.0,
-                many_wait: flags.7.1,
-                lacks_mark: flags.7.2,
-                pooled_volume: flags.8,
-                class: Class {
-                    binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
-                    has_object: class.2,
-                    recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
-                    ..new().class
-                },
-                stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
-                no_volume: no_volume && volumes.0.is_none(),
-                volumes: volumes.0.into_iter().chain(volumes.1).collect(),
-                claim,
-                jobs,
-                nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
-                node_choice,
-                node_states: NodeStates(locations),
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
+        .prop_flat_map(
+            |(
+                base,
+                no_volume,
                 has_running_pods,
-                selected_node_forbidden,
-                data_source,
-                source_users,
-                ..new()
-            };
-            (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
-                .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
-        },
-    )
+                delete_job,
+                node_states,
+                (data_source, source_users, selected_node_forbidden, node_choice),
+            )| {
+                let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
+                claim.data_source =
+                    data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
+                let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+                let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
+                let delete_job = delete_job.map(|terminating| Job { terminating, ..job_of(9) });
+                let world = World {
+                    fresh: flags.0,
+                    foreign: flags.1,
+                    has_revision: flags.2,
+                    has_slot: flags.3,
+                    quota_error: None,
+                    has_pending_charge: false,
+                    attributes_error: None,
+                    binding: flags.4,
+                    removed: flags.5,
+                    missed_batch: flags.6,
+                    seen_by_probe: flags.7.0,
+                    many_wait: flags.7.1,
+                    lacks_mark: flags.7.2,
+                    pooled_volume: flags.8,
+                    class: Class {
+                        binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
+                        has_object: class.2,
+                        recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
+                        ..new().class
+                    },
+                    stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
+                    no_volume: no_volume && volumes.0.is_none(),
+                    volumes: volumes.0.into_iter().chain(volumes.1).collect(),
+                    claim,
+                    jobs,
+                    nodes_with_pods: pod_nodes.into_iter().filter(|_| has_running_pods).collect(),
+                    node_choice,
+                    node_states: NodeStates(node_states),
+                    has_running_pods,
+                    selected_node_forbidden,
+                    data_source,
+                    source_users,
+                    ..new()
+                };
+                (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
+                    .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
+            },
+        )
 }

@@ -54,7 +54,7 @@ fn mismatch(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<
     };
     if mount.sub_path.is_some() || mount.sub_path_expr.is_some() || mount.read_only == Some(true) {
         return Some(format!(
-            "`{path}` must be mounted whole and writable in `pod-template`: the orchestrator sets `subPath` and `readOnly` for each run"
+            "`{path}` must be mounted whole and writable in `pod-template`: the provisioner sets `subPath` and `readOnly` for each run"
         ));
     }
     let of = |name: &str| volumes.iter().find(|volume| volume.name == name);

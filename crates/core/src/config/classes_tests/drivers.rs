@@ -21,19 +21,19 @@ fn a_config_that_replaces_a_driver_s_provisioner_serves_its_classes() {
     let gold = recipe(&table, "gold");
     assert_eq!(gold.config.name, "general");
     assert_eq!(gold.parameters, map(&[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]));
-    assert_eq!(gold.record.provisioner("ours"), "csi.example.com");
+    assert_eq!(gold.effective_config.provisioner("ours"), "csi.example.com");
     assert!(!class(&table, "gold").is_for_other_provisioner(Some("csi.example.com")));
     assert!(class(&table, "gold").is_for_other_provisioner(Some(names::DEFAULT_PROVISIONER)));
     let named = recipe(&table, "named");
     assert_eq!((named.config.name.as_str(), named.image.as_str()), ("named", "custom/provision"));
     assert_eq!(named.parameters, map(&[("zone", "west"), ("type", "y"), ("image", "vm.qcow2")]));
-    assert_eq!(recipe(&table, "own").record.provisioner("ours"), "ours");
+    assert_eq!(recipe(&table, "own").effective_config.provisioner("ours"), "ours");
     for name in ["general", "named", "own"] {
         assert_eq!((problems(&table, name).as_str(), verdict(&table, name).warnings.len()), ("", 0), "{name}");
     }
     assert_eq!(verdict(&table, "general").classes, ["gold"]);
-    // The stored record gives the same recipe.
-    let kept: EffectiveConfig = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
+    // The stored config gives the same recipe.
+    let kept: EffectiveConfig = serde_json::from_value(serde_json::json!(gold.effective_config)).unwrap();
     assert_eq!(&kept.recipe().unwrap(), gold);
 }
 

@@ -21,7 +21,7 @@ pub struct KeySpec {
     pub section: &'static str,
     /// A changed value makes other volumes, so that the pooled ones are replaced.
     pub affects_volume: bool,
-    /// Later runs of a volume take the value from the class as it is now, and not from the volume's record.
+    /// Later runs of a volume take the value from the class as it is now, and not from the volume's provenance.
     pub follows_class: bool,
     /// A StorageClass may set the key, and wins over its config.
     pub class_may_set: bool,

@@ -4,8 +4,8 @@ use flex_contract::names;
 
 use super::*;
 use crate::config::classes::{Config, Identity, classes};
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::record::EffectiveConfig;
 use crate::config::{Problem, Recipe, script};
 use crate::object::ObjectName;
 
@@ -38,10 +38,11 @@ fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
         return Err(vec![Problem::new(SCRIPT.name, why)]);
     }
     let script = script::take(&mut data);
-    let record = EffectiveConfig { config, class: "silver".into(), data, script, ..EffectiveConfig::default() };
-    let recipe = record.recipe()?;
+    let effective_config =
+        EffectiveConfig { config, class: "silver".into(), data, script, ..EffectiveConfig::default() };
+    let recipe = effective_config.recipe()?;
     let pool = recipe.pool.map(|pool| crate::config::pool::Pool { hash: String::new(), ..pool });
-    Ok(Recipe { record: EffectiveConfig::default(), hash: String::new(), pool, ..recipe })
+    Ok(Recipe { effective_config: EffectiveConfig::default(), hash: String::new(), pool, ..recipe })
 }
 
 fn with(key: &KeySpec, value: &str) -> Result<Recipe, Vec<Problem>> {

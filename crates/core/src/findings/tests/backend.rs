@@ -31,7 +31,9 @@ fn networked() -> Cluster {
 }
 
 fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
-    let provenance = json!(Provenance { record: record(data), node: node.into(), moved_in: None }).to_string();
+    let provenance =
+        json!(Provenance { effective_config: effective_config(data), origin_node: node.into(), moved_in: None })
+            .to_string();
     (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
 }
 
@@ -87,8 +89,9 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
     let missing = |kind: &'static str, name: &str| {
         let cluster = Cluster::with(&[("placement", "any")]).bound().volume(|volume| {
             let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: "x".into(), ..MovedIn::default() });
-            let data = record(&[("placement", "any")]);
-            let provenance = json!(Provenance { record: data, node: String::new(), moved_in }).to_string();
+            let data = effective_config(&[("placement", "any")]);
+            let provenance =
+                json!(Provenance { effective_config: data, origin_node: String::new(), moved_in }).to_string();
             (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
             volume.source_kind = Some(kind);
         });

@@ -39,13 +39,13 @@ fn any() -> impl Strategy<Value = Cluster> {
                 if v[3] {
                     volume.instance = Some("other".into());
                 }
-                volume.deleting = v[4];
+                volume.terminating = v[4];
                 volume.created = if v[5] { NOW } else { volume.created };
             });
         }
         for _ in 0..jobs {
             cluster = cluster.job(operation, |job| {
-                (job.is_over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
+                (job.is_over, job.terminating, job.created) = (j[0], j[1], NOW - job_age);
                 job.volume = j[2].then(|| names::pv_name(UID));
                 job.deadline = j[3].then_some(600);
             });
@@ -53,7 +53,7 @@ fn any() -> impl Strategy<Value = Cluster> {
         for _ in 0..pods {
             cluster = cluster.pod(|pod| {
                 pod.phase = if p[0] { "Succeeded" } else { "Running" }.into();
-                (pod.deleting, pod.created) = (p[1], NOW - pod_age);
+                (pod.terminating, pod.created) = (p[1], NOW - pod_age);
                 if p[2] {
                     pod.job.clear();
                 }
@@ -79,7 +79,7 @@ proptest! {
                         Some(_) => !cluster.0.volumes.is_empty(),
                         None => claim.is_some_and(|claim| !claim.is_bound() || claim.has_finalizer()),
                     };
-                    prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
+                    prop_assert!(!job.terminating && !owned && NOW - job.created >= MIN_AGE);
                 }
                 Removal::StalledJob => {
                     let (job, pods) = (&cluster.0.jobs[0], &cluster.0.pods);

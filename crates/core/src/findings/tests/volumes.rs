@@ -30,7 +30,7 @@ fn volumes_that_nothing_will_delete_are_findings() {
     other.volume(restored).finds(FindingKind::VolumeRestored, "secret-env", false);
     let of_another = |v: &mut Volume| (v.adoption_mark, v.class) = (None, "gold".into());
     Cluster::new().volume(of_another).finds(FindingKind::VolumeRestored, "nobody can vouch for it", false);
-    let pool_hash = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).pool_hash();
+    let pool_hash = effective_config(&[("capabilities", "pool"), ("pool", "1Gi=1")]).pool_hash();
     let ready = |v: &mut Volume| {
         (v.claim_ref, v.claim_uid, v.pool, v.pool_size) = (None, None, Some(pool_hash.clone()), Some(1 << 30));
     };

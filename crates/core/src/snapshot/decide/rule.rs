@@ -84,7 +84,7 @@ pub enum Rule {
     /// content of others, which must not stay longer than needed.
     UnprotectContent,
     /// The content is terminating, and has no finalizer of the orchestrator. Does nothing.
-    KeptByOthers,
+    KeptByOtherFinalizers,
     /// The content is terminating, and an admin set the abandon annotation. Removes the finalizers, and emits an event.
     Abandoned,
     /// The cache does not have the VolumeSnapshot of the content. Asks the API.

@@ -1,7 +1,7 @@
 //! The stored form of a recipe. A revision holds it while claims use it, and the provenance of each volume contains it.
 //!
-//! A record holds the effective data: the ConfigMap's, overridden by the StorageClass's. So the same code can check it
-//! again later, and neither object is needed any more. The record never contains the service token, which is read from
+//! An effective config holds the data of the ConfigMap, overridden by those of the StorageClass. So the same code can
+//! check it again later, and neither object is needed any more. It never contains the service token, which is read from
 //! the ConfigMap.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct EffectiveConfig {
 }
 
 impl EffectiveConfig {
-    /// Returns a hash of the whole record.
+    /// Returns a hash of the whole config.
     pub fn hash(&self) -> String {
         hash(serde_json::json!(self).to_string().as_bytes())
     }
@@ -67,7 +67,7 @@ pub fn hash_of(version: &str) -> Option<&str> {
     version.rsplit_once('@').map(|(_, hash)| hash)
 }
 
-/// Returns the name of the ControllerRevision that holds the record with this hash.
+/// Returns the name of the ControllerRevision that holds the effective config with this hash.
 pub fn revision_name(hash: &str) -> String {
     format!("flex-config-{hash}")
 }
