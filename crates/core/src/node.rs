@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 
-use crate::run::state::Cause;
-
 /// The taints with which Kubernetes marks a node whose kubelet does not answer, or is not ready.
 const UNREACHABLE: &[&str] = &["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 
@@ -81,12 +79,12 @@ impl NodeStates {
         nodes.iter().find(|node| self.state(node) != NodeState::Reachable)
     }
 
-    /// Says why a run cannot start on a node. What Kubernetes says of a node that does not answer, such as that the pod
+    /// Says why a run cannot start on a node, for which Kubernetes gives a message. What it says of a node that does not answer, such as that the pod
     /// fits on no node, would make the reader look for an error in the config.
-    pub fn why_stuck(&self, node: &str, cause: &Cause) -> String {
+    pub fn why_stuck(&self, node: &str, message: &str) -> String {
         match self.state(node) {
             NodeState::Unreachable => run_waits_for_node(node),
-            _ => cause.message.clone(),
+            _ => message.to_owned(),
         }
     }
 }
@@ -146,10 +144,10 @@ mod tests {
     fn a_run_whose_node_does_not_answer_waits_for_the_node() {
         let states = [("a", NodeState::Reachable), ("b", NodeState::Unreachable)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
-        let cause = Cause::new("Unschedulable", "the pod fits on no node");
-        assert_eq!(node_states.why_stuck("a", &cause), cause.message);
-        assert_eq!(node_states.why_stuck("", &cause), cause.message);
-        let why = node_states.why_stuck("b", &cause);
+        let no_room = "the pod fits on no node";
+        assert_eq!(node_states.why_stuck("a", no_room), no_room);
+        assert_eq!(node_states.why_stuck("", no_room), no_room);
+        let why = node_states.why_stuck("b", no_room);
         assert!(why.starts_with("it must run on node b, which does not answer"), "{why}");
     }
 }

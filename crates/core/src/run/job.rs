@@ -81,7 +81,7 @@ pub(super) fn of_pod(
         None => generated,
     };
     script::attach(&mut template, recipe);
-    mounts::narrow(&mut template, &recipe.storage_mounts, &input.sight);
+    mounts::restrict(&mut template, &recipe.storage_mounts, &input.sight);
     set_message_policy(&mut template);
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {

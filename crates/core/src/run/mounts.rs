@@ -98,15 +98,16 @@ fn path_of(source: &str) -> Option<String> {
 }
 
 /// Sets the mounts of the image's container at these paths to the part that the run sees.
-pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
+pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
     let Some(spec) = &mut template.spec else { return };
     let volumes = spec.volumes.get_or_insert_default();
     let Some(container) = spec.containers.iter_mut().find(|container| container.name == CONTAINER) else { return };
     let Some(mounts) = container.volume_mounts.take() else { return };
-    let (narrowed, others): (Vec<_>, Vec<_>) = mounts.into_iter().partition(|mount| paths.contains(&mount.mount_path));
+    let (restricted, others): (Vec<_>, Vec<_>) =
+        mounts.into_iter().partition(|mount| paths.contains(&mount.mount_path));
     let mut observed = Vec::new();
     let mut existing = Vec::new();
-    for mount in narrowed {
+    for mount in restricted {
         let Sight::Directories(directories) = sight else {
             observed.push(read_only(mount));
             continue;

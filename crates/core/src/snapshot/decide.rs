@@ -225,7 +225,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
         }
         RunState::Stuck { cause, .. } => {
-            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, cause));
+            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, &cause.message));
             Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),

@@ -242,7 +242,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }
-            let why = o.node_states.why_stuck(&node, cause);
+            let why = o.node_states.why_stuck(&node, &cause.message);
             Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
         RunState::Succeeded => node_clean(o, &node, Storage::Deleted),

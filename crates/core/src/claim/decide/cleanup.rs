@@ -63,7 +63,7 @@ fn stuck(o: &Observed<'_>, recipe: &Recipe, node: &str, cause: &Cause) -> Decisi
             Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() })
         }
         _ => {
-            let why = o.nodes.states.why_stuck(node, cause);
+            let why = o.nodes.states.why_stuck(node, &cause.message);
             let message = format!("deleting what an attempt left behind: {why}");
             Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, message)
         }
