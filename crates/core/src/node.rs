@@ -79,8 +79,8 @@ impl NodeStates {
         nodes.iter().find(|node| self.state(node) != NodeState::Reachable)
     }
 
-    /// Says why a run cannot start on a node, for which Kubernetes gives a message. What it says of a node that does not answer, such as that the pod
-    /// fits on no node, would make the reader look for an error in the config.
+    /// Says why a run cannot start on a node, for which Kubernetes gives a message. If the node does not answer, that
+    /// message is only that the pod fits on no node, and the reader would look for an error in the config.
     pub fn why_stuck(&self, node: &str, message: &str) -> String {
         match self.state(node) {
             NodeState::Unreachable => run_waits_for_node(node),
