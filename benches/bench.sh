@@ -12,6 +12,7 @@
 #   BURSTS=10,100,1000,10000   sizes of bursts on it, in batches
 #   EACH=10,100,1000           sizes of those with a pod each
 #   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
+#   DRAIN=10000                how many volumes are deleted at once while new claims arrive; 0 leaves it out
 #   BENCH_CLUSTER=bench        the cluster's name
 #   PEER=PROGRAM               an external provisioner that is on this machine (csi-provisioner). With the CSI driver of the
 #                              tests, it provisions the same bursts on the same cluster, and the ratio is printed
@@ -65,6 +66,6 @@ if [[ ${SCALE:-yes} != no ]]; then
     [[ -n ${LIMITS-default raised} ]] || { scripts/setup.sh && build; }
     began=$SECONDS
     "$programs/flex-scale" --orchestrator "$programs/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
-        ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"}
+        ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"} ${DRAIN:+--drain "$DRAIN"}
     say "many claims on a simulated node: $((SECONDS - began)) s"
 fi

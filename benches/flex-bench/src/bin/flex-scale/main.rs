@@ -4,6 +4,7 @@
 //! etcd, API server and controller manager are real, with raised client limits. The node is simulated ([`node`]). So
 //! the benchmark measures the control plane and the orchestrator, and not how fast a machine starts pods.
 
+mod drain;
 mod node;
 mod orchestrator;
 mod plane;
@@ -37,6 +38,9 @@ struct Arguments {
     /// The number of bound claims and volumes among which the orchestrator is started; 0 leaves it out.
     #[arg(long, default_value_t = 50_000)]
     standing: usize,
+    /// The number of volumes that are deleted at once while new claims arrive; 0 leaves it out.
+    #[arg(long, default_value_t = 10_000)]
+    drain: usize,
     /// Measures only bursts of so many claims in batches with the admission policies and without, and prints the
     /// difference.
     #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
@@ -48,8 +52,9 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Arguments { orchestrator, out, bursts, each, in_flight, standing, policies, profiles } = Arguments::parse();
-    let plan = scale::Plan { bursts, each, in_flight, standing };
+    let Arguments { orchestrator, out, bursts, each, in_flight, standing, drain, policies, profiles } =
+        Arguments::parse();
+    let plan = scale::Plan { bursts, each, in_flight, standing, drain };
     ensure!([&plan.bursts, &plan.each].iter().all(|sizes| !sizes.contains(&0)), "sizes of bursts are numbers from 1");
     ensure!(orchestrator.exists(), "{} is missing: run `make images`", orchestrator.display());
     if policies > 0 {

@@ -1,5 +1,6 @@
 //! A control plane with a class of the orchestrator, for one measurement.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -259,17 +260,30 @@ impl Plane {
     /// # Errors
     /// Objects are left after a long time.
     pub async fn clear(&self, size: usize) -> Result<()> {
+        self.delete(size, |_| true).await
+    }
+
+    /// Deletes the claims whose names are `wanted`, and waits until they and their volumes are gone.
+    ///
+    /// # Errors
+    /// Objects are left after a long time.
+    pub async fn delete(&self, size: usize, wanted: impl Fn(&str) -> bool) -> Result<()> {
         // One request for all claims would end after a minute, whatever is left.
-        let all = self.claims().list_metadata(&ListParams::default()).await?.items;
+        let mut all = self.claims().list_metadata(&ListParams::default()).await?.items;
+        all.retain(|claim| wanted(&claim.name_any()));
         let claims = self.claims();
         each(all.len(), async |number| {
             Ok(claims.delete(&all[number].name_any(), &DeleteParams::default()).await.map(drop)?)
         })
         .await?;
+        let ids = all.iter().flat_map(|claim| [claim.name_any(), names::pv_name(&claim.uid().unwrap_or_default())]);
+        let gone: HashSet<_> = ids.collect();
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let leftovers = async || {
-            let volumes = volumes.list_metadata(&ListParams::default()).await?.items.len();
-            Ok(volumes + self.claims().list_metadata(&ListParams::default()).await?.items.len())
+            let claims = self.claims().list_metadata(&ListParams::default()).await?.items;
+            let volumes = volumes.list_metadata(&ListParams::default()).await?.items;
+            let names = claims.iter().map(ResourceExt::name_any).chain(volumes.iter().map(ResourceExt::name_any));
+            Ok(names.filter(|name| gone.contains(name)).count())
         };
         none_of(size, "claims and volumes are left", leftovers).await
     }

@@ -188,6 +188,25 @@ fn memory(results: &Results) -> String {
             standing.cpu_s
         );
     }
+    if let Some(drain) = &results.drain {
+        let rate = |seconds: f64| drain.volumes as f64 / seconds;
+        let _ = writeln!(
+            text,
+            "\n{} volumes were made in batches in {:.0} s ({:.1} a second), and deleted at once in {:.0} s ({:.1} a second).  \n\
+             Meanwhile {} claims arrived, one a second, each with a pod: they were bound after {:.2} s (p50) and {:.2} s (p99). \
+             Before, with nothing else to do, it was {:.2} s and {:.2} s.",
+            show::number(drain.volumes),
+            drain.made_s,
+            rate(drain.made_s),
+            drain.deleted_s,
+            rate(drain.deleted_s),
+            drain.arrived,
+            drain.during.p50 / 1000.0,
+            drain.during.p99 / 1000.0,
+            drain.quiet.p50 / 1000.0,
+            drain.quiet.p99 / 1000.0,
+        );
+    }
     text
 }
 

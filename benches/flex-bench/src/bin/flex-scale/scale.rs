@@ -17,6 +17,7 @@ use kube::{Api, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::drain::{self, Drain};
 use crate::node::Node;
 use crate::plane::{ADMIN, How, Plane, USER, each};
 
@@ -38,6 +39,8 @@ pub struct Plan {
     pub in_flight: usize,
     /// The number of claims among which the orchestrator is started; 0 leaves it out.
     pub standing: usize,
+    /// The number of volumes that are deleted while new claims arrive; 0 leaves it out.
+    pub drain: usize,
 }
 
 /// All measurements.
@@ -55,6 +58,8 @@ pub struct Results {
     pub in_flight: Vec<InFlight>,
     /// The start in a full cluster.
     pub standing: Option<Standing>,
+    /// The deletion of many volumes while new claims arrive.
+    pub drain: Option<Drain>,
 }
 
 /// Claims that were created at once.
@@ -130,6 +135,13 @@ pub async fn measure(program: &Path, plan: &Plan) -> Result<Results> {
             in_flight.push(under_way(&plane, &node, program, how, plan.in_flight).await.context("claims under way")?);
         }
     }
+    let drain = match plan.drain {
+        0 => None,
+        many => {
+            eprintln!("{many} volumes are deleted while claims arrive");
+            Some(drain::measure(&plane, program, many).await.with_context(|| format!("the deletion of {many}"))?)
+        }
+    };
     let standing = match plan.standing {
         0 => None,
         many => {
@@ -141,7 +153,7 @@ pub async fn measure(program: &Path, plan: &Plan) -> Result<Results> {
         }
     };
     let date = Timestamp::now().strftime("%Y-%m-%d").to_string();
-    Ok(Results { date, commit: commit(), machine, bursts, in_flight, standing })
+    Ok(Results { date, commit: commit(), machine, bursts, in_flight, standing, drain })
 }
 
 async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<Burst> {
