@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-cinder test-csi test-faults test-versions test-upgrade soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -25,6 +25,12 @@ test-csi: ## the tests of the CSI image alone
 
 test-faults: ## of all tests, those of crashes, races and bad input alone
 	@scripts/test-faults.sh
+
+test-versions: ## a smoke on the oldest and the newest Kubernetes, VERSIONS='1.33 1.37'; writes docs/reference/compatibility.md
+	@scripts/test-versions.sh
+
+test-upgrade: ## work in progress survives an upgrade from FROM=COMMIT, and the way back
+	@scripts/test-upgrade.sh
 
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes
 	@scripts/soak.sh

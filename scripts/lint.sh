@@ -346,7 +346,7 @@ mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of tests with stages of their own" \
-    cargo clippy --workspace --locked --test cinder --test e2e --test faults --test whole_faults --test soak -- -D warnings
+    cargo clippy --workspace --locked --test upgrade --test cinder --test e2e --test faults --test whole_faults --test soak -- -D warnings
 check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages

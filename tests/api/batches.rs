@@ -1,43 +1,23 @@
 //! Tests of batches: one run for several claims, or for the deletion of several volumes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use flex_contract::batch::{self, MemberFailure};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
-use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 
-use orchestrator::kubelet::nfs_volume_of;
+use orchestrator::kubelet::{nfs_volume_of, requests};
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
 use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
 
 /// Runs need no node.
 const ANYWHERE: (&str, &str) = ("placement", "any");
-
-/// Returns the requests that the pod of a Job would read; those of a batch in the order of its list.
-fn requests(job: &Job) -> Vec<RunRequest> {
-    let template = &job.spec.as_ref().unwrap().template;
-    let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
-    let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
-    let members = match run.get("OPERATION").map(String::as_str) {
-        Some(batch::OPERATION) => {
-            let annotations = template.metadata.as_ref().unwrap().annotations.clone().unwrap();
-            let properties = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
-            properties.filter_map(|(_, text)| batch::read(text).ok()).next_back().expect("a batch has a list")
-        }
-        _ => vec![BTreeMap::new()],
-    };
-    let of = |own: BTreeMap<String, String>| {
-        RunRequest::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
-    };
-    members.into_iter().map(of).collect()
-}
 
 fn is_batch(job: &Job) -> bool {
     job.name_any().contains("-batch-")

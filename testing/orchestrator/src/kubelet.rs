@@ -1,6 +1,9 @@
 //! The actions of kubelet and image, played by the test.
 
+use std::collections::BTreeMap;
+
 use flex_contract::batch;
+use flex_contract::names;
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
@@ -16,6 +19,25 @@ pub fn request(job: &Job) -> RunRequest {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let env = container.env.clone().unwrap_or_default();
     RunRequest::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
+}
+
+/// Returns the requests that a Job's pod would read; those of a batch in the order of its list.
+pub fn requests(job: &Job) -> Vec<RunRequest> {
+    let template = &job.spec.as_ref().unwrap().template;
+    let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
+    let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
+    let members = match run.get("OPERATION").map(String::as_str) {
+        Some(batch::OPERATION) => {
+            let annotations = template.metadata.as_ref().unwrap().annotations.clone().unwrap();
+            let properties = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
+            properties.filter_map(|(_, text)| batch::read(text).ok()).next_back().expect("a batch has a list")
+        }
+        _ => vec![BTreeMap::new()],
+    };
+    let of = |own: BTreeMap<String, String>| {
+        RunRequest::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
+    };
+    members.into_iter().map(of).collect()
 }
 
 /// Returns the list of members from the file of a batch's pod.

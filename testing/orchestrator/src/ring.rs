@@ -45,6 +45,7 @@ pub struct Ring {
     process: Option<Child>,
     cluster: Cluster,
     dir: tempfile::TempDir,
+    program: String,
     flags: Vec<String>,
     kubeconfig: PathBuf,
     starts: usize,
@@ -78,6 +79,7 @@ impl Ring {
             kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
+            program: program(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             process: None,
             starts: 0,
@@ -97,6 +99,7 @@ impl Ring {
             kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
+            program: program(),
             flags: Vec::new(),
             process: None,
             starts: 0,
@@ -148,10 +151,15 @@ impl Ring {
         self.process.as_ref().and_then(Child::id).expect("the orchestrator runs")
     }
 
+    /// Makes another program the orchestrator, from its next start on.
+    pub fn use_program(&mut self, program: impl Into<String>) {
+        self.program = program.into();
+    }
+
     /// Starts another replica.
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();
-        Command::new(program())
+        Command::new(&self.program)
             .args([
                 "run",
                 "--namespace",
