@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-cinder test-csi test-faults test-versions test-upgrade soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-cinder test-csi test-faults test-versions test-upgrade test-docs soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +31,9 @@ test-versions: ## a smoke on the oldest and the newest Kubernetes, VERSIONS='1.3
 
 test-upgrade: ## work in progress survives an upgrade from FROM=COMMIT, and the way back
 	@scripts/test-upgrade.sh
+
+test-docs: ## the blocks of the manual that are marked to run, on a cluster of their own; PAGES=docs/how-to/pools.md
+	@scripts/test-docs.sh $(PAGES)
 
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes
 	@scripts/soak.sh
