@@ -70,7 +70,7 @@ fn warning_event(cause: &Cause) {
     check_request_size(&cause.message, MESSAGE);
     let event = event_note(&format!("attempt 1 failed: {}; next try in 2 s", cause.message));
     check_request_size(&event, 1024);
-    let failure = LastFailure::of_delete(1, 0, cause, None);
+    let failure = LastFailure::of_delete_run(1, 0, cause, None);
     let kept = json!(failure).to_string();
     assert!(kept.len() <= 4 * MESSAGE, "{} bytes are kept", kept.len());
     assert_eq!(LastFailure::read(&kept), Some(failure));

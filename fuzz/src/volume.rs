@@ -313,7 +313,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         claim_was_bound: draw.below(8) == 7,
         recipe: known,
         has_provision_job: draw.chance(),
-        has_running_pods: draw.chance(),
+        has_running_provision_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,
         origin_node: &provenance.origin_node,

@@ -102,15 +102,15 @@ impl Context {
         }
     }
 
-    /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
-    /// and its reconcile ends with the returned value.
-    pub(super) fn acquire_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> Option<Requeue> {
+    /// Takes a slot of the class for a run whose Job will have this name. Returns whether there was one. Without a free
+    /// slot the item joins the queue, and its reconcile ends with [`Requeue::WaitingForSlot`].
+    pub(super) fn acquire_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
         if self.cluster.index().acquire_slot(job, slot_request, recipe) {
-            return None;
+            return true;
         }
         tracing::debug!(job, "waits for a slot");
         self.cluster.update(|index| index.wait_for_slot(slot_request, recipe));
-        Some(Requeue::WaitingForSlot)
+        false
     }
 
     /// Returns the image of a recipe's runs.

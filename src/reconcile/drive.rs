@@ -81,7 +81,7 @@ pub(super) trait Reconcile {
 
     /// Checks whether the event is emitted after the step. A failure is emitted before it is written, so that no crash
     /// can hide it.
-    fn is_late(_step: &<Self::Rule as Rule>::Step, _event: &NewEvent) -> bool {
+    fn is_emitted_after_step(_step: &<Self::Rule as Rule>::Step, _event: &NewEvent) -> bool {
         false
     }
 
@@ -128,7 +128,8 @@ pub(super) async fn drive<R: Reconcile>(
             continue;
         }
         let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));
-        let (late, early): (Vec<_>, Vec<_>) = subject.zip(event).into_iter().partition(|(_, e)| R::is_late(&step, e));
+        let (late, early): (Vec<_>, Vec<_>) =
+            subject.zip(event).into_iter().partition(|(_, e)| R::is_emitted_after_step(&step, e));
         early.into_iter().for_each(|(subject, event)| context.emit(subject, event));
         let outcome = R::execute(context, &object, &observation, step, &mut confirmed).await?;
         for (subject, event) in late {

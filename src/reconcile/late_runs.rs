@@ -169,8 +169,8 @@ async fn start(
         matches!(&slot_request.key, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
     let slot_request =
         if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
-    if let Some(wait) = context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
-        return Ok(wait);
+    if !context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
+        return Ok(Requeue::WaitingForSlot);
     }
     tracing::info!(job = %run.name, "late run: deleting what the run may have made");
     match start_delete_job(context, recipe, &request, target, None).await? {

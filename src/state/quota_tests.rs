@@ -57,7 +57,7 @@ impl Books {
 fn each_object_counts_once() {
     let (plain, stamped) = (claim("t", "a", false), claim("t", "a", true));
     let failed = |reaction| {
-        let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
+        let failure = LastFailure::of_delete_run(1, 0, &Cause::new("ExitCode", "no"), None);
         Some(LastFailure { operation: Operation::Provision, reaction, ..failure })
     };
     let retries = Claim { last_failure: failed(Reaction::Retry), ..stamped.clone() };

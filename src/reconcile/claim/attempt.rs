@@ -133,7 +133,7 @@ pub(super) async fn start_run(
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes_with_storage);
-    if context.acquire_slot(&provision_job_name(claim), &slot_request, recipe).is_some() {
+    if !context.acquire_slot(&provision_job_name(claim), &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
@@ -225,14 +225,14 @@ pub(super) async fn start_delete(
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());
-    if context.acquire_slot(&delete_job_name(claim, &observation.nodes.states), &slot_request, &recipe).is_some() {
+    if !context.acquire_slot(&delete_job_name(claim, &observation.nodes.states), &slot_request, &recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     match start_delete_job(context, &recipe, &request, target, failure).await? {
         None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
-            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
+            let failure = LastFailure::of_delete_run(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.emit(
                 ObjectRef::claim(claim),

@@ -106,7 +106,7 @@ impl Reconcile for ClaimReconciler {
         !observation.preconditions.has_revision
     }
 
-    fn is_late(step: &Step, _: &NewEvent) -> bool {
+    fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
         matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
     }
 

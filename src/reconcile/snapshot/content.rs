@@ -325,7 +325,7 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
     let target = run_target(content, recipe, &made_by.origin_node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
-    if context.acquire_slot(&run_name(content), &slot_request, recipe).is_some() {
+    if !context.acquire_slot(&run_name(content), &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
     let (kind, cause) = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
@@ -381,7 +381,7 @@ async fn start_delete(
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
-    if context.acquire_slot(&job, &slot_request.on(target.node.as_deref()), recipe).is_some() {
+    if !context.acquire_slot(&job, &slot_request.on(target.node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
     let run = (attempt, context.timestamp());
@@ -403,7 +403,7 @@ async fn start_delete(
             context.emit(ObjectRef::content(content), NewEvent { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
-                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
+                LastFailure::of_deleting_run(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
             Ok(context.writes.record_content_failure(content, &failure).await?.into())
         }
     }

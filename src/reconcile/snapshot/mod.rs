@@ -80,7 +80,7 @@ impl Reconcile for SnapshotReconciler {
         decide(&observed)
     }
 
-    fn is_late(step: &Step, _: &NewEvent) -> bool {
+    fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
         matches!(step, Step::Mirror(_))
     }
 

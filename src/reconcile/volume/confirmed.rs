@@ -16,10 +16,10 @@ pub(super) struct Confirmed {
     pub nodes: Vec<(String, NodeState)>,
     /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
     pub source: Option<(String, String)>,
-    /// Writes for the size.
-    pub size: runs::Written,
-    /// Writes for the attributes.
-    pub attributes: runs::Written,
+    /// What this reconcile has written for the expansion.
+    pub expansion: runs::Written,
+    /// What this reconcile has written for the modification.
+    pub modification: runs::Written,
 }
 
 impl Confirmed {

@@ -31,8 +31,7 @@ pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String
     )
 }
 
-/// Returns the scope that distinguishes the runs for a volume. They are on its own node, in a batch or alone, or on
-/// other nodes.
+/// Returns the part of a Job's name by which a run alone, a run in a batch and a run on another node differ.
 fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
     match volume.batch() {
         Some(batch) if is_origin => batch.clone(),
@@ -62,7 +61,7 @@ impl DeleteRun {
 
 /// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
 /// if the run could not be started.
-pub(super) async fn start(
+pub(super) async fn batch_or_start(
     context: &Context,
     volume: &Volume,
     recipe: &Recipe,
@@ -82,7 +81,7 @@ pub(super) async fn start(
         volume_of_run = &volume_without_batch;
     } else if can_batch && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
-        if context.acquire_slot(&job, &slot_request(volume, pinned_node), recipe).is_some() {
+        if !context.acquire_slot(&job, &slot_request(volume, pinned_node), recipe) {
             return Ok(StepOutcome::WaitForSlot);
         }
         let due_run = Due { volume, recipe, node: pinned_node, job: &job };
@@ -91,15 +90,15 @@ pub(super) async fn start(
             return Ok(noted.into());
         }
     }
-    begin(context, volume_of_run, recipe, run, confirmed).await
+    create_or_add_to_batch(context, volume_of_run, recipe, run, confirmed).await
 }
 
 fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
     SlotRequest::volume(volume, Operation::Delete).on(node)
 }
 
-/// Starts the run of a volume without a batch, or joins its batch.
-async fn begin(
+/// Adds the run to the batch that the volume names, or creates a Job if it names none.
+async fn create_or_add_to_batch(
     context: &Context,
     volume: &Volume,
     recipe: &Recipe,
@@ -110,7 +109,7 @@ async fn begin(
     let DeleteRun { attempt, node, is_origin, .. } = run;
     let scope = scope(volume, is_origin, &node);
     let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
-    if context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe).is_some() {
+    if !context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
@@ -146,7 +145,7 @@ async fn begin(
                 NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
             );
             context.metrics.delete_failed(&volume.class);
-            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
+            let failure = LastFailure::of_delete_run(attempt, context.clock.now(), &cause, last).with_recipe(recipe);
             context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)
         }
     }

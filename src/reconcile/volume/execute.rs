@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::confirmed::Confirmed;
-use super::delete::{DeleteRun, start};
+use super::delete::{DeleteRun, batch_or_start};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
@@ -26,9 +26,11 @@ pub(super) async fn execute(
     let writes = &context.writes;
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
-        Step::Expand(step) => expand::execute(context, volume, &observation.size, step, &mut confirmed.size).await?,
+        Step::Expand(step) => {
+            expand::execute(context, volume, &observation.expansion, step, &mut confirmed.expansion).await?
+        }
         Step::Modify(step) => {
-            modify::execute(context, volume, &observation.attributes, step, &mut confirmed.attributes).await?
+            modify::execute(context, volume, &observation.modification, step, &mut confirmed.modification).await?
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
         Step::RemoveFinalizer => {
@@ -55,7 +57,7 @@ pub(super) async fn execute(
             confirmed.pinned_claim = Some(observation.claim);
             let is_origin = node == observation.origin_node;
             let run = DeleteRun { attempt, on_any_node, is_origin, node };
-            start(context, volume, recipe, run, confirmed).await?
+            batch_or_start(context, volume, recipe, run, confirmed).await?
         }
         Step::RemoveJob { job } => {
             if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {

@@ -22,7 +22,8 @@ use crate::volume::expand::{Observed, Step, failed_start, requested_size};
 use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::request::{expand, request};
 
-/// The data from which a decision borrows.
+/// What was read about the size of a volume. It owns the data; [`Observed`] has the same as references, for the pure
+/// decision.
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
@@ -75,7 +76,7 @@ pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observatio
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let requests_more = observation.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if requests_more || observation.runs.are_any() { Vec::new() } else { index.refund_expansion(volume) };
+    let woken = if requests_more || observation.runs.exist() { Vec::new() } else { index.refund_expansion(volume) };
     drop(index);
     context.cluster.queue.add_all(woken);
     true
@@ -125,9 +126,9 @@ pub(super) async fn execute(
         Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
-            context.writes.record_expansion(volume, Some(&failed)).await?.into()
+            context.writes.note_expansion(volume, Some(&failed)).await?.into()
         }
-        Step::ClearFailure => context.writes.record_expansion(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_expansion(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
@@ -170,5 +171,5 @@ async fn start(
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);
-    Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())
+    Ok(context.writes.note_expansion(volume, Some(&failed)).await?.into())
 }

@@ -32,7 +32,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
             Requeue::Done
         }
         Some(volume) => {
-            return drive::<VolumeReconciler>(context, marked(context, volume).await?, Confirmed::default()).await;
+            return drive::<VolumeReconciler>(context, with_due_mark(context, volume).await?, Confirmed::default()).await;
         }
     };
     context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Volume(name.to_owned())));
@@ -41,7 +41,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 
 /// Returns the volume with the adoption mark that only this process knows to be due. If no claim waits for its binding
 /// any more, the mark is written: without it, another process would take the volume for a restored one.
-async fn marked(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
+async fn with_due_mark(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
@@ -76,12 +76,13 @@ impl Reconcile for VolumeReconciler {
     }
 
     fn decide(context: &Context, volume: &Volume, observation: &Observation, _: &Confirmed) -> Decision<Rule> {
-        let (expand_runs, modify_runs) = (observation.size.runs.runs(), observation.attributes.runs.runs());
+        let (expand_runs, modify_runs) =
+            (observation.expansion.runs.in_place_runs(), observation.modification.runs.in_place_runs());
         decide(&observation.observed(volume, &expand_runs, &modify_runs), context.clock.now())
     }
 
     fn update_ledgers(context: &Context, volume: &Volume, observation: &Observation) -> bool {
-        expand::update_quota_charge(context, volume, &observation.size)
+        expand::update_quota_charge(context, volume, &observation.expansion)
     }
 
     async fn execute(
@@ -102,14 +103,14 @@ impl Reconcile for VolumeReconciler {
     /// Returns the claim for an event about size or attributes. Its user asked for them.
     fn subject(volume: &Volume, observation: &Observation, step: &Step) -> Option<ObjectRef> {
         let claim = match step {
-            Step::Expand(_) => observation.size.claim.as_deref(),
-            Step::Modify(_) => observation.attributes.claim.as_deref(),
+            Step::Expand(_) => observation.expansion.claim.as_deref(),
+            Step::Modify(_) => observation.modification.claim.as_deref(),
             _ => return Some(ObjectRef::volume(volume)),
         };
         claim.map(ObjectRef::claim)
     }
 
-    fn is_late(step: &Step, event: &NewEvent) -> bool {
+    fn is_emitted_after_step(step: &Step, event: &NewEvent) -> bool {
         matches!(step, Step::Expand(_) | Step::Modify(_)) && !event.warning
     }
 }
@@ -117,13 +118,13 @@ impl Reconcile for VolumeReconciler {
 /// Cleans up the Jobs of a volume that is gone.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.cluster.index().jobs_of_volume(name);
-    let leftovers: Vec<_> = jobs.into_iter().filter(|job| !job.terminating).collect();
+    let jobs_to_remove: Vec<_> = jobs.into_iter().filter(|job| !job.terminating).collect();
     // The cache may be stale: the API is asked before a run is stopped. A run that is over has nothing to lose.
-    let stops_run = leftovers.iter().any(|job| !job.is_over);
-    if leftovers.is_empty() || stops_run && context.writes.read_volume(name).await?.is_some() {
+    let stops_run = jobs_to_remove.iter().any(|job| !job.is_over);
+    if jobs_to_remove.is_empty() || stops_run && context.writes.read_volume(name).await?.is_some() {
         return Ok(Requeue::Done);
     }
-    for job in leftovers {
+    for job in jobs_to_remove {
         context.remove_run(&job).await?;
     }
     Ok(Requeue::Done)

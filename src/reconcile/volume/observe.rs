@@ -23,7 +23,7 @@ use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
 
-/// The data from which a decision borrows.
+/// What was read about a volume. It owns the data; [`Observed`] has the same as references, for the pure decision.
 pub(super) struct Observation {
     /// The claim of the volume.
     pub claim: ClaimState,
@@ -35,11 +35,11 @@ pub(super) struct Observation {
     pub recipe: Result<Arc<Recipe>, String>,
     /// The node where the volume was made, if that matters.
     pub origin_node: String,
-    /// The size of the volume.
-    pub size: expand::Observation,
-    /// The attributes of the volume.
-    pub attributes: modify::Observation,
-    has_running_pods: bool,
+    /// What concerns the size of the volume.
+    pub expansion: expand::Observation,
+    /// What concerns the attributes of the volume.
+    pub modification: modify::Observation,
+    has_running_provision_pods: bool,
     nodes_with_pods: Vec<String>,
     node_states: NodeStates,
     node_gone: NodeGone,
@@ -73,18 +73,19 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let node = next_node(volume, claim, &origin_node, &node_states);
     let delete_job_name = job_name(volume, &origin_node, &node);
-    let size = expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.size);
+    let expansion =
+        expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expansion);
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
-        has_running_pods: has_running_pods(&pods, Operation::Provision)
+        has_running_provision_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
         delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
-        attributes: modify::observe(context, volume, size.run_basis(), &jobs, &pods, &confirmed.attributes),
-        size,
+        modification: modify::observe(context, volume, expansion.run_basis(), &jobs, &pods, &confirmed.modification),
+        expansion,
         jobs,
         recipe,
         origin_node,
@@ -109,15 +110,15 @@ impl Observation {
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
             has_provision_job: self.jobs.iter().any(is_provision),
-            has_running_pods: self.has_running_pods,
+            has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
             origin_node: &self.origin_node,
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
-            expansion: self.size.observed(self.size.runs.observed(expand_runs, &self.node_states)),
-            modification: self.attributes.observed(self.attributes.runs.observed(modify_runs, &self.node_states)),
+            expansion: self.expansion.observed(self.expansion.runs.observed(expand_runs, &self.node_states)),
+            modification: self.modification.observed(self.modification.runs.observed(modify_runs, &self.node_states)),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Written {
 pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
     is_starting: bool,
-    nodes_with_pods: Vec<String>,
+    nodes_with_pods_of_operation: Vec<String>,
     has_running_pods: bool,
     has_other_running_pods: bool,
 }
@@ -53,18 +53,19 @@ pub(super) fn observe(
     pods: &[Arc<Pod>],
     written: &Written,
 ) -> Observation {
-    let of_it = |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
+    let is_of_operation =
+        |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
         let terminating = job.terminating || written.removed.contains(&job.name);
         (Job { terminating, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
-    // The number and the target do not matter: both follow from the observation.
+    // A prefix suffices: the observation determines number and target of the next run.
     let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
-        jobs: jobs.iter().filter(of_it).map(with_state).collect(),
+        jobs: jobs.iter().filter(is_of_operation).map(with_state).collect(),
         is_starting: context.cluster.index().has_expectation(&expected),
-        nodes_with_pods: alive.filter_map(|pod| pod.node.clone()).collect(),
+        nodes_with_pods_of_operation: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
         has_other_running_pods: Operation::all()
             .any(|other| other != operation && other.writes_volume() && has_running_pods(pods, other)),
@@ -73,7 +74,7 @@ pub(super) fn observe(
 
 impl Observation {
     /// Returns the runs, for [`Observation::observed`].
-    pub(super) fn runs(&self) -> Vec<InPlaceRun<'_>> {
+    pub(super) fn in_place_runs(&self) -> Vec<InPlaceRun<'_>> {
         self.jobs.iter().map(|(job, state)| InPlaceRun { job, state: state.clone() }).collect()
     }
 
@@ -83,13 +84,13 @@ impl Observation {
             all: runs,
             is_starting: self.is_starting,
             has_running_pods: self.has_running_pods,
-            node_not_reachable: node_states.first_not_reachable(&self.nodes_with_pods).map(String::as_str),
+            node_not_reachable: node_states.first_not_reachable(&self.nodes_with_pods_of_operation).map(String::as_str),
             has_other_running_pods: self.has_other_running_pods,
         }
     }
 
     /// Checks whether a run exists, or was started and is not visible yet.
-    pub(super) fn are_any(&self) -> bool {
+    pub(super) fn exist(&self) -> bool {
         self.is_starting || !self.jobs.is_empty()
     }
 
@@ -139,7 +140,7 @@ pub(super) fn acquire_slot(
 ) -> bool {
     let slot_request = SlotRequest::volume(volume, operation).on(target.node.as_deref());
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    if context.acquire_slot(name, &slot_request, recipe).is_none() {
+    if context.acquire_slot(name, &slot_request, recipe) {
         return true;
     }
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
@@ -163,12 +164,13 @@ pub(super) async fn create(
     }
 }
 
-/// Returns the target of the run. Each target has Jobs of its own, so that the success of one never counts for another.
-pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> RunTarget {
+/// Returns where the Job of a run belongs. `wanted` is the size or the attributes as text: each has Jobs of its own, so
+/// that the success of one never counts for another.
+pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: &str, wanted: &str) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
-        scope: format!("{}-{target}", volume.uid),
+        scope: format!("{}-{wanted}", volume.uid),
         volume: Some(volume.name.clone()),
         ..RunTarget::default()
     }

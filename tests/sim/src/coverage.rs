@@ -133,7 +133,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),
     rare("volume", "ExpandRunStopping", "a stuck expand run must be removed while its pod stays"),
-    rare("volume", "ExpandStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ExpandStuckRunOutdated", "a user must change the request while the image of the class is missing"),
     rare("volume", "ExpandRunStuck", "the image of the class must be missing when a user requests a larger size"),
     rare("volume", "ExpandFailedRunEnding", "the Job of an expand run must fail long before its pod ends"),
     impossible("volume", "ExpandFileSystemPending", "no volume has a file system that the kubelet grows"),
@@ -142,7 +142,7 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("volume", "ExpandQuotaReached", "no config has max-bytes"),
     rare("volume", "ExpandPodRunning", "a pod must outlive its Job while a user requests a larger size"),
     rare("volume", "ModifyRunStopping", "a stuck modify run must be removed while its pod stays"),
-    rare("volume", "ModifyStuckRunObsolete", "a user must change the request while the image of the class is missing"),
+    rare("volume", "ModifyStuckRunOutdated", "a user must change the request while the image of the class is missing"),
     rare("volume", "ModifyRunStuck", "the image of the class must be missing when a user requests other attributes"),
     rare("volume", "ModifyFailedRunEnding", "the Job of a modify run must fail long before its pod ends"),
     rare(

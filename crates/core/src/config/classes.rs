@@ -98,7 +98,7 @@ pub fn classes<'a>(
     let Claimants { mut labelled, general } = claimants(&mut table, &configs);
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
-    let leftovers: Vec<_> = foreign
+    let left_to_others: Vec<_> = foreign
         .into_iter()
         .filter_map(|object| {
             foreign_class(&mut table, &inputs, object, labelled.remove(object.name.as_str()), &general)
@@ -113,7 +113,7 @@ pub fn classes<'a>(
         let class = label_only_class(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
     }
-    warn_of_external_provisioners(&mut table, &inputs, leftovers);
+    warn_of_external_provisioners(&mut table, &inputs, left_to_others);
     for (config, problem) in std::mem::take(&mut table.pairs) {
         refuse(&mut table, configs[&config], problem);
     }
@@ -165,7 +165,7 @@ fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Con
 }
 
 /// A class of a driver whose external provisioner is or may be running, with the config that would serve the class.
-struct Leftover<'c> {
+struct LeftToOther<'c> {
     config: &'c ObjectName,
     driver: &'c String,
     class: &'c String,
@@ -178,7 +178,7 @@ fn foreign_class<'c>(
     object: &'c ClassObject,
     labelled: Option<&'c Config>,
     general: &BTreeMap<&'c str, &'c Config>,
-) -> Option<Leftover<'c>> {
+) -> Option<LeftToOther<'c>> {
     let named = labelled.filter(|config| config.replaces() == Some(object.provisioner.as_str()));
     if let (Some(config), None) = (labelled, named) {
         let why = format!(
@@ -196,7 +196,7 @@ fn foreign_class<'c>(
         return None;
     }
     table.foreign.insert(object.name.clone());
-    config.map(|config| Leftover { config: &config.name, driver: &object.provisioner, class: &object.name })
+    config.map(|config| LeftToOther { config: &config.name, driver: &object.provisioner, class: &object.name })
 }
 
 /// Decides about a StorageClass of this provisioner: its parameter names the config, or the config's label names it.
@@ -222,9 +222,9 @@ fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject,
 
 /// Warns where an external provisioner keeps classes from a config, or where one runs in a namespace that does not
 /// count.
-fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, leftovers: Vec<Leftover<'_>>) {
+fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, left_to_others: Vec<LeftToOther<'_>>) {
     let mut by_driver: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
-    for Leftover { config, driver, class } in leftovers {
+    for LeftToOther { config, driver, class } in left_to_others {
         by_driver.entry((config, driver)).or_default().push(class);
     }
     for ((config, driver), classes) in by_driver {

@@ -56,12 +56,12 @@ impl LastFailure {
     }
 
     /// Makes the record of a failed delete run, after the last one.
-    pub fn of_delete(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
-        LastFailure::of_deletion(Operation::Delete, attempt, at, cause, last)
+    pub fn of_delete_run(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
+        LastFailure::of_deleting_run(Operation::Delete, attempt, at, cause, last)
     }
 
     /// Adds the recipe of the run.
-    pub fn by(self, recipe: &Recipe) -> Self {
+    pub fn with_recipe(self, recipe: &Recipe) -> Self {
         LastFailure { recipe_version: recipe.version(), ..self }
     }
 
@@ -80,7 +80,13 @@ impl LastFailure {
     }
 
     /// Makes the record of a failed run that deletes, after the last one.
-    pub fn of_deletion(operation: Operation, attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
+    pub fn of_deleting_run(
+        operation: Operation,
+        attempt: u32,
+        at: i64,
+        cause: &Cause,
+        last: Option<&LastFailure>,
+    ) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
         LastFailure {
             operation,

@@ -230,9 +230,14 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
         RunState::Failed { cause, at, .. } => {
-            let failure =
-                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, clamp_to_recent(*at, now), cause, failed);
-            let failure = failure.by(recipe);
+            let failure = LastFailure::of_deleting_run(
+                Operation::DeleteSnapshot,
+                attempt,
+                clamp_to_recent(*at, now),
+                cause,
+                failed,
+            );
+            let failure = failure.with_recipe(recipe);
             let message = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,

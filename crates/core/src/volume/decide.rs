@@ -16,7 +16,7 @@ use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
-use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
+use crate::volume::in_place_run::{POD_END_POLL, UnfinishedRun};
 use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step, Storage};
 use crate::volume::{expand, modify, restored};
@@ -87,7 +87,7 @@ fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Dec
         return match cleaning.step {
             // Storage on other nodes does not prevent an expansion.
             Step::Nothing => {
-                let change = change(o, now);
+                let change = change_in_place(o, now);
                 if change.is_idle() { earlier(cleaning, &change) } else { earlier(change, &cleaning) }
             }
             _ => cleaning,
@@ -99,7 +99,7 @@ fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Dec
     if volume.terminating && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
         return Rule::QuarantinedTerminating.step(Step::RemoveFinalizer);
     }
-    change(o, now)
+    change_in_place(o, now)
 }
 
 /// Decides about a volume whose claim is gone, or bound to another volume.
@@ -113,14 +113,14 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
             removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
         };
     }
-    match (o.expansion.runs.leftover(), o.modification.runs.leftover()) {
-        (Some(LeftoverRun::Job(job)), _) => {
+    match (o.expansion.runs.unfinished(), o.modification.runs.unfinished()) {
+        (Some(UnfinishedRun::StopJob(job)), _) => {
             return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
         }
-        (None, Some(LeftoverRun::Job(job))) => {
+        (None, Some(UnfinishedRun::StopJob(job))) => {
             return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
         }
-        (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
+        (Some(UnfinishedRun::Ending), _) | (None, Some(UnfinishedRun::Ending)) => {
             return waiting(o, Rule::InPlaceRunEnding).requeue_at(now + POD_END_POLL);
         }
         (None, None) => {}
@@ -140,7 +140,7 @@ fn earlier(decision: Decision, other: &Decision) -> Decision {
 }
 
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
-fn change(o: &Observed<'_>, now: i64) -> Decision {
+fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
     let attributes = || modify::decide(o.volume, &o.modification, now).map(Decision::from);
     let unchanged = || Rule::InUse.nothing();
     if o.modification.runs.is_in_progress() {
@@ -162,15 +162,15 @@ fn change(o: &Observed<'_>, now: i64) -> Decision {
 /// Returns the nodes on which storage must be deleted. The volume was made on `origin_node`. If the volume is in use or
 /// must stay, its own storage is never deleted.
 pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: &str) -> Vec<String> {
-    let noted = if volume.is_adopted() { volume.nodes_with_storage.clone() } else { Vec::new() };
-    let released = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
+    let nodes_with_storage = if volume.is_adopted() { volume.nodes_with_storage.clone() } else { Vec::new() };
+    let deletes_own_storage = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
         && volume.reclaim_policy == ReclaimPolicy::Delete;
-    match (released, noted.is_empty()) {
+    match (deletes_own_storage, nodes_with_storage.is_empty()) {
         (true, true) => vec![origin_node.to_owned()],
-        (true, false) => noted,
+        (true, false) => nodes_with_storage,
         // Without a node of its own, the volume's storage cannot be distinguished from that on other nodes.
         (false, _) if origin_node.is_empty() => Vec::new(),
-        (false, _) => without(&noted, origin_node),
+        (false, _) => without(&nodes_with_storage, origin_node),
     }
 }
 
@@ -203,7 +203,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         Err(why) => return needs_manual_cleanup(Rule::ProvenanceUnreadable, why),
     };
     // Pods of an existing claim concern its own node, and earlier ones have ended.
-    if o.has_running_pods && !o.claim.is_in_use() {
+    if o.has_running_provision_pods && !o.claim.is_in_use() {
         return waiting(o, Rule::ProvisionPodRunning).requeue_at(now + POD_END_POLL);
     }
     delete_run(o, recipe, now)
@@ -248,7 +248,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Succeeded => node_clean(o, &node, Storage::Deleted),
         RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::DeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
+            let failure =
+                LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
             let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));

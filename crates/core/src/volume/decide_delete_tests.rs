@@ -40,7 +40,7 @@ fn a_misnamed_volume_does_not_delete_the_right_one() {
 
 #[test]
 fn a_delete_run_waits_for_a_pod_that_may_run() {
-    let world = World { has_running_pods: true, delete_run_state: RunState::Succeeded, ..released() };
+    let world = World { has_running_provision_pods: true, delete_run_state: RunState::Succeeded, ..released() };
     assert_eq!(world.decide(NOW), Rule::ProvisionPodRunning.nothing().requeue_at(NOW + 5));
 }
 

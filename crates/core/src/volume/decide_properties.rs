@@ -58,7 +58,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, has_running_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, delete_run_state, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, has_running_provision_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, delete_run_state, growing, modifying }
     }
 }
 
@@ -96,7 +96,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::StartDelete { attempt, node, on_any_node } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
             prop_assert!(volume.is_adopted() || volume.was_made_by_our_run(world.has_provision_job));
-            prop_assert!(alive || !world.has_running_pods);
+            prop_assert!(alive || !world.has_running_provision_pods);
             prop_assert!(volume.has_finalizer() || volume.terminating);
             prop_assert!(world.recipe.is_ok() && world.delete_run_state == RunState::NotCached);
             prop_assert!(
@@ -126,7 +126,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[String]) -> Result<(),
         Step::DeleteVolume { storage } => {
             let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::NotCached;
             let deleted = world.delete_run_state == RunState::Succeeded && !volume.abandoned;
-            let done = (deleted || forgotten) && !world.has_running_pods && world.recipe.is_ok();
+            let done = (deleted || forgotten) && !world.has_running_provision_pods && world.recipe.is_ok();
             prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
             prop_assert_eq!(*storage == Storage::Deleted, deleted);
             prop_assert!(volume.has_finalizer() || !volume.terminating, "it was removed before");

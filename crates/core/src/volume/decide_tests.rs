@@ -43,7 +43,7 @@ struct World {
     claim_was_bound: bool,
     recipe: Result<Recipe, String>,
     has_provision_job: bool,
-    has_running_pods: bool,
+    has_running_provision_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
     origin_node: &'static str,
@@ -75,7 +75,7 @@ impl World {
         let nodes = self.volume.nodes_with_storage.iter().cloned().chain([self.origin_node.to_owned()]);
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
-        let working = |all| runs_of(all, self.has_running_pods);
+        let working = |all| runs_of(all, self.has_running_provision_pods);
         let runs: Vec<_> = self.growing.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
         let expansion = expand::Observed {
             quota_error: None,
@@ -96,7 +96,7 @@ impl World {
             claim_was_bound: self.claim_was_bound,
             recipe,
             has_provision_job: self.has_provision_job,
-            has_running_pods: self.has_running_pods,
+            has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
             origin_node: self.origin_node,
@@ -138,7 +138,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         claim_was_bound: false,
         recipe: Ok(recipe()),
         has_provision_job: false,
-        has_running_pods: false,
+        has_running_provision_pods: false,
         node_states: NodeStates::default(),
         origin_node: "",
         node_gone: NodeGone::Hold,
@@ -157,7 +157,7 @@ fn released() -> World {
 
 fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
     let cause = Cause::new("R", "m");
-    LastFailure::of_deletion(operation, attempt, at, &cause, None)
+    LastFailure::of_deleting_run(operation, attempt, at, &cause, None)
 }
 
 fn failed(at: i64, pods_ended: bool) -> RunState {
@@ -350,7 +350,8 @@ fn a_retained_volume_stays_after_its_release() {
 #[test]
 fn an_abandoned_volume_is_deleted_without_a_run() {
     let volume = Volume { abandoned: true, ..volume("Delete") };
-    let world = World { recipe: Err("lost".into()), has_running_pods: true, ..world(volume, ClaimState::NotFound) };
+    let world =
+        World { recipe: Err("lost".into()), has_running_provision_pods: true, ..world(volume, ClaimState::NotFound) };
     let decision = world.decide(NOW);
     assert_eq!((decision.rule, decision.step), (Rule::Abandoned, ABANDONED));
     assert!(decision.event.unwrap().message.contains("does not delete its storage"));

@@ -89,7 +89,7 @@ pub enum Rule {
     /// A run is being stopped. Waits for its end.
     RunStopping,
     /// A run is stuck, and request or recipe have changed since. Deletes its Job.
-    StuckRunObsolete,
+    StuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
     RunStuck,
     /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
@@ -176,7 +176,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
         Progress::Starting => Rule::RunStarting.nothing(),
         Progress::Stopping => Rule::RunStopping.nothing(),
-        Progress::Obsolete(job) => Rule::StuckRunObsolete.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Outdated(job) => Rule::StuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
@@ -344,7 +344,7 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
     }
-    if o.runs.has_running_pods() {
+    if o.runs.is_volume_busy() {
         return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {

@@ -177,10 +177,10 @@ fn only_an_adopted_volume_that_is_bound_is_expanded() {
 fn a_stuck_run_ends_when_another_size_is_requested() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
     for requested in [1, 2, 4] {
-        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(Rule::StuckRunObsolete), removed, "{requested}");
+        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(Rule::StuckRunOutdated), removed, "{requested}");
     }
     let recipe = Ok(recipe(&[("image", "fixed")]));
-    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::StuckRunObsolete), removed);
+    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::StuckRunOutdated), removed);
 }
 
 #[test]

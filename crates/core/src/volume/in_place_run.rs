@@ -58,8 +58,8 @@ impl<'a> InPlaceRuns<'a> {
         self.is_starting || self.has_running_pods || self.current().is_some()
     }
 
-    /// Checks whether a pod may still work on the volume, so that nothing else can begin.
-    pub(super) fn has_running_pods(&self) -> bool {
+    /// Checks whether a pod of any run may still work on the volume. Nothing else can begin then.
+    pub(super) fn is_volume_busy(&self) -> bool {
         self.has_running_pods || self.has_other_running_pods
     }
 
@@ -77,19 +77,19 @@ impl<'a> InPlaceRuns<'a> {
             _ if job.terminating => Progress::Stopping,
             RunState::Stuck { cause, .. } => {
                 let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
-                if is_outdated || !is_wanted(job) { Progress::Obsolete(job) } else { Progress::Stuck(job, cause) }
+                if is_outdated || !is_wanted(job) { Progress::Outdated(job) } else { Progress::Stuck(job, cause) }
             }
             _ => Progress::Running(job),
         })
     }
 
-    /// Returns a run of a volume whose claim is gone. It ends before anything else is done with the volume.
-    pub(super) fn leftover(&self) -> Option<LeftoverRun> {
+    /// Returns a run of a released volume that must end before anything else is done with the volume.
+    pub(super) fn unfinished(&self) -> Option<UnfinishedRun> {
         if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
-            return Some(LeftoverRun::Job(run.job.name.clone()));
+            return Some(UnfinishedRun::StopJob(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then_some(LeftoverRun::Ending)
+        goes_on.then_some(UnfinishedRun::Ending)
     }
 }
 
@@ -101,18 +101,18 @@ pub(super) enum Progress<'a> {
     /// The Job of the run is terminating.
     Stopping,
     /// The run is stuck, and request or recipe have changed since.
-    Obsolete(&'a Job),
+    Outdated(&'a Job),
     /// The run is stuck, for this cause.
     Stuck(&'a Job, &'a Cause),
     /// The run is in progress.
     Running(&'a Job),
 }
 
-/// A run of a volume whose claim is gone.
+/// A run that must end before anything else is done with a released volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeftoverRun {
+pub(super) enum UnfinishedRun {
     /// This Job must be deleted.
-    Job(ObjectName),
+    StopJob(ObjectName),
     /// All Jobs are terminating or gone, and a pod may still run.
     Ending,
 }

@@ -80,7 +80,7 @@ pub enum Rule {
     /// A run is being stopped. Waits for its end.
     RunStopping,
     /// A run is stuck, and request or recipe have changed since. Deletes its Job.
-    StuckRunObsolete,
+    StuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
     RunStuck,
     /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
@@ -194,7 +194,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
         Progress::Starting => Rule::RunStarting.nothing(),
         Progress::Stopping => Rule::RunStopping.nothing(),
-        Progress::Obsolete(job) => Rule::StuckRunObsolete.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Outdated(job) => Rule::StuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
         Progress::Stuck(job, cause) => {
             let target = target_of(job);
             let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
@@ -231,11 +231,11 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut leftovers = o.runs.all.iter().filter(|run| !run.job.terminating);
-    if let Some(run) = leftovers.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
+    let mut unfinished = o.runs.all.iter().filter(|run| !run.job.terminating);
+    if let Some(run) = unfinished.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
         return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
-    leftovers.find_map(|run| match &run.state {
+    unfinished.find_map(|run| match &run.state {
         RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => Some(Rule::FailedRunEnding.nothing()),
         RunState::Failed { cause, reaction, at, .. } if is_unrecorded(&run) => {
             let target = target_of(run.job);
@@ -353,7 +353,7 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
         }
     }
-    if o.runs.has_running_pods() {
+    if o.runs.is_volume_busy() {
         return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::run::backoff::{LONG_DELAY, seconds};
-use crate::volume::in_place_run::LeftoverRun;
+use crate::volume::in_place_run::UnfinishedRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -213,10 +213,10 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
         world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
     };
     let given_up = Step::RemoveJob { job: job(3, "gold").name };
-    assert_eq!(stuck("", "silver", "gold").step(Rule::StuckRunObsolete), given_up);
-    assert_eq!(stuck("silver", "silver", "gold").step(Rule::StuckRunObsolete), given_up);
+    assert_eq!(stuck("", "silver", "gold").step(Rule::StuckRunOutdated), given_up);
+    assert_eq!(stuck("silver", "silver", "gold").step(Rule::StuckRunOutdated), given_up);
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
-    assert_eq!(edited.step(Rule::StuckRunObsolete), given_up);
+    assert_eq!(edited.step(Rule::StuckRunOutdated), given_up);
     let error = Some("no such image".to_owned());
     let report = ModifyUpdate::Modifying { class: "gold".into(), error };
     assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::WriteStatus(report));
@@ -403,10 +403,10 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
             node_not_reachable: None,
             has_other_running_pods: false,
         };
-        runs.leftover()
+        runs.unfinished()
     };
-    assert_eq!(stopped(&running, true), Some(LeftoverRun::Job(running.name.clone())));
-    assert_eq!(stopped(&terminating, true), Some(LeftoverRun::Ending));
+    assert_eq!(stopped(&running, true), Some(UnfinishedRun::StopJob(running.name.clone())));
+    assert_eq!(stopped(&terminating, true), Some(UnfinishedRun::Ending));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 

@@ -45,7 +45,7 @@ pub struct Observed<'a> {
     /// A Job of a provision run with the volume's id exists.
     pub has_provision_job: bool,
     /// A pod of a provision run for the volume may still be running.
-    pub has_running_pods: bool,
+    pub has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the volume and its pods depend on.

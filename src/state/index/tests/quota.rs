@@ -104,7 +104,7 @@ fn deeds() -> impl Strategy<Value = Deed> {
 
 /// Returns the failure of the first attempt, as a claim stores it.
 fn failure(reaction: Reaction) -> String {
-    let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
+    let failure = LastFailure::of_delete_run(1, 0, &Cause::new("ExitCode", "no"), None);
     serde_json::to_string(&LastFailure { operation: Operation::Provision, reaction, ..failure }).unwrap()
 }
 

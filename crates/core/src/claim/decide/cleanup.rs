@@ -41,7 +41,8 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
-            let failure = LastFailure::of_delete(attempt, clamp_to_recent(*at, now), cause, last).by(recipe);
+            let failure =
+                LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
             let failure = LastFailure { unstarted_attempts, ..failure };
             let message = format!(
                 "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {} s",
