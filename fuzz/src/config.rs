@@ -163,11 +163,11 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
     }
 }
 
-/// Checks that a recipe equals its record, and fits on a volume.
+/// Checks that a recipe equals that of its effective config, and fits on a volume.
 fn check_record(recipe: &Recipe) {
     let text = json!(recipe.effective_config).to_string();
     let effective_config: flex_provisioner::config::effective_config::EffectiveConfig =
-        serde_json::from_str(&text).expect("the record was written");
+        serde_json::from_str(&text).expect("the effective config was written");
     assert_eq!(effective_config.recipe().as_ref(), Ok(recipe));
     assert_eq!(effective_config.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is recorded");

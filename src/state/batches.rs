@@ -288,8 +288,8 @@ impl Batches {
             )
     }
 
-    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
-    /// is for another kind of run.
+    /// Checks whether an item can no longer join the batch that it names: its Job exists without the item, it cannot be
+    /// created, or it is for other runs.
     pub fn is_shut_out_of_batch(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Quota: the usage of each class, and reservations that are not visible yet.
+//! Quota: the usage of each class, and charges that are not visible yet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ enum ChargeKey {
     Volume(Id),
     /// The UID of a claim whose attempts have begun and that has no volume yet.
     Claim(Id),
-    /// The UID of a claim with a reservation that the watches do not show yet.
+    /// The UID of a claim with a charge that the watches do not show yet.
     Pending(Id),
 }
 
@@ -49,7 +49,7 @@ pub struct Charge {
     pub bytes: u64,
 }
 
-/// A reservation for a claim by a stamp whose write may have failed.
+/// The charge of a claim for a stamp whose write may have failed.
 #[derive(Clone, Debug)]
 struct PendingCharge {
     charge: Charge,
@@ -68,7 +68,7 @@ impl PendingCharge {
         self.version.is_some() && version > self.version
     }
 
-    /// Checks whether the reservation has expired: no write takes that long, and none is known to have succeeded.
+    /// Checks whether the charge has expired: no write takes that long, and none is known to have succeeded.
     fn is_expired(&self, now: Duration) -> bool {
         !self.is_written && now.saturating_sub(self.since) > WRITE_OUTCOME_AFTER
     }
@@ -80,7 +80,7 @@ pub struct QuotaLedger {
     charges: HashMap<ChargeKey, KeptCharge>,
     words: Words,
     usage: HashMap<String, ClassUsage>,
-    /// Reserved quota that is not yet visible, by the UID of a claim.
+    /// Charges that are not yet visible, by the UID of a claim.
     pending: BTreeMap<String, PendingCharge>,
     /// The new sizes of volumes that are about to expand, by their names.
     growing: HashMap<String, u64>,
@@ -154,13 +154,13 @@ impl QuotaLedger {
         usage
     }
 
-    /// Returns the reservation of a claim that counts.
+    /// Returns the charge of a claim that is not visible yet, if it counts.
     pub fn reservation_of(&self, uid: &str) -> Option<&Charge> {
         let counts = self.charges.contains_key(&ChargeKey::Pending(uid.into()));
         self.pending.get(uid).filter(|_| counts).map(|pending| &pending.charge)
     }
 
-    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, unless the API has
+    /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, unless the API has
     /// confirmed the stamp.
     pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
         self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
@@ -181,10 +181,10 @@ impl QuotaLedger {
     }
 }
 
-/// Reservations.
+/// Charges.
 impl QuotaLedger {
-    /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
-    /// may exist that no watch has shown yet.
+    /// Charges a claim that is about to be stamped. Returns whether the charge is new: an earlier stamp may exist that
+    /// no watch has shown yet.
     pub fn charge(&mut self, claim: &Claim, class: &str, facts: &Facts) -> bool {
         if has_begun(claim, facts) {
             return false;
@@ -200,7 +200,7 @@ impl QuotaLedger {
         first
     }
 
-    /// Reserves quota of the namespace for a claim that is about to get a pooled volume.
+    /// Charges a claim that is about to get a pooled volume to its namespace.
     pub fn charge_without_stamp(&mut self, claim: &Claim, class: &str, facts: &Facts) {
         self.charge(claim, class, facts);
         if let Some(promise) = self.pending.get_mut(&claim.uid) {
@@ -208,39 +208,39 @@ impl QuotaLedger {
         }
     }
 
-    /// Notes that a claim with a reservation is stamped. The reservation ends when the watches show that.
+    /// Notes that a charged claim is stamped. Its own charge ends when the watches show that.
     pub fn note_written(&mut self, uid: &str) {
         if let Some(promise) = self.pending.get_mut(uid) {
             promise.is_written = true;
         }
     }
 
-    /// Drops the reservation of a claim if it has expired.
+    /// Drops the charge of a claim if it has expired.
     pub fn drop_expired_charge(&mut self, uid: &str, facts: &Facts) {
         if self.pending.get(uid).is_some_and(|promise| promise.is_expired(facts.now())) {
             self.settle(uid, facts);
         }
     }
 
-    /// Cancels the reservation of a claim that was not stamped. Returns the class that has more quota by that.
+    /// Takes back the charge of a claim that was not stamped. Returns the class that has more quota by that.
     pub fn refund(&mut self, uid: &str, facts: &Facts) -> Option<String> {
         let promise = self.pending.remove(uid);
         self.count(ChargeKey::Pending(uid.into()), facts);
         promise.map(|promise| promise.charge.class)
     }
 
-    /// Settles the reservation of a claim that is known to be stamped, or to be gone.
+    /// Settles the charge of a claim that is known to be stamped, or to be gone.
     pub fn settle(&mut self, uid: &str, facts: &Facts) {
         self.refund(uid, facts);
     }
 
-    /// Reserves the new size of a volume that is about to be expanded.
+    /// Charges the new size of a volume that is about to be expanded.
     pub fn charge_expansion(&mut self, volume: &str, bytes: u64, facts: &Facts) {
         self.growing.insert(volume.to_owned(), bytes);
         self.count(ChargeKey::Volume(volume.into()), facts);
     }
 
-    /// Cancels the reservation of a new size. Returns whether there was one.
+    /// Takes back the charge of a new size. Returns whether there was one.
     pub fn refund_expansion(&mut self, volume: &str, facts: &Facts) -> bool {
         let promise = self.growing.remove(volume);
         self.count(ChargeKey::Volume(volume.into()), facts);
@@ -250,7 +250,7 @@ impl QuotaLedger {
 
 /// Changes of the cache. Each is applied after the cache, and returns the classes that have more quota by it.
 impl QuotaLedger {
-    /// Applies a change of a claim: first by its own usage, then by its reservation, which may have lapsed.
+    /// Applies a change of a claim: first by its own usage, then by its charge, which may have lapsed.
     pub fn on_claim(&mut self, claim: &Changed<Claim>, facts: &Facts) -> Vec<String> {
         let Some(now) = &claim.now else {
             let gone = claim.last();
@@ -290,7 +290,7 @@ impl QuotaLedger {
         before.filter(|before| before.size != now.size || before.class != now.class).map(|_| now.class.clone())
     }
 
-    /// Applies an expand run that has appeared, ended or vanished. The reservation follows its Job.
+    /// Applies an expand run that has appeared, ended or vanished. The charge follows its Job.
     pub fn on_job(&mut self, job: &Changed<Job>, facts: &Facts) -> Option<String> {
         let (gone, job) = (job.now.is_none(), job.last());
         let volume = job.volume.as_ref().filter(|_| is_expansion(job))?;
@@ -334,7 +334,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Counts a claim, its volumes, and its reservation.
+    /// Counts a claim, its volumes, and its charge that is not visible yet.
     fn count_claim(&mut self, claim: &Claim, facts: &Facts) {
         let volumes =
             claim.volume_ids().flat_map(|id| facts.cache.volumes.names_of(&id).map(str::to_owned).collect::<Vec<_>>());
@@ -367,8 +367,8 @@ impl QuotaLedger {
         volume.belongs_to(&facts.identity).then(|| Charge { class, namespace, bytes: bytes() })
     }
 
-    /// Returns the usage of a reservation, if its claim exists. A try that began before the claim was deleted may
-    /// reserve something after that.
+    /// Returns the charge of a claim whose stamp is not visible, if the claim exists. A try that began before the claim
+    /// was deleted may charge it after that.
     fn charge_of_pending(&self, uid: &str, facts: &Facts) -> Option<Charge> {
         let counts = |claim: &Claim| claim.uid == uid && !has_charge(claim, facts);
         let charge = &self.pending.get(uid)?.charge;

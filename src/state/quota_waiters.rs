@@ -61,8 +61,8 @@ impl QuotaWaiters {
             if let WorkItem::Claim(name) = key {
                 let Some(claim) = facts.cache.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
-                // The claim may have a reservation by a stamp whose write may have failed. That reservation does not
-                // count against the claim itself.
+                // The claim may be charged for a stamp whose write may have failed. That charge does not count against
+                // the claim itself.
                 let own = quota.reservation_of(&claim.uid).filter(|charge| charge.class == class);
                 // Most items wait for one more volume, while no further volume is allowed.
                 if own.is_none() && recipe.quota.volumes.is_some_and(|most| usage.all.volumes >= most) {
@@ -148,7 +148,7 @@ mod tests {
         let admitted = |waiters: &QuotaWaiters, quota: &QuotaLedger| waiters.admitted(CLASS, quota, &facts);
         assert_eq!(admitted(&waiters, &quota), [a.clone(), b.clone(), pv.clone()], "a volume decides for itself");
         quota.charge(&claims[2], CLASS, &facts);
-        assert_eq!(admitted(&waiters, &quota), [a.clone(), c, pv.clone()], "a reservation does not block its claim");
+        assert_eq!(admitted(&waiters, &quota), [a.clone(), c, pv.clone()], "a charge does not block its claim");
         waiters.remove(&a);
         quota.charge(&claims[0], CLASS, &facts);
         assert_eq!(admitted(&waiters, &quota).first(), Some(&WorkItem::Claim(claims[2].name.clone())));

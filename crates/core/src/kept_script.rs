@@ -1,8 +1,8 @@
 //! Decides how long a script is kept: a pure function of the objects that name it.
 //!
-//! The [rules](Rule) say when it takes which step. An object *names* a script if its record has the script's hash.
-//! Records are versions of configs, and the provenance of volumes and of VolumeSnapshotContents. Claims and Jobs name
-//! versions of configs, which are kept as long.
+//! The [rules](Rule) say when it takes which step. An object *names* a script if its effective config has the script's
+//! hash. Effective configs are in versions of configs, and in the provenance of volumes and of VolumeSnapshotContents.
+//! Claims and Jobs name versions of configs, which are kept as long.
 
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
@@ -44,7 +44,8 @@ pub enum Rule {
     NamedByConfig,
     /// A volume or a VolumeSnapshotContent was made by the script. Keeps it for the deletion.
     NamedByStorage,
-    /// The script was stored less than 7 days ago, and its first record may not be visible yet. Keeps it.
+    /// The script was stored less than 7 days ago, and the first object that names it may not be visible yet.
+    /// Keeps it.
     YoungScript,
     /// Nobody names the script, and this process sees that for the first time. Remembers the time.
     UnnamedScript,

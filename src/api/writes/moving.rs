@@ -14,16 +14,16 @@ use crate::volume::import::Imported;
 use crate::volume::moving_in::Mapping;
 
 impl Writes {
-    /// Writes the record of a volume of another provisioner. Only the mark makes that count ([`Writes::confirm_move`]):
-    /// the orchestrator does nothing with a volume that has a record and no mark.
+    /// Writes the provenance of a volume of another provisioner. Only the mark makes that count
+    /// ([`Writes::confirm_move`]): the orchestrator does nothing with a volume that has provenance and no mark.
     pub async fn move_in(&self, volume: &Volume, mapping: &Mapping) -> Result<Volume> {
         self.patch_volume(volume, recorded(mapping, &self.identity), json!({})).await
     }
 
-    /// Writes the mark of a volume whose record this command has written or checked.
+    /// Writes the mark of a volume whose provenance this command has written or checked.
     pub async fn confirm_move(&self, recorded: &Volume) -> Result<Volume> {
-        // The PV controller and the orchestrator may write the same volume at this moment. The mark rests on the record
-        // alone: another record does not get it.
+        // The PV controller and the orchestrator may write the same volume at this moment. The mark rests on the
+        // provenance alone: other provenance does not get it.
         let unversioned = Volume { resource_version: String::new(), ..recorded.clone() };
         self.write_adoption_mark(&unversioned).await
     }

@@ -151,7 +151,7 @@ fn is_ours_or_nobody_s(volume: &Volume, identity: &Identity) -> bool {
     volume.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
 }
 
-/// Checks whether the record of a volume names a config.
+/// Checks whether the provenance of a volume names a config.
 fn is_by_config(volume: &Volume, config: &ObjectName) -> bool {
     let record = volume.provenance.as_deref();
     let record: Option<crate::model::volume::Provenance> = record.and_then(|text| serde_json::from_str(text).ok());
@@ -261,7 +261,7 @@ async fn move_one(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -
     };
     let recorded = match recorded {
         Ok(recorded) => recorded,
-        // A volume that had a record before keeps it, and the record of its image.
+        // A volume that had provenance before keeps it, and the record of its image.
         Err(why) if volume.provenance.is_some() => return Err(why),
         Err(why) => {
             let left = run(Operation::MoveOut).await.err();

@@ -6,7 +6,7 @@ use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 use crate::state::index::WorkItem;
 
-/// Records in the quota ledger what the observation of a claim showed: its reservation has expired, or it must wait for
+/// Records in the quota ledger what the observation of a claim showed: its charge has expired, or it must wait for
 /// quota. Returns whether the observation still holds.
 pub(super) fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
     let mut index = context.cluster.index();

@@ -92,7 +92,7 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
     let Some(claim) = &observation.claim_bound_before else {
         return context.writes.reserve(volume, (&volume.reservation(&context.identity.namespace), None)).await;
     };
-    // The cache may still have the claim that was lost.
+    // The cache may still have the claim from before the restore.
     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
     context.writes.reserve(volume, (&claim.name, Some(claim.uid.as_str()))).await
 }

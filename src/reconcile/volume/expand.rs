@@ -27,8 +27,11 @@ use crate::volume::request::{expand, request};
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
+    /// The recipe of the volume's runs; or the reason why it cannot be read.
     recipe: Result<Arc<Recipe>, String>,
+    /// The node where the volume was made; empty if runs of the class may be on any node.
     origin_node: String,
+    /// The reason why no quota allows the requested size.
     quota_error: Option<String>,
     /// The expand runs of the volume.
     pub runs: runs::Observation,

@@ -26,8 +26,11 @@ use crate::volume::request::{modify, request};
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
+    /// The recipe of the volume's runs; or the reason why it cannot be read.
     recipe: Result<Arc<Recipe>, String>,
+    /// The attributes that the claim requests; or the reason why it cannot have them.
     requested_attributes: Result<Attributes, String>,
+    /// The node where the volume was made; empty if runs of the class may be on any node.
     origin_node: String,
     /// The modify runs of the volume.
     pub runs: runs::Observation,

@@ -33,17 +33,22 @@ pub(super) struct Observation {
     pub jobs: Vec<Arc<Job>>,
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<Arc<Recipe>, String>,
-    /// The node where the volume was made, if that matters.
+    /// The node where the volume was made; empty if runs of the class may be on any node.
     pub origin_node: String,
     /// What concerns the size of the volume.
     pub expansion: expand::Observation,
     /// What concerns the attributes of the volume.
     pub modification: modify::Observation,
     has_running_provision_pods: bool,
+    /// The nodes of all pods that may still be running, whatever their run.
     nodes_with_pods: Vec<String>,
+    /// The states of the nodes that the volume and its pods depend on.
     node_states: NodeStates,
+    /// The class's present treatment of nodes that are gone.
     node_gone: NodeGone,
+    /// The state of the delete run on the next node.
     delete_run_state: RunState,
+    /// The name of the Job of that delete run.
     delete_job_name: String,
 }
 
@@ -123,7 +128,7 @@ impl Observation {
     }
 }
 
-/// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
+/// Checks by its Jobs whether our run made a volume without our marks: a script may write only the claim's UID.
 pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.cluster.index().jobs_of(uid).is_empty())

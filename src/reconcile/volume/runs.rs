@@ -35,7 +35,8 @@ pub(super) struct Written {
     removed: BTreeSet<ObjectName>,
 }
 
-/// The runs of one operation for a volume, with their states.
+/// What was read about the runs of one operation for a volume. It owns the data; [`InPlaceRuns`] is the same as
+/// references, for the pure decision.
 pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
     is_starting: bool,

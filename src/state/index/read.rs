@@ -99,7 +99,7 @@ impl Index {
         self.pv_sync.many_wait()
     }
 
-    /// Returns the volume with the adoption mark that this process has still to write; `None` if it lacks none.
+    /// Returns the volume with the adoption mark that this process has still to write; `None` if no mark is due.
     pub fn marked(&self, volume: &Volume) -> Option<Arc<Volume>> {
         self.unmarked.marked(volume)
     }
@@ -218,8 +218,8 @@ impl Index {
         self.quota.expansion_error(volume, claim, bytes, recipe, &self.facts)
     }
 
-    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes
-    /// that long.
+    /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, because no write takes that
+    /// long.
     pub fn has_pending_charge(&self, uid: &str) -> bool {
         self.quota.has_pending_charge(uid, self.facts.now())
     }
@@ -230,8 +230,8 @@ impl Index {
         self.batches.is_missed_by(claim, recipe, &self.facts.cache)
     }
 
-    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
-    /// is for another kind of run.
+    /// Checks whether an item can no longer join the batch that it names: its Job exists without the item, it cannot be
+    /// created, or it is for other runs.
     pub fn is_shut_out_of_batch(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         self.batches.is_shut_out_of_batch(name, operation, recipe, node, &self.facts.cache)
     }

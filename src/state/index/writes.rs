@@ -137,36 +137,36 @@ impl Index {
 
 /// Quota.
 impl Index {
-    /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
-    /// may exist that no watch has shown yet.
+    /// Charges a claim that is about to be stamped. Returns whether the charge is new: an earlier stamp may exist that
+    /// no watch has shown yet.
     pub fn charge(&mut self, claim: &Claim, class: &str) -> bool {
         self.quota_waiters.remove(&WorkItem::Claim(claim.name.clone()));
         self.quota.charge(claim, class, &self.facts)
     }
 
-    /// Notes that a claim with a reservation is stamped.
+    /// Notes that a charged claim is stamped.
     pub fn note_charge_written(&mut self, uid: &str) {
         self.quota.note_written(uid);
     }
 
-    /// Drops the reservation of a claim if it has expired.
+    /// Drops the charge of a claim if it has expired.
     pub fn drop_expired_charge(&mut self, uid: &str) {
         self.quota.drop_expired_charge(uid, &self.facts);
     }
 
-    /// Cancels the reservation of a claim that was not stamped.
+    /// Takes back the charge of a claim that was not stamped. Returns the items to requeue.
     pub fn refund(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let class = self.quota.refund(&claim.uid, &self.facts);
         class.map(|class| self.for_quota(&class)).unwrap_or_default()
     }
 
-    /// Reserves the new size of a volume that is about to be expanded.
+    /// Charges the new size of a volume that is about to be expanded.
     pub fn charge_expansion(&mut self, volume: &str, bytes: u64) {
         self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
         self.quota.charge_expansion(volume, bytes, &self.facts);
     }
 
-    /// Cancels the reservation of a new size.
+    /// Takes back the charge of a new size. Returns the items to requeue.
     pub fn refund_expansion(&mut self, volume: &Volume) -> Vec<WorkItem> {
         let refunded = self.quota.refund_expansion(&volume.name, &self.facts);
         if refunded { self.for_quota(&volume.class) } else { Vec::new() }

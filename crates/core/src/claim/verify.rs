@@ -249,7 +249,7 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
 }
 
 /// Checks whether the class allows the source of a volume that has moved in, and the images can work on it. `path` is
-/// the place that the volume's record names.
+/// the place that the volume's provenance names.
 ///
 /// # Errors
 /// If the class does not allow the source. The text is for the admin.

@@ -25,7 +25,7 @@ const FIELD: &str = "script";
 /// The interpreters in a first line `#!` that mean the shell that runs the script anyway.
 const SHELLS: &[&str] = &["#!/bin/sh", "#!/bin/ash", "#!/bin/busybox sh", "#!/usr/bin/env sh"];
 
-/// Returns the hash by which records name a script: the first 128 bits of its SHA-256, in hexadecimal.
+/// Returns the hash by which effective configs name a script: the first 128 bits of its SHA-256, in hexadecimal.
 pub fn hash(text: &str) -> String {
     use sha2::Digest;
     let digest: [u8; 32] = sha2::Sha256::digest(text.as_bytes()).into();

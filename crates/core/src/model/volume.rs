@@ -37,7 +37,7 @@ pub struct Provenance {
 pub struct Reference {
     /// The name of the claim.
     pub name: ObjectName,
-    /// The UID of the claim; empty while the volume is only reserved.
+    /// The UID of the claim; empty while the volume is reserved by name alone.
     pub uid: String,
 }
 
@@ -151,8 +151,8 @@ impl Volume {
             .is_some_and(|provenance| self.adoption_mark.as_deref() == Some(&adoption_mark(provenance)))
     }
 
-    /// Returns the place of the storage, if the volume has moved in. A record on a volume that was never adopted does not
-    /// count.
+    /// Returns the place of the storage, if the volume has moved in. Provenance on a volume that was never adopted does
+    /// not count.
     pub fn moved_in(&self) -> Option<MovedIn> {
         let record = self.provenance.as_deref().filter(|_| self.is_adopted())?;
         serde_json::from_str::<Provenance>(record).ok()?.moved_in
@@ -163,7 +163,8 @@ impl Volume {
         self.moved_in().map(|moved_in| moved_in.path).unwrap_or_default()
     }
 
-    /// Checks that a volume that has moved in leads to the place that its record names. No run works on another place.
+    /// Checks that a volume that has moved in leads to the place that its provenance names. No run works on another
+    /// place.
     ///
     /// # Errors
     /// If the volume leads elsewhere. The text is for the admin.

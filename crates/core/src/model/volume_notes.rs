@@ -31,7 +31,7 @@ pub struct FailedExpansion {
 }
 
 impl FailedExpansion {
-    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
+    /// Reads the note from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MAX_ATTEMPTS)
     }
@@ -55,8 +55,8 @@ impl AppliedAttributes {
     }
 }
 
-/// The modify runs since the last that succeeded, as the volume stores them. The record has the last run that began,
-/// and the last that failed.
+/// The modify runs since the last that succeeded, as the volume stores them. The note has the last run that began, and
+/// the last that failed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PendingModification {
     /// The number of the last run that may have begun.
@@ -82,7 +82,7 @@ pub struct PendingModification {
     /// The reaction to the failure.
     #[serde(rename = "kind")]
     pub reaction: Reaction,
-    /// A run up to that one may have changed a part.
+    /// The failed run, or one before it, may have changed some attributes. Nobody knows all of them then.
     pub has_unknown_attributes: bool,
     /// The reason, in one word.
     pub reason: String,
@@ -91,7 +91,7 @@ pub struct PendingModification {
 }
 
 impl PendingModification {
-    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
+    /// Reads the note from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text)
             .ok()

@@ -264,8 +264,8 @@ mod tests {
         }
     }
 
-    /// The record of a volume names another directory than that of its id. No other storage has it, and a path that is no
-    /// plain name in a folder becomes no mount.
+    /// The provenance of a volume names another directory than that of its id. No other storage has it, and a path that
+    /// is no plain name in a folder becomes no mount.
     #[test]
     fn storage_that_has_moved_in_is_mounted_by_the_name_in_its_record() {
         use Operation::{Delete, Expand, MoveIn, MoveOut, Provision, Snapshot};

@@ -71,7 +71,7 @@ pub enum Step {
     },
     /// Records that a run failed.
     Record(FailedExpansion),
-    /// Removes the record of the last failed run from the volume.
+    /// Removes the note of the last failed run from the volume.
     ClearFailure,
     /// Deletes a Job with its pods.
     RemoveJob {
@@ -233,7 +233,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
     None
 }
 
-/// Makes the record of a failed run.
+/// Makes the note of a failed run.
 fn failure(
     volume: &Volume,
     (attempt, size): (u32, u64),
@@ -257,7 +257,7 @@ fn failure(
     }
 }
 
-/// Makes the record and the event of a run that has failed because its Job could not be created.
+/// Makes the note and the event of a run that has failed because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, u64),

@@ -40,7 +40,7 @@ pub struct Imported {
     /// The id that the runs of the volume get. It follows from the place of the data, so that a repeated command
     /// continues.
     pub id: String,
-    /// The record of the volume.
+    /// The provenance of the volume.
     pub provenance: Provenance,
     /// The claim, which names the volume.
     pub claim: PersistentVolumeClaim,

@@ -62,7 +62,7 @@ pub enum Step {
     WriteAttributes(AppliedAttributes),
     /// Records that a run begins, or that one failed.
     Record(PendingModification),
-    /// Removes the record from the volume.
+    /// Removes the note on modify runs from the volume.
     ClearFailure,
     /// Deletes a Job with its pods.
     RemoveJob {
@@ -250,7 +250,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     })
 }
 
-/// Makes the record of a failed run.
+/// Makes the note of a failed run.
 fn failure(
     volume: &Volume,
     (attempt, target): (u32, &Attributes),
@@ -282,7 +282,7 @@ fn failure(
     }
 }
 
-/// Makes the record and the event of a run that has failed without a change because its Job could not be created.
+/// Makes the note and the event of a run that has failed without a change because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, &Attributes),
@@ -374,7 +374,7 @@ fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
         .then_some(note.begun_attempt)
 }
 
-/// Makes the record that a run begins.
+/// Makes the note that a run begins.
 fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModification {
     let to = target.hash();
     let outcome_unknown = has_unknown_attributes(volume);

@@ -1,10 +1,10 @@
 //! The mapping of a volume that another provisioner made: what the orchestrator would write on it to serve it.
 //!
 //! Volumes of two provisioners can move in: those of the local-path provisioner and those of the NFS subdir external
-//! provisioner. Both name a volume `pvc-UID`, after the UID of its claim. The orchestrator does the same, so that this
+//! provisioner. Both name a volume `pvc-UID`, after the UID of its claim. The orchestrator does the same, and this
 //! UID becomes the volume id.
 //!
-//! [`map`] says which config will serve a volume, and what its record will be, or why the volume cannot move in. It
+//! [`map`] says which config will serve a volume, and what its provenance will be, or why the volume cannot move in. It
 //! neither reads nor writes anything.
 
 use std::sync::Arc;
@@ -90,18 +90,18 @@ pub struct Mapping {
     pub claim: ObjectName,
     /// The UID of that claim.
     pub claim_uid: String,
-    /// The record that deletion, expansion and snapshots will go by.
+    /// The provenance that deletion, expansion and snapshots will go by.
     pub provenance: Provenance,
     /// The finalizers that the volume will have. [`FORMER_FINALIZER`] is not among them. The orchestrator's is, if the
     /// volume's reclaim policy is Delete.
     pub finalizers: Vec<String>,
 }
 
-/// Maps a volume to the record under which the orchestrator will serve it. `name` is what the former provisioner writes
-/// as its own name.
+/// Maps a volume to the provenance under which the orchestrator will serve it. `name` is what the former provisioner
+/// writes as its own name.
 ///
-/// A volume that has a record without the mark is mapped again, so that a repeated command finishes the work. Nobody has
-/// confirmed that record, so that nothing in it counts except that the former finalizer was there.
+/// A volume that has provenance without the mark is mapped again, so that a repeated command finishes the work. Nobody
+/// has confirmed that provenance: nothing in it counts except that the former finalizer was there.
 ///
 /// # Errors
 /// If the volume cannot move in.
@@ -151,7 +151,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     })
 }
 
-/// Returns the record of a volume that has begun to move in, and lacks the mark.
+/// Returns the place in the provenance of a volume that has begun to move in, and lacks the mark.
 fn begun(volume: &Volume, name: &str, identity: &Identity) -> Result<Option<MovedIn>, Refusal> {
     if let Some(instance) = volume.instance.as_ref().filter(|instance| **instance != identity.instance) {
         return Err(Refusal::OtherOrchestrator(instance.clone()));
@@ -228,7 +228,7 @@ fn same_deletion(recipe: &Recipe) -> Result<(), String> {
 /// The parameter of the image `nfs` that says what becomes of the directory of a deleted volume.
 const ON_DELETE: &str = "on-delete";
 
-/// Returns what the record of a volume says of its storage, whether it has the mark or not.
+/// Returns what the provenance of a volume says of its storage, whether it has the mark or not.
 pub fn moved_in(volume: &Volume) -> Option<MovedIn> {
     serde_json::from_str::<Provenance>(volume.provenance.as_deref()?).ok()?.moved_in
 }

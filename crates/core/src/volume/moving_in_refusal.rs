@@ -17,8 +17,8 @@ pub enum Refusal {
     OtherOrchestrator(String),
     /// The volume has moved in.
     Moved,
-    /// The volume has a record without the mark, which says that another provisioner made it. The name is empty if the
-    /// volume was imported.
+    /// The volume has provenance without the mark, which says that another provisioner made it. The name is empty if
+    /// the volume was imported.
     OtherRecord(String),
     /// The volume is terminating.
     Terminating,

@@ -1,7 +1,8 @@
 //! The check before a volume that has moved in moves out again, and with which data its run works.
 //!
-//! Only a record with the mark was confirmed by an admin. Everybody who can create a volume can write another one. So the
-//! run for a volume without the mark goes by what the chosen config says now, and by the volume's own source.
+//! Only provenance with the mark was confirmed by an admin. Everybody who can create a volume can write other
+//! provenance. So the run for a volume without the mark goes by what the chosen config says now, and by the volume's
+//! own source.
 
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
     going(volume, (provenance, moved_in), of)
 }
 
-/// Returns the record of a volume that the chosen config serves.
+/// Returns the provenance of a volume that the chosen config serves.
 fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
     if !volume.belongs_to(identity) {
         return Err("it has not moved in, or belongs to another orchestrator".to_owned());
@@ -161,7 +162,7 @@ fn verify_unused(volume: &Volume, of: &Dependents<'_>) -> Result<(), String> {
     }
 }
 
-/// Returns the data of the run. A record that nobody has confirmed chooses neither image nor node nor path.
+/// Returns the data of the run. Provenance that nobody has confirmed chooses neither image nor node nor path.
 fn going(
     volume: &Volume,
     (provenance, moved_in): (Provenance, MovedIn),

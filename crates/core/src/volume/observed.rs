@@ -10,7 +10,7 @@ use crate::volume::{expand, modify};
 /// The claim to which a volume refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {
-    /// The volume refers to no claim, or is only reserved.
+    /// The volume has no claimRef, or one without a UID: it is at most reserved by name.
     None,
     /// The claim exists, with the UID that the volume knows.
     Alive,
@@ -38,7 +38,7 @@ pub struct Observed<'a> {
     pub volume: &'a Volume,
     /// The claim of the volume.
     pub claim: ClaimState,
-    /// The claim for which the volume is reserved by name was bound to it before, as after a restore.
+    /// The volume is reserved by name for a claim that was bound to it before, as after a restore.
     pub claim_was_bound: bool,
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<&'a Recipe, String>,
@@ -50,7 +50,7 @@ pub struct Observed<'a> {
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the volume and its pods depend on.
     pub node_states: &'a NodeStates,
-    /// The node where the volume was made, if that matters.
+    /// The node where the volume was made; empty if runs of the class may be on any node.
     pub origin_node: &'a str,
     /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,

@@ -1,4 +1,5 @@
-//! Paths that configs use for their volumes. A directory that is imported must not be, hold or be held by one of them.
+//! Paths that configs use for their volumes. A directory that is imported must not overlap with one of them: neither
+//! may be inside the other.
 
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::input::Config;

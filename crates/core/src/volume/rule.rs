@@ -1,7 +1,7 @@
 //! The rules that decide about a volume of the orchestrator, and the steps that they choose.
 //!
-//! A volume that *is released* has lost its claim, or its claim is bound to another volume. The *next node* is the node
-//! on which storage is deleted next ([`next_node`](super::decide::next_node)).
+//! A volume *is released* if its claim is gone, or is bound to another volume. The *next node* is the node on which
+//! storage is deleted next ([`next_node`](super::decide::next_node)).
 
 use strum::{EnumIter, EnumMessage, IntoEnumIterator, IntoStaticStr};
 
@@ -43,9 +43,9 @@ pub enum Step {
         /// The namespace and name of the Job.
         job: ObjectName,
     },
-    /// Removes a clean node from the volume's list.
+    /// Writes on the volume that nothing of it is left on a node (`nodes_with_storage`).
     MarkNodeClean {
-        /// The names of the nodes that remain.
+        /// The nodes on which storage is left.
         nodes: Vec<String>,
     },
     /// Records that a delete run failed, and emits an event.
@@ -96,14 +96,14 @@ pub enum Rule {
     NoClaim,
     /// The volume is pooled. Does nothing until a claim gets it.
     Pooled,
-    /// A claim uses the volume, which has no finalizer, and must be deleted later or was left on other nodes. Adds the
-    /// finalizer.
+    /// A claim uses the volume, which has no finalizer. Its storage must be deleted later, or attempts may have left
+    /// storage on other nodes. Adds the finalizer.
     ProtectVolume,
     /// A claim uses the volume, which must be deleted later, but is already terminating without the finalizer. Emits an
     /// event: its storage stays.
     DeletePolicyTooLate,
-    /// A claim uses the volume, which has the finalizer, but must stay. Removes the finalizer, with which the volume
-    /// would vanish under its claim.
+    /// A claim uses the volume, which has the finalizer, although nothing must be deleted when the claim is gone.
+    /// Removes the finalizer.
     UnneededFinalizer,
     /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
     QuarantinedTerminating,

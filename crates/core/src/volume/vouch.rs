@@ -107,8 +107,8 @@ pub fn reserve(volume: &str) -> String {
     format!("kubectl patch pv {volume} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'")
 }
 
-/// Returns the difference between a record and those that are known of its class. Settings that only the image
-/// interprets do not count.
+/// Returns the difference between an effective config and those that are known of its class. Settings that only the
+/// image interprets do not count.
 fn untrusted_difference(effective_config: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
     if configs.recipes.contains(&effective_config.hash()) {
         return None;

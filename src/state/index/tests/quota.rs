@@ -21,7 +21,7 @@ use crate::state::index::{Index, WatchChange, WorkItem};
 
 const CLASSES: [&str; 2] = ["c", "d"];
 
-/// Counts the usage of a class by the API and the reservations.
+/// Counts the usage of a class by the API and the charges that are not visible yet.
 fn counted(index: &Index, class: &str) -> ClassUsage {
     let mut taken = ClassUsage::default();
     let mut counted: HashSet<String> = HashSet::new();
@@ -246,7 +246,7 @@ fn the_last_quota_is_given_once_and_again_after_it_is_freed() {
     let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
     assert!(index.charge(&a, CLASS), "for the first time");
-    assert!(!index.charge(&a, CLASS), "this try cannot cancel an earlier reservation");
+    assert!(!index.charge(&a, CLASS), "this try cannot take back an earlier charge");
     assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     index.wait_for_quota(WorkItem::Claim(c.name.clone()), CLASS);
@@ -347,7 +347,7 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     assert_eq!(index.expansion_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
     assert!(index.expansion_quota_error(&volume, &one, gi(4), &recipe).is_some());
     index.charge_expansion(&volume.name, gi(3));
-    let why = index.quota_error(&two, &recipe).expect("the reserved size counts");
+    let why = index.quota_error(&two, &recipe).expect("the charged size counts");
     assert!(why.contains("namespace t can have 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
     assert_eq!(index.quota_error(&elsewhere, &recipe), None, "another namespace");

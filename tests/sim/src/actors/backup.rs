@@ -30,7 +30,7 @@ fn saved(object: &Value) -> Value {
     saved
 }
 
-/// Returns whether a volume has the record of an adoption, and no mark.
+/// Returns whether a volume has provenance, and no mark.
 pub fn is_restored(volume: &Value) -> bool {
     !annotation(volume, names::PROVENANCE).is_empty() && text(volume, "/status/reason").is_empty()
 }

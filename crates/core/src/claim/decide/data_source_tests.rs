@@ -53,7 +53,7 @@ fn a_claim_with_a_populator_is_left_to_it() {
     world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
 }
 
-/// The record of a volume that has moved in names its place, and an image would copy that one.
+/// The provenance of a volume that has moved in names its place, and an image would copy that one.
 #[test]
 fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
     let with_path = |path: &str| {
