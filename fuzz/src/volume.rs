@@ -290,7 +290,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         volume.adoption_mark = Some(flex_provisioner::model::volume::adoption_mark(&text));
         volume.provenance = Some(text);
     }
-    let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
+    let known =
+        if volume.is_adopted() { Ok(&**recipe) } else { Err("how the volume was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
     let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
     let expansion =

@@ -39,7 +39,7 @@ pub fn leader(lease: Option<&Lease>) -> Option<&str> {
 pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
     let own = env!("CARGO_PKG_VERSION");
     let Some(holder) = leader(lease) else {
-        return Err("no orchestrator leads, so that its version is not known: see --namespace and --instance".into());
+        return Err("no orchestrator leads, so its version is not known: see --namespace and --instance".into());
     };
     let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
     let written = annotations.and_then(|annotations| annotations.get(VERSION)?.split_once(' '));

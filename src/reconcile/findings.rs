@@ -47,7 +47,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         if remove(&context.writes, finding, claims.as_ref().unwrap_or(&HashSet::new())).await? {
             context.metrics.orphan_removed(finding.kind);
             let why = match finding.removal {
-                Some(Removal::StalledJob) => "the provisioner has removed it, so that the run starts again",
+                Some(Removal::StalledJob) => "the provisioner has removed it, so the run starts again",
                 _ => "it was the provisioner's and nothing needed it, so the provisioner has removed it",
             };
             let message = format!("{}; {why}", finding.detail);

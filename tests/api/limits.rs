@@ -57,7 +57,7 @@ async fn a_class_makes_no_more_volumes_than_its_quota_and_the_next_after_a_delet
     .await;
     let waiting: Vec<&String> = claims.iter().filter(|claim| !begun.contains(claim)).collect();
     for claim in &waiting {
-        let message = ring.event(USER, claim, reason::LIMIT_REACHED, "can have 3 volumes of class c").await;
+        let message = ring.event(USER, claim, reason::LIMIT_REACHED, "may have at most 3 volumes of class c").await;
         assert!(message.contains("`max-volumes` of the provisioner config admin/c"), "{message}");
     }
     for claim in &begun {
@@ -113,7 +113,7 @@ async fn a_namespace_uses_no_more_bytes_than_its_quota_also_by_expansion() {
         USER,
         "large",
         reason::LIMIT_REACHED,
-        "namespace team can have 3Gi of class c: 1Gi are used, and this asks for 3Gi",
+        "namespace team may have at most 3Gi of class c: 1Gi are used, and this asks for 3Gi",
     )
     .await;
     // A claim within the quota does not wait for a larger one.

@@ -315,7 +315,7 @@ async fn pooled_volumes_make_room_for_claims_within_the_quota() {
     assert_eq!(image.asked_for(&drained), [Operation::Provision, Operation::Delete]);
     // No pooled volume is left that could be drained.
     ring.claim("late", "c").await;
-    ring.event(USER, "late", reason::LIMIT_REACHED, "can have 2 volumes of class c").await;
+    ring.event(USER, "late", reason::LIMIT_REACHED, "may have at most 2 volumes of class c").await;
     rests_with(&ring, &BTreeSet::new()).await;
     // A waiting claim comes before the pool.
     ring.delete_claim("large").await;
@@ -443,7 +443,7 @@ async fn a_claim_gets_no_pooled_volume_beyond_the_quota_of_its_namespace() {
     assert!(ready.contains(&ring.volume_of("a").await.name_any()));
     let ready = image.filled(&ring, 2).await;
     ring.claim("b", "c").await;
-    ring.event(USER, "b", reason::LIMIT_REACHED, "can have 1 volumes of class c").await;
+    ring.event(USER, "b", reason::LIMIT_REACHED, "may have at most 1 volumes of class c").await;
     // A claim cannot name such a volume either, although no other claim can have it.
     let named = json!({ "spec": { "volumeName": ready.first() } });
     ring.claim_with("named", "c", named).await;

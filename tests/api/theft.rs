@@ -95,7 +95,7 @@ async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
     spec.host_path = serde_json::from_value(json!({ "path": "/" })).unwrap();
     ring.create_volume(&foreign).await;
     let name = foreign.metadata.name.clone().unwrap();
-    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "how the volume was made is not known").await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 

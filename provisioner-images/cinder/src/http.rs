@@ -57,7 +57,7 @@ impl Http {
             None => {
                 roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
                 format!(
-                    "{origin} has no {key}, so that the public authorities alone are trusted: put the certificate of the \
+                    "{origin} has no {key}, so the public authorities alone are trusted: put the certificate of the \
                      cloud's own authority (PEM) into a Secret of `secret-volume`, and name its file in {key}"
                 )
             }

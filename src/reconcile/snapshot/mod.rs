@@ -199,7 +199,7 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
         return waits("is not bound; the provisioner waits for it");
     }
     let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {
-        return waits("has a volume that the provisioner does not see yet, and waits for");
+        return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
     };
     if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
         return waits("has a volume whose claimRef names another claim");

@@ -67,7 +67,9 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             &provenance.effective_config,
             class_recipe.as_ref().map(|recipe| &recipe.effective_config),
         );
-        effective_config.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+        effective_config.checked().map_err(|problems| {
+            format!("the volume's record (annotation provenance) cannot be used: {}", joined(&problems))
+        })
     });
     let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
@@ -183,12 +185,13 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
 /// Returns the provenance of a volume. If the volume was never adopted, it follows from the Jobs.
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
-        let read = serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+        let read = serde_json::from_str(text)
+            .map_err(|error| format!("the volume's record (annotation provenance) cannot be read: {error}"));
         return read.and_then(|provenance| volume.verify_place().map(|()| provenance));
     }
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
-        .ok_or("how it was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
+        .ok_or("how the volume was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node: node.to_owned(), moved_in: None })

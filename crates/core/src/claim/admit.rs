@@ -57,7 +57,7 @@ pub fn admit(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), Str
     }
     if claim.foreign_metadata_bytes > limits::METADATA {
         return Err(format!(
-            "the labels, annotations and finalizers of the claim have {} bytes, with {} more for each; the provisioner accepts {}: remove those that nobody needs",
+            "the labels, annotations and finalizers of the claim have {} bytes ({} bytes are added for each of them); the provisioner accepts at most {}: remove those that nobody needs",
             claim.foreign_metadata_bytes,
             limits::ENTRY,
             limits::METADATA

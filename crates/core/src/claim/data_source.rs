@@ -32,7 +32,7 @@ pub fn check_data_source(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
         Some(DataSource::Dropped) => return Err(DROPPED.into()),
         Some(other) => {
             return Err(format!(
-                "the claim's data source is {other}, from which no image of this version can fill a volume; remove the data source, or ask for another class"
+                "the claim's data source is {other}, and this version can fill no volume from that; remove the data source, or ask for another class"
             ));
         }
     };
@@ -139,7 +139,7 @@ impl ClaimSource<'_> {
             return waits("is not bound; the provisioner waits for it");
         }
         let Some(volume) = self.volume else {
-            return waits("has a volume that the provisioner does not see yet, and waits for");
+            return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
         };
         if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != source_claim.uid) {
             return waits("has a volume whose claimRef names another claim");

@@ -102,13 +102,15 @@ fn over(share: Quota, usage: Usage, bytes: u64, (key, whose): (&str, &str), reci
     };
     if let Some(most) = share.volumes.filter(|most| usage.volumes >= *most) {
         let remedy = remedy(keys::MAX_VOLUMES.name);
-        return Some(format!("{whose} can have {most} volumes of class {class}, and all of them exist; {remedy}"));
+        return Some(format!(
+            "{whose} may have at most {most} volumes of class {class}, and that many exist; {remedy}"
+        ));
     }
     let most = share.bytes.filter(|most| usage.bytes.saturating_add(u128::from(bytes)) > u128::from(*most))?;
     let (remedy, text) = (remedy(keys::MAX_BYTES.name), |bytes| quantity(bytes).0);
     let taken = u64::try_from(usage.bytes).unwrap_or(u64::MAX);
     Some(format!(
-        "{whose} can have {} of class {class}: {} are used, and this asks for {}; {remedy}",
+        "{whose} may have at most {} of class {class}: {} are used, and this asks for {}; {remedy}",
         text(most),
         text(taken),
         text(bytes)
@@ -139,12 +141,17 @@ mod tests {
                 &[("max-volumes", "2")],
                 "c",
                 1,
-                Some("all namespaces together can have 2 volumes of class c, and all of them exist"),
+                Some("all namespaces together may have at most 2 volumes of class c, and that many exist"),
             ),
             (&[("max-bytes", "40")], "a", 10, None),
-            (&[("max-bytes", "40")], "a", 11, Some("can have 40 of class c: 30 are used, and this asks for 11")),
-            (&[("max-bytes", "40")], "a", u64::MAX, Some("can have 40 of class c")),
-            (&[("max-volumes-per-namespace", "1")], "a", 1, Some("namespace a can have 1 volumes")),
+            (
+                &[("max-bytes", "40")],
+                "a",
+                11,
+                Some("may have at most 40 of class c: 30 are used, and this asks for 11"),
+            ),
+            (&[("max-bytes", "40")], "a", u64::MAX, Some("may have at most 40 of class c")),
+            (&[("max-volumes-per-namespace", "1")], "a", 1, Some("namespace a may have at most 1 volumes")),
             (&[("max-volumes-per-namespace", "1")], "c", 1, None),
             (&[("max-bytes-per-namespace", "25")], "a", 15, None),
             (

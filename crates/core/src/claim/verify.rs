@@ -88,7 +88,7 @@ fn verify_maker(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Result<(), S
     let id = claim.volume_id();
     match path.filter(|path| path.rsplit('/').next() != Some(&id)) {
         Some(path) => Err(format!(
-            "its path `{path}` does not end with CLAIM_UUID `{id}`, so that the provisioner {replaces} may have made it"
+            "its path `{path}` does not end with CLAIM_UUID `{id}`, so the provisioner {replaces} may have made it"
         )),
         None => Ok(()),
     }
@@ -136,7 +136,7 @@ fn verify_surplus(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Option<Str
     let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
     (*has > asked.saturating_add(surplus)).then(|| {
         format!(
-            "its size is {}, the claim asks for {}, and it may have {} more; `max-surplus` of the provisioner config allows another difference",
+            "its size is {}, but the claim asks for {}, and a volume may be at most {} larger; to allow more, set `max-surplus` in the provisioner config",
             quantity::quantity(*has).0,
             quantity::quantity(*asked).0,
             quantity::quantity(surplus).0
@@ -155,7 +155,7 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
     };
     if let Some(finalizer) = volume.finalizers.iter().find(|finalizer| !allowed(finalizer)) {
         refuse(format!(
-            "it has the finalizer {finalizer}, which would keep it from being deleted; `volume-finalizers` of the provisioner config allows it"
+            "it has the finalizer {finalizer}, which would keep it from being deleted; to allow it, list it in `volume-finalizers` of the provisioner config"
         ));
     }
     let Some(written) = volume.foreign_metadata.as_deref() else { return mismatches };
@@ -176,7 +176,7 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
     };
     if let Some(namespace) = written.secret_namespaces.iter().find(|namespace| !own(namespace)) {
         refuse(format!(
-            "it names a Secret in the namespace {namespace}, which is neither the claim's nor the provisioner config's; `secret-namespaces` of the config allows it"
+            "it names a Secret in the namespace {namespace}, which is neither the claim's nor the provisioner config's; to allow it, list the namespace in `secret-namespaces` of the config"
         ));
     }
     let known = |option: &&String| {
@@ -185,12 +185,12 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
     };
     if let Some(option) = written.mount_options.iter().find(|option| !known(option)) {
         refuse(format!(
-            "it has the mount option {option}, which the class does not have; `volume-mount-options` of the provisioner config allows it"
+            "it has the mount option {option}, which the class does not have; to allow it, list it in `volume-mount-options` of the provisioner config"
         ));
     }
     if let Some(key) = written.metadata.iter().find(|key| !recipe.volume_metadata.contains(key)) {
         refuse(format!(
-            "it has {key}, which changes how Kubernetes treats it; `volume-metadata` of the provisioner config allows it"
+            "it has {key}, which changes how Kubernetes treats it; to allow it, list it in `volume-metadata` of the provisioner config"
         ));
     }
     mismatches

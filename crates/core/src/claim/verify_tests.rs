@@ -318,7 +318,7 @@ fn foreign_metadata_is_refused_unless_the_config_allows_it() {
             Some(("volume-metadata", "topology.kubernetes.io/zone")),
             "has topology.kubernetes.io/zone",
         ),
-        (json!({ "spec": { "capacity": { "storage": "1Pi" } } }), Some(("max-surplus", "1Pi")), "may have 10Gi more"),
+        (json!({ "spec": { "capacity": { "storage": "1Pi" } } }), Some(("max-surplus", "1Pi")), "at most 10Gi larger"),
         (
             json!({ "spec": { "nfs": null, "csi": { "driver": "d", "volumeHandle": "h" } } }),
             Some(("volume-sources", "csi:d")),

@@ -232,7 +232,7 @@ pub fn is_missing(provisioner: &str, names: &BTreeSet<ObjectName>) -> String {
     let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let key = keys::REPLACES_DEPLOYMENT.name;
     format!(
-        "no Deployment of {provisioner} was found ({names}), so that nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
+        "no Deployment of {provisioner} was found ({names}), so nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
     )
 }
 

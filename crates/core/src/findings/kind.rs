@@ -102,9 +102,9 @@ kinds! {
         emitted_by_steps: no, confirm_after: 30,
     }
 
-    /// A deletion that died left this, and no run continues it.
+    /// A deletion was interrupted and left this, and no run continues it.
     BackendRubbish = "backend-rubbish", Warning {
-        meaning: "a deletion left this half-way, and no run continues it",
+        meaning: "a deletion was interrupted and left this, and no run continues it",
         remedy: "Make sure that no other cluster uses the storage, then delete it by hand.",
         emitted_by_steps: no, confirm_after: 30,
     }
@@ -144,7 +144,7 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
-    /// The volume's provenance cannot be read.
+    /// The volume's record cannot be read.
     VolumeUnreadable = "volume-unreadable", Warning {
         meaning: "how this volume was made cannot be read, so its storage can only be deleted by hand",
         remedy: "[Look up the message](#a-deletion-hangs).",

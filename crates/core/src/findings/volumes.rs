@@ -315,10 +315,12 @@ fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
 
 fn provenance(volume: &Volume) -> Result<(), String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
-    let read: Provenance =
-        serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"))?;
+    let read: Provenance = serde_json::from_str(text)
+        .map_err(|error| format!("its record (annotation provenance) cannot be read: {error}"))?;
     let recipe = read.effective_config.recipe();
-    recipe.map(drop).map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+    recipe
+        .map(drop)
+        .map_err(|problems| format!("its record (annotation provenance) cannot be used: {}", joined(&problems)))
 }
 
 /// Returns the only host that reaches a volume, if no node is that host.

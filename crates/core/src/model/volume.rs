@@ -171,7 +171,8 @@ impl Volume {
     pub fn verify_place(&self) -> Result<(), String> {
         match (&self.path, self.moved_in()) {
             (Some(path), Some(moved_in)) if *path != moved_in.path => {
-                Err(format!("its record names the storage at {}, but the volume leads to {path}", moved_in.path))
+                let named = &moved_in.path;
+                Err(format!("the volume's record names the storage at {named}, but the volume leads to {path}"))
             }
             _ => Ok(()),
         }

@@ -9,7 +9,7 @@ pub enum StuckReason {
     ImagePull,
     /// The node cannot read the image that it has pulled.
     ImageInspect,
-    /// The image names its user by a word, which Kubernetes cannot check.
+    /// The image names its user by a name, not a number. Kubernetes cannot check a name.
     NamedUser,
     /// The image wants to run as root, and may not.
     RunsAsRoot,
@@ -61,10 +61,10 @@ impl StuckReason {
                 "the image cannot be pulled; look at `image`, `image-pull-policy` and `image-pull-secrets` of the provisioner config"
             }
             StuckReason::NamedUser => {
-                "the image names its user by a word, which Kubernetes cannot check; write the user's number as `run-as-user` in the provisioner config"
+                "the image names its user by a name, not a number, and Kubernetes cannot check a name; write the user's number as `run-as-user` in the provisioner config"
             }
             StuckReason::RunsAsRoot => {
-                "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
+                "the image wants to run as root; if it may, set `run-as-user: \"0\"` in the provisioner config"
             }
             StuckReason::ContainerConfig => "the provisioner's container cannot be set up",
             StuckReason::Unschedulable => {

@@ -23,7 +23,7 @@ use crate::volume::{expand, modify, restored};
 
 fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
-        "the storage cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
+        "the storage of this volume cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
         names::ABANDON,
         names::ABANDON_YES
     );
@@ -54,7 +54,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Decides about a terminating volume whose claimRef was removed. No claim released it, so that its storage is not
+/// Decides about a terminating volume whose claimRef was removed. No claim released it, and its storage is not
 /// deleted.
 fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Decision {
     if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !has_leftovers_on_other_nodes) {
@@ -62,7 +62,7 @@ fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Dec
         let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
-    let why = "it was deleted while it had no claimRef, so no claim has released it";
+    let why = "the volume was deleted while it had no claimRef, so no claim has released it";
     needs_manual_cleanup(Rule::ClaimRefRemovedHold, why)
 }
 
@@ -77,7 +77,7 @@ fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Dec
     }
     if deletes && is_unprotected {
         let message = format!(
-            "the reclaim policy was set to Delete too late: the volume had already been deleted under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and delete it by hand",
+            "the volume was deleted before its reclaim policy was set to Delete: Kubernetes removes the volume together with its claim, and nobody deletes its storage (id {}); write down where the storage is, and delete it by hand",
             volume.volume_id().unwrap_or_default()
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
@@ -185,10 +185,11 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
     // use or retained.
     let unusable = match volume.volume_id() {
-        None => Some("it has no volume id".to_owned()),
-        Some(id) if !is_run_id(id) => Some("its volume id is not one that a run can have".to_owned()),
+        None => Some("the volume has no id".to_owned()),
+        Some(id) if !is_run_id(id) => Some("the volume's id is not one that a run can have".to_owned()),
         Some(id) if volume.name != names::pv_name(id) => {
-            Some(format!("its name is not {}, which is the name of the volume with the id {id}", names::pv_name(id)))
+            let right = names::pv_name(id);
+            Some(format!("the volume's name is not {right}, which is the name of the volume with the id {id}"))
         }
         Some(_) => None,
     };
@@ -196,7 +197,8 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         return needs_manual_cleanup(Rule::UnusableVolumeId, &why);
     }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
-        return needs_manual_cleanup(Rule::OriginUnknown, "it was never adopted, and no run is known to have made it");
+        let why = "the volume was never adopted, and no run is known to have made it";
+        return needs_manual_cleanup(Rule::OriginUnknown, why);
     }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,

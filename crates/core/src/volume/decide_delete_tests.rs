@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_volume_without_an_id_is_not_deleted() {
     let disowned = Volume { claim_uid: None, volume_id_annotation: None, ..volume("Delete") };
-    world(disowned, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "it has no volume id");
+    world(disowned, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "the volume has no id");
 }
 
 #[test]
@@ -18,10 +18,10 @@ fn an_impossible_volume_id_is_reported() {
 
 #[test]
 fn a_volume_without_readable_provenance_is_not_deleted() {
-    let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
+    let lost = World { recipe: Err("the volume's record cannot be read".into()), ..released() };
     lost.waits(
         Rule::ProvenanceUnreadable,
-        "cannot be deleted: its provenance cannot be read; clean up by hand, then annotate",
+        "cannot be deleted: the volume's record cannot be read; clean up by hand, then annotate",
     );
     lost.waits(Rule::ProvenanceUnreadable, "flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
 }
@@ -30,12 +30,13 @@ fn a_volume_without_readable_provenance_is_not_deleted() {
 fn a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
     for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
-        world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+        world(misnamed.clone(), claim).waits(Rule::UnusableVolumeId, &format!("the volume's name is not pvc-{ID}"));
     }
     let born = Volume { volume_id_annotation: None, provenance: None, ..misnamed };
-    world(born, ClaimState::BoundToOtherVolume).waits(Rule::UnusableVolumeId, &format!("its name is not pvc-{ID}"));
+    world(born, ClaimState::BoundToOtherVolume)
+        .waits(Rule::UnusableVolumeId, &format!("the volume's name is not pvc-{ID}"));
     let another = Volume { volume_id_annotation: Some("another".into()), ..volume("Delete") };
-    world(another, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "its name is not pvc-another");
+    world(another, ClaimState::NotFound).waits(Rule::UnusableVolumeId, "the volume's name is not pvc-another");
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     world(Volume { adoption_mark: None, ..unheld.clone() }, ClaimState::Alive).rests(Rule::InUse);
     let late = Volume { terminating: true, ..unheld };
-    world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "set to Delete too late");
+    world(late, ClaimState::Alive).waits(Rule::DeletePolicyTooLate, "before its reclaim policy was set to Delete");
 }
 
 fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {

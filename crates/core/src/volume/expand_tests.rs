@@ -308,8 +308,8 @@ fn an_impossible_expansion_is_reported() {
     for (rule, recipe, says) in [
         (
             Rule::NotSupported,
-            Err("its provenance cannot be read".to_owned()),
-            "the volume cannot grow: its provenance cannot be read",
+            Err("the volume's record cannot be read".to_owned()),
+            "the volume cannot grow: the volume's record cannot be read",
         ),
         (Rule::NotSupported, Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
         (

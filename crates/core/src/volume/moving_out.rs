@@ -67,7 +67,7 @@ impl MovingOut {
 pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
     let (provenance, moved_in) = read_provenance(volume, of, identity)?;
     if moved_in.from.is_empty() {
-        return Err("it was imported, so that there is no former provisioner: use import --undo".to_owned());
+        return Err("it was imported, so there is no former provisioner: use import --undo".to_owned());
     }
     if moved_in.from != from {
         return Err(format!("its record names the provisioner {}, not {from}: see --provisioner", moved_in.from));
@@ -102,7 +102,7 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
         return Err("it was not imported: use adopt --undo".to_owned());
     }
     if volume.reclaim_policy != ReclaimPolicy::Retain {
-        return Err(format!("its policy is {}: write Retain, so that its data stay", volume.reclaim_policy));
+        return Err(format!("its policy is {}: write Retain, and its data stay", volume.reclaim_policy));
     }
     if let Some(claim) = of.claim.filter(|claim| claim.volume_name.as_ref() == Some(&volume.name)) {
         return Err(format!("its claim {} exists: delete the claim first, the data stay", claim.name));
@@ -130,9 +130,7 @@ fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) ->
 
 fn verify_in_use(volume: &Volume, claim: Option<&Claim>) -> Result<(), String> {
     if volume.phase.is_claim_gone() {
-        return Err(
-            "it is released, and the orchestrator does by its policy what is to be done: wait for the end".into()
-        );
+        return Err("it is released: wait until the orchestrator has deleted or kept it, as its policy says".to_owned());
     }
     match claim.filter(|claim| claim.volume_name.as_ref() == Some(&volume.name)) {
         None => Err("its claim is gone: wait for the deletion".to_owned()),

@@ -133,9 +133,9 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
     match (&content.provenance, &content.handle) {
         (Some(text), _) => {
             let made_by = serde_json::from_str::<SnapshotProvenance>(text)
-                .map_err(|error| format!("its provenance cannot be read: {error}"))?;
+                .map_err(|error| format!("its record (annotation provenance) cannot be read: {error}"))?;
             let (_, recipe) = current_recipe(index, &made_by.effective_config)
-                .map_err(|why| format!("its provenance cannot be used: {why}"))?;
+                .map_err(|why| format!("its record (annotation provenance) cannot be used: {why}"))?;
             Ok((made_by, recipe))
         }
         (None, Some(_)) => {

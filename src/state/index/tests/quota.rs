@@ -348,7 +348,7 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     assert!(index.expansion_quota_error(&volume, &one, gi(4), &recipe).is_some());
     index.charge_expansion(&volume.name, gi(3));
     let why = index.quota_error(&two, &recipe).expect("the charged size counts");
-    assert!(why.contains("namespace t can have 3Gi") && why.contains("3Gi are used"), "{why}");
+    assert!(why.contains("namespace t may have at most 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
     assert_eq!(index.quota_error(&elsewhere, &recipe), None, "another namespace");
 

@@ -270,7 +270,7 @@ fn no_volume(o: &Observed<'_>) -> Cause {
 
 /// A hint in the event of an image that made no volume: it may have had no token.
 const TOKENLESS: &str =
-    "; the provisioner config has no `service-account-name`, so that its runs get no token for the Kubernetes API";
+    "; the provisioner config has no `service-account-name`, so its runs get no token for the Kubernetes API";
 
 /// Decides about a claim whose volume another claim has taken. A new volume is made under a new id.
 fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
