@@ -43,8 +43,7 @@ metrics! {
     /// Time from the beginning of the last attempt to the binding.
     provision_seconds: Family<Class, Histogram> = "controller_persistentvolumeclaim_provision_duration_seconds",
         made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
-    /// Time from the adoption of a volume until the PV controller has shown that it knows the volume as the claim's.
-    /// Before that no claim is bound.
+    /// Time from the adoption of a volume until the PV controller has seen it with its claim. No claim is bound before.
     pv_sync_seconds: Histogram = "flex_pv_sync_duration_seconds",
         made by Histogram::new(exponential_buckets(0.01, 1.5, 18));
     /// Volumes deleted with their storage.
@@ -69,9 +68,9 @@ metrics! {
     capacity_runs: Family<Outcome, Counter> = "flex_capacity_runs";
     /// Batches that began.
     batches: Family<Class, Counter> = "flex_batches";
-    /// Claims or volumes in these batches.
+    /// Claims and volumes in the batches that began.
     batch_claims: Family<Class, Counter> = "flex_batch_claims";
-    /// Pooled volumes; the size in bytes.
+    /// Pooled volumes that are ready. The label `size` has the bytes of one.
     pool_ready: Family<Size, Gauge> = "flex_pool_ready";
     /// Claims that got a pooled volume.
     pool_hits: Family<Class, Counter> = "flex_pool_hits";

@@ -68,13 +68,13 @@ pub(super) struct ImportArgs {
     /// What becomes of the data when the claim is deleted.
     #[arg(long, value_enum, default_value = "retain")]
     reclaim: Reclaim,
-    /// Different names of NFS servers lead to different servers.
+    /// Say that NFS servers with different names are different servers. Else volumes with one path are refused.
     #[arg(long)]
     servers_differ: bool,
     /// Print what would be created, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take an import back whose claim is gone. The data stay.
+    /// Take back an import. Its claim must be gone. The data stay.
     #[arg(long)]
     undo: bool,
 }

@@ -50,11 +50,11 @@ enum Command {
     /// Only reads, unless --fix is given. Exits 0 if there is no problem, 2 if somebody must act, 3 if data is lost or
     /// no orchestrator leads, and 1 if the cluster could not be read.
     Doctor(doctor::DoctorArgs),
-    /// Confirm the record of PersistentVolumes that were restored from a backup.
+    /// Confirm the records (how each was made) of PersistentVolumes that were restored from a backup.
     ///
-    /// Such a volume lacks the mark that the orchestrator wrote into its status, so that its storage is neither deleted
-    /// nor changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0
-    /// if all were confirmed, 2 if any was refused, and 1 if the cluster could not be read.
+    /// Such a volume lacks the mark that the orchestrator wrote into its status. The orchestrator neither deletes nor
+    /// changes its storage. Prints the record, checks it against the volume and its class, and writes the mark again.
+    /// Exits 0 if all were confirmed, 2 if any was refused, and 1 if the cluster could not be read.
     Vouch(vouch::VouchArgs),
     /// Serve volumes that another provisioner made, and leave their storage where it is.
     ///
@@ -62,7 +62,7 @@ enum Command {
     /// that the storage exists, and the command writes the record by which the volume grows and is deleted. --undo takes
     /// that back. Exits 0 if all volumes moved, 2 if any stays, and 1 if the command could not begin.
     Adopt(adopt::AdoptArgs),
-    /// Make a directory that exists a volume with a claim, served by a config.
+    /// Turn an existing directory into a volume with a claim, served by a config.
     ///
     /// A run of the image checks that the directory exists. Then the command creates claim and volume. The data stay
     /// when the claim is deleted, unless --reclaim says otherwise. Exits 0 if the data were imported, 2 if they cannot

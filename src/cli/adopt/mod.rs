@@ -55,16 +55,16 @@ pub(super) struct AdoptArgs {
     /// Only these PersistentVolumes [default: all of that provisioner].
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// The former provisioner is gone for good, although no Deployment shows that.
+    /// Say that the former provisioner is gone for good, if no Deployment of it is left to show that.
     #[arg(long)]
     former_is_gone: bool,
-    /// Different names of NFS servers lead to different servers.
+    /// Say that NFS servers with different names are different servers. Else volumes with one path are refused.
     #[arg(long)]
     servers_differ: bool,
     /// Print the table, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take back what this command wrote, so that the former provisioner serves the volumes again.
+    /// Take back what this command wrote. The former provisioner then serves the volumes again.
     #[arg(long)]
     undo: bool,
 }
