@@ -47,7 +47,7 @@ pub enum Rule {
     /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
     /// and unused.
     BoundVolumeTerminating,
-    /// The recipe of the attempt is not known any more, so that its volume cannot be adopted. Emits an event.
+    /// The recipe of the attempt is not known any more: its volume cannot be adopted. Emits an event.
     AdoptionNeedsRecipe,
     /// The claim is bound or terminating and not held, and a Job of it has ended. Deletes the Job.
     RemoveEndedJob,
