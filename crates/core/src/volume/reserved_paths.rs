@@ -50,7 +50,7 @@ pub fn verify_unreserved<'a>(
         if !is_allowed && (path_parts.starts_with(&root_parts) || root_parts.starts_with(&path_parts)) {
             let Root { config, key, path: root, .. } = root;
             return Err(format!(
-                "the directory is, holds or is in `{root}`, where `{key}` of the config {config} has volumes: move it directly into a directory of the config {}",
+                "the directory overlaps with `{root}`, where `{key}` of the config {config} has volumes: move it directly into a directory of the config {}",
                 own.config
             ));
         }
