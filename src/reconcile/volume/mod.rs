@@ -32,7 +32,8 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
             Requeue::Done
         }
         Some(volume) => {
-            return drive::<VolumeReconciler>(context, with_due_mark(context, volume).await?, Confirmed::default()).await;
+            return drive::<VolumeReconciler>(context, with_due_mark(context, volume).await?, Confirmed::default())
+                .await;
         }
     };
     context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Volume(name.to_owned())));
