@@ -46,16 +46,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     }
     let id = job.run_labels.id.as_str();
     let claim = w.claims.get(id).copied();
-    let owner = match &job.volume {
-        Some(volume) => w.volumes.contains_key(volume.as_str()),
-        None => {
-            let volumes = || job.members.iter().filter_map(Member::volume);
-            of_no_volume
-                || job.ids().any(|id| w.claims.contains_key(id.as_str()))
-                || volumes().any(|volume| w.volumes.contains_key(volume.as_str()))
-        }
-    };
-    if !owner {
+    if !has_owner(w, job) {
         if is_only_record(w, job) {
             return None;
         }
@@ -89,6 +80,19 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
     None
+}
+
+/// Checks whether the volume of a Job exists, or a claim or volume of its runs. A run of no volume needs none.
+fn has_owner(w: &Lookups<'_>, job: &Job) -> bool {
+    match &job.volume {
+        Some(volume) => w.volumes.contains_key(volume.as_str()),
+        None => {
+            let mut volumes = job.members.iter().filter_map(Member::volume);
+            job.run_labels.operation.is_of_no_volume()
+                || job.ids().any(|id| w.claims.contains_key(id.as_str()))
+                || volumes.any(|volume| w.volumes.contains_key(volume.as_str()))
+        }
+    }
 }
 
 /// Checks whether a Job is past its deadline without a pod and without an end.
