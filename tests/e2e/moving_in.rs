@@ -144,7 +144,7 @@ async fn a_directory_is_imported_and_deleted_only_on_request() {
         let (code, text) = import(name, flags).await;
         assert_eq!(code, 0, "{text}");
         let volume = ring.bound(name).await.spec.unwrap().volume_name.unwrap();
-        pod(&ring, name, name, "cat /data/text").await;
+        pod(&ring, name, name, "cat /data/text; echo").await;
         assert_eq!(log_of(&ring, name).await.trim(), name);
         kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", name, "--grace-period=0", "--force"]);
         ring.delete_claim(name).await;

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use flex_contract::names;
+use flex_contract::storage::CAPACITY_DIR;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
@@ -88,14 +90,18 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Returns the names in a directory of the node, without the empty directories of no volume: the kubelet made them, or
-/// a delete run left them, and the DaemonSet removes them. Returns nothing if the directory does not exist.
+/// a delete run left them, and the DaemonSet removes them. The directory of capacity runs is no volume, either. Returns
+/// nothing if the directory does not exist.
 pub fn volumes_in(directory: &str) -> BTreeSet<String> {
-    let is_leftover = |entry: &fs::DirEntry| {
+    let is_no_volume = |entry: &fs::DirEntry| {
+        if entry.file_name() == CAPACITY_DIR {
+            return true;
+        }
         let mode = entry.metadata().map(|found| found.permissions().mode() & 0o7777);
         mode.is_ok_and(|mode| matches!(mode, 0o1000 | 0o1700))
             && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.next().is_none())
     };
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| !is_leftover(entry));
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| !is_no_volume(entry));
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
@@ -163,7 +169,7 @@ pub async fn pod(ring: &Ring, name: &str, claim: &str, script: &str) {
     ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-/// Waits until a pod has succeeded, and returns its log.
+/// Waits until a pod has succeeded, and returns its log, which may be empty.
 pub async fn log_of(ring: &Ring, name: &str) -> String {
     let pods = ring.api::<Pod>(&ring.user);
     until(format!("pod {name} ends well"), || async {
@@ -174,7 +180,15 @@ pub async fn log_of(ring: &Ring, name: &str) -> String {
         }
     })
     .await;
-    pods.logs(name, &LogParams::default()).await.unwrap()
+    // On a busy node the log may appear a little after the end.
+    let began = Instant::now();
+    loop {
+        let log = pods.logs(name, &LogParams::default()).await.unwrap();
+        if !log.is_empty() || began.elapsed() > Duration::from_secs(3) {
+            return log;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
 }
 
 /// Deletes all objects of the test, and waits until all volumes of its claims are gone.
