@@ -164,8 +164,8 @@ async fn finish(ring: &Ring, image: &mut Image, prefix: &str) {
 }
 
 async fn leader(ring: &Ring) -> String {
-    let lease = ring.api::<Lease>(OWN).get("flex-provisioner-default").await.unwrap();
-    lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
+    let lease = ring.api::<Lease>(OWN).get_opt("flex-provisioner-default").await.unwrap();
+    lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
 }
 
 async fn leads(ring: &Ring, replica: &str) {
