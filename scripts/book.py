@@ -72,16 +72,26 @@ def rewrite(book, repository):
         chapter["content"] = "\n".join(lines)
 
 
+def fenced(lines):
+    """The blocks of a page: number of the first line, info string, and the lines inside."""
+    block = None
+    for number, line in enumerate(lines, 1):
+        is_fence = line.startswith("```")
+        if block is None and is_fence:
+            block = (number, line[3:], [])
+        elif is_fence:
+            yield block
+            block = None
+        elif block is not None:
+            block[2].append(line)
+    if block is not None:
+        yield block
+
+
 def wrong_blocks(path, lines):
     """What is wrong with the blocks of a page that a program runs."""
-    info, before, runs = None, "", []
-    for number, line in enumerate(lines, 1):
-        if not line.startswith("```"):
-            continue
-        if info is not None:
-            before, info = info, None
-            continue
-        info = line[3:]
+    before, runs = "", []
+    for number, info, _ in fenced(lines):
         language, _, words = info.partition(" ")
         if words and (language != "sh" or words not in RUN):
             yield f"{path}:{number}: no block has the form `{info}`"
@@ -89,6 +99,7 @@ def wrong_blocks(path, lines):
             yield f"{path}:{number}: the output follows no block `sh run`"
         if words:
             runs.append(words)
+        before = info
     if "run cleanup" in runs[:-1]:
         yield f"{path}: a block that runs follows the cleanup"
 

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from book import DOCS, MANUAL
+from book import DOCS, MANUAL, fenced
 
 # The longest time that a block may take, in seconds.
 LONGEST = 60
@@ -37,18 +37,13 @@ class Block:
 
 def blocks(lines):
     """The blocks of a page that run."""
-    found, info, before = [], None, None
-    for number, line in enumerate(lines, 1):
-        if line.startswith("```") and info is not None:
-            before, info = info, None
-        elif line.startswith("```"):
-            info = line[3:]
-            if info.startswith("sh run"):
-                found.append(Block(number + 1, info[3:]))
-        elif info is not None and info.startswith("sh run"):
-            found[-1].text += line + "\n"
-        elif info == "output" and before is not None and before.startswith("sh run"):
-            found[-1].expected.append(line)
+    found, before = [], ""
+    for number, info, inside in fenced(lines):
+        if info.startswith("sh run"):
+            found.append(Block(number + 1, info[3:], "".join(line + "\n" for line in inside)))
+        elif info == "output" and before.startswith("sh run"):
+            found[-1].expected = inside
+        before = info
     return found
 
 

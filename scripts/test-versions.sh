@@ -37,7 +37,7 @@ smoke() {
 LIST
 }
 
-# Prints the lines of the smoke that a version has, or those that it has not.
+# Prints the lines of the smoke whose features a version has.
 served() { # VERSION
     local since rest
     smoke | while read -r since rest; do
@@ -70,8 +70,8 @@ run() { # VERSION
     return "$status"
 }
 
-patch_release() { # VERSION
-    awk '$1 == "k8s.io/kubernetes" { print substr($2, 2) }' "$modules/$1.mod"
+patch_release() { # MODULE
+    awk '$1 == "k8s.io/kubernetes" { print substr($2, 2) }' "$1"
 }
 
 # Prints the cell of a test in the table: what its run said.
@@ -83,14 +83,14 @@ cell() { # VERSION SINCE TARGET TEST
 write_page() {
     local version since target test words columns='' line=''
     for version in "${versions[@]}"; do
-        columns+=" $(patch_release "$version") |"
+        columns+=" $(patch_release "$modules/$version.mod") |"
         line+='---|'
     done
     {
         cat <<TEXT
 # Versions of Kubernetes
 
-\`make test\` runs all tests on Kubernetes $(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2) }' testing/cluster/kubernetes/go.mod).
+\`make test\` runs all tests on Kubernetes $(patch_release testing/cluster/kubernetes/go.mod).
 \`make test-versions\` runs the tests below on the oldest and the newest version that the project supports, and writes this page.
 Each version is built from its Go modules, and is a real cluster with a node and pods.
 
