@@ -16,3 +16,20 @@ pub struct Identity {
     /// The image for scripts whose config names none; `None` refuses such configs.
     pub shell_image: Option<String>,
 }
+
+#[cfg(test)]
+impl Identity {
+    /// Returns the default names, with configs in the namespace `admin`.
+    pub(crate) fn of_tests() -> Self {
+        use flex_contract::names;
+
+        Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: names::DEFAULT_INSTANCE.into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "own".into(),
+            shell_image: None,
+        }
+    }
+}

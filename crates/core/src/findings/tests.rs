@@ -54,14 +54,7 @@ impl Cluster {
     }
 
     fn with(data: &[(&str, &str)]) -> Self {
-        let identity = Identity {
-            provisioner: names::DEFAULT_PROVISIONER.into(),
-            plugin: names::DEFAULT_PLUGIN.into(),
-            instance: "default".into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "own".into(),
-            shell_image: None,
-        };
+        let identity = Identity::of_tests();
         let mut data = effective_config(data).data;
         data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());
         let config = Config { name: ObjectName::new("admin", "c"), class: Some("c".into()), data, ..Config::default() };

@@ -2,17 +2,6 @@ use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use flex_contract::storage;
 
-fn identity() -> Identity {
-    Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: "default".into(),
-        config_namespaces: vec!["admin".into()],
-        namespace: "own".into(),
-        shell_image: None,
-    }
-}
-
 fn recipe(data: &[(&str, &str)]) -> Recipe {
     let usual = [("image", "vendor/image:1")];
     let data = usual.iter().chain(data).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -31,7 +20,7 @@ fn imported(path: &str, server: &str, node: Option<&str>, recipe: &Recipe) -> Re
         access_modes: &["ReadWriteOnce".to_owned()],
         policy: if server.is_empty() { ReclaimPolicy::Retain } else { ReclaimPolicy::Delete },
     };
-    import(&of, recipe, &identity())
+    import(&of, recipe, &Identity::of_tests())
 }
 
 #[test]
@@ -46,7 +35,10 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     assert_eq!((volume.volume_id(), volume.name.as_str()), (Some(made.id.as_str()), names::pv_name(&made.id).as_str()));
     assert_eq!((volume.reclaim_policy.clone(), volume.has_finalizer()), (ReclaimPolicy::Retain, false));
     assert_eq!(volume.claim_ref.as_ref().unwrap().uid, "uid");
-    assert!(volume.belongs_to(&identity()) && volume.is_restored(), "nothing is done with it before it has the mark");
+    assert!(
+        volume.belongs_to(&Identity::of_tests()) && volume.is_restored(),
+        "nothing is done with it before it has the mark"
+    );
     let spec = made.claim.spec.as_ref().unwrap();
     assert_eq!(spec.volume_name.as_deref(), Some(volume.name.as_str()));
     assert!(json!(object.spec).to_string().contains("host-1"));

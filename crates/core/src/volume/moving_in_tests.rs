@@ -10,17 +10,6 @@ const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const LOCAL: (Former, &str) = (Former::LocalPath, "rancher.io/local-path");
 const NFS: (Former, &str) = (Former::NfsSubdir, "cluster.local/nfs-subdir-external-provisioner");
 
-fn identity() -> Identity {
-    Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: "default".into(),
-        config_namespaces: vec!["admin".into()],
-        namespace: "own".into(),
-        shell_image: None,
-    }
-}
-
 fn recipe(class: &str, data: &[(&str, &str)]) -> Recipe {
     let data: BTreeMap<_, _> = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let config = ObjectName::new("admin", "c");
@@ -117,7 +106,7 @@ fn with_candidate(
         recipe: served,
         config: &config,
     };
-    map(&change(candidate), of, &identity())
+    map(&change(candidate), of, &Identity::of_tests())
 }
 
 fn moved(path: &str, from: &str) -> Option<MovedIn> {
@@ -317,7 +306,7 @@ fn volumes_of_this_orchestrator_are_not_meant() {
         let mut object = local_path();
         change(&mut object);
         let object: PersistentVolume = serde_json::from_value(object).unwrap();
-        super::is_of(&Volume::from(&object), LOCAL.1, &identity())
+        super::is_of(&Volume::from(&object), LOCAL.1, &Identity::of_tests())
     };
     assert!(is_of(&|_| {}));
     assert!(!is_of(&|object| object["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" })));

@@ -10,17 +10,6 @@ use flex_contract::names;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 
-fn identity() -> Identity {
-    Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: "default".into(),
-        config_namespaces: vec!["admin".into()],
-        namespace: "own".into(),
-        shell_image: None,
-    }
-}
-
 fn effective_config() -> EffectiveConfig {
     let data = [("image", "vendor/image:1"), ("volume-sources", "hostPath:/a"), ("placement", "any")];
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -62,7 +51,7 @@ fn claim() -> Value {
 }
 
 fn checked(object: Value, claim: Option<Value>, contents: &[&Content]) -> Result<MovingOut, String> {
-    with(object, claim, contents, &[], |volume, of| move_out(volume, "old", of, &identity()))
+    with(object, claim, contents, &[], |volume, of| move_out(volume, "old", of, &Identity::of_tests()))
 }
 
 fn with<T>(
@@ -148,7 +137,7 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
 fn a_volume_moves_out_only_of_the_chosen_config_to_the_chosen_provisioner() {
     let as_to = |from: &str, config: ObjectName| {
         with(volume("old"), Some(claim()), &[], &[], |volume, of| {
-            move_out(volume, from, &Dependents { config: &config, ..*of }, &identity())
+            move_out(volume, from, &Dependents { config: &config, ..*of }, &Identity::of_tests())
         })
     };
     assert!(as_to("old", config()).is_ok());
@@ -177,7 +166,9 @@ fn a_volume_stays_if_its_former_provisioner_could_not_serve_it() {
     assert!(checked(volume(""), Some(claim()), &[]).unwrap_err().contains("imported"));
     let runs = |is_over: bool| {
         let job = Job { is_over, ..Job::default() };
-        with(volume("old"), Some(claim()), &[], &[&job], |volume, of| move_out(volume, "old", of, &identity()))
+        with(volume("old"), Some(claim()), &[], &[&job], |volume, of| {
+            move_out(volume, "old", of, &Identity::of_tests())
+        })
     };
     assert!(runs(true).is_ok() && runs(false).unwrap_err().contains("is in progress"));
 }
@@ -187,7 +178,7 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
     let back = |from: &str, policy: &str, claim: Option<Value>| {
         let mut object = volume(from);
         object["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
-        with(object, claim, &[], &[], |volume, of| take_back(volume, of, &identity()))
+        with(object, claim, &[], &[], |volume, of| take_back(volume, of, &Identity::of_tests()))
     };
     assert!(back("", "Retain", None).is_ok_and(|going| going.is_confirmed));
     assert!(back("", "Delete", None).unwrap_err().contains("write Retain"));

@@ -10,17 +10,6 @@ use crate::object::ObjectName;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 
-fn identity() -> Identity {
-    Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: "default".into(),
-        config_namespaces: vec!["admin".into()],
-        namespace: "own".into(),
-        shell_image: None,
-    }
-}
-
 fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let base = [("image", "vendor/image:1"), ("volume-sources", "nfs"), ("base-path", "/exports")];
     base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -72,7 +61,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
         data: data(&[now, &[("plugin-name", names::DEFAULT_PLUGIN)]].concat()),
         ..Config::default()
     });
-    let (identity, recipes) = (identity(), kept.iter().cloned().collect());
+    let (identity, recipes) = (Identity::of_tests(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
     let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
     vouchable(volume, &known, false).map(|vouchable| vouchable.untrusted_difference)
