@@ -193,8 +193,8 @@ pub struct LeaseCheck {
     pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
-    /// The Deployments of a provisioner that is no CSI driver, if none of them exists. So nothing shows that it is
-    /// stopped.
+    /// The Deployments in which a provisioner that is no CSI driver was looked for, if the cluster has none of these. Then
+    /// nothing shows that the provisioner is stopped.
     pub missing: BTreeSet<ObjectName>,
 }
 
@@ -258,7 +258,7 @@ impl ExternalProvisioners {
         lease.into_iter().chain(missing.map(|why| (keys::REPLACES_DEPLOYMENT.name, why)))
     }
 
-    /// Returns the Deployments of a provisioner, if none of them exists.
+    /// Returns the Deployments in which a provisioner was looked for, if the cluster has none of these.
     pub fn missing(&self, driver: &str) -> Option<&BTreeSet<ObjectName>> {
         self.missing.get(driver)
     }

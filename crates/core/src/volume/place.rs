@@ -101,7 +101,7 @@ fn host(server: &str) -> String {
 pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<(&'a str, Overlap)> {
     let others = places.iter().filter(|(other, _)| *other != volume);
     let overlaps = others.map(|(other, at)| (other.as_str(), at.overlap(place)));
-    // Of equally certain ones the first by name is returned, so that a repeated command names the same.
+    // Among equally certain ones the first by name counts. So a repeated command names the same volume.
     overlaps.filter(|(_, overlap)| *overlap != Overlap::None).reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
 

@@ -56,12 +56,12 @@ pub enum Step {
     Modify(modify::Step),
     /// Deletes the volume and removes the finalizer, because nothing is left to delete.
     DeleteVolume {
-        /// What became of the storage.
+        /// Whether the storage was deleted or abandoned.
         storage: Storage,
     },
 }
 
-/// What became of the storage of a volume that is removed.
+/// The end of the storage of a volume that is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// The runs of the image deleted it.

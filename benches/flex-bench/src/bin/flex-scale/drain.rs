@@ -19,7 +19,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// The time for which claims arrive while nothing is deleted.
 const QUIET: Duration = Duration::from_secs(30);
 /// The time limit for a new claim.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The measurement.
 #[derive(Debug, Serialize)]
@@ -100,6 +100,6 @@ async fn bound_after(plane: &Plane, name: String) -> Result<f64> {
     plane.create(&claim).await?;
     let is_bound = |claim: Option<&PersistentVolumeClaim>| claim.is_some_and(many::is_bound);
     let bound = async { Ok(await_condition(plane.claims(), &name, is_bound).await.map(drop)?) };
-    many::within(PATIENCE, "a new claim is bound", bound).await?;
+    many::within(CLAIM_TIMEOUT, "a new claim is bound", bound).await?;
     Ok(began.elapsed().as_secs_f64() * 1000.0)
 }
