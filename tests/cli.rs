@@ -1,7 +1,12 @@
-//! Tests of `validate` and `render` as an admin calls them: their output and their exit codes.
+//! Tests of the commands as an admin calls them, without a cluster: their output and their exit codes.
+
+#[path = "cli/fake.rs"]
+mod fake;
+#[path = "cli/plugin.rs"]
+mod plugin;
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -22,6 +27,10 @@ fn run(args: &[&str]) -> Answer {
         .env_clear()
         .output()
         .expect("the program can be started");
+    answer(output)
+}
+
+fn answer(output: Output) -> Answer {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Answer { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -1,14 +1,15 @@
 //! The connection to the API server, as kubectl makes it: with the same kubeconfig and through the same proxy.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use flex_contract::api::without_field_validation;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
-use kube::config::Kubeconfig;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::util::MapRequestLayer;
 
@@ -19,29 +20,112 @@ use super::pages;
 const READ: Duration = Duration::from_secs(240);
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// The cluster and the user that flags choose, as those of kubectl do.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The kubeconfig, in place of that of the environment.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context, in place of the kubeconfig's current one.
+    pub context: Option<String>,
+    /// The user to act as.
+    pub user: Option<String>,
+    /// The groups to act as.
+    pub groups: Vec<String>,
+}
+
+/// A connection to a cluster.
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// The address of the API server.
+    pub address: String,
+    /// The namespace of the context.
+    pub namespace: String,
+}
+
 /// Connects with the kubeconfig of the environment, or as a pod.
 ///
 /// # Errors
 /// If neither exists or is readable, or if the environment names an invalid proxy. The message says which were tried.
 pub async fn connect() -> anyhow::Result<(Client, String)> {
+    let Connection { client, address, .. } = connect_as(&Access::default()).await?;
+    Ok((client, address))
+}
+
+/// Connects to the cluster, and as the user, that flags choose. Without flags, connects as [`connect`] does.
+///
+/// # Errors
+/// If the kubeconfig or its context does not exist, or as [`connect`].
+pub async fn connect_as(access: &Access) -> anyhow::Result<Connection> {
     // If one binary had two crypto providers, rustls would panic at its first use.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let config = Config::infer().await.map_err(|error| {
-        // kubectl ignores such entries. The client reads them before it can be configured not to.
-        let what = match format!("{error:?}").contains("ParseNoProxy") {
-            true => "NO_PROXY cannot be read: write hosts, domains and networks, separated by single commas",
+    let (mut config, kubeconfig) = match (&access.kubeconfig, &access.context) {
+        (None, None) => (inferred().await?, Kubeconfig::read().ok()),
+        (Some(file), _) => {
+            let read = Kubeconfig::read_from(file).with_context(|| {
+                format!("the kubeconfig {} cannot be read: name another with --kubeconfig", file.display())
+            })?;
+            (chosen(&read, access.context.as_deref()).await?, Some(read))
+        }
+        (None, Some(context)) => {
+            let read = Kubeconfig::read().with_context(|| {
+                format!("no kubeconfig has context {context}: set KUBECONFIG, or name a file with --kubeconfig")
+            })?;
+            (chosen(&read, Some(context)).await?, Some(read))
+        }
+    };
+    if let Some(user) = &access.user {
+        config.auth_info.impersonate = Some(user.clone());
+        config.auth_info.impersonate_groups = Some(access.groups.clone()).filter(|groups| !groups.is_empty());
+    }
+    let named = kubeconfig.and_then(|kubeconfig| proxy_of(&kubeconfig, access.context.as_deref()));
+    let namespace = config.default_namespace.clone();
+    let (client, address) = through(config, named, |name| std::env::var(name).ok())?;
+    Ok(Connection { client, address, namespace })
+}
+
+/// Returns the config of the environment or of the pod.
+async fn inferred() -> anyhow::Result<Config> {
+    Config::infer().await.map_err(|error| {
+        let what = match is_no_proxy(&error) {
+            true => NO_PROXY,
             false => "no access to a cluster: set KUBECONFIG, or run as a pod with a ServiceAccount token",
         };
         anyhow::Error::new(error).context(what)
-    })?;
-    let named = Kubeconfig::read().ok().and_then(|kubeconfig| proxy_of(&kubeconfig));
-    through(config, named, |name| std::env::var(name).ok())
+    })
 }
 
-/// Returns the proxy that a kubeconfig names for its current cluster.
-fn proxy_of(kubeconfig: &Kubeconfig) -> Option<String> {
-    let context = kubeconfig.current_context.as_ref()?;
-    let context = kubeconfig.contexts.iter().find(|one| one.name == *context)?.context.as_ref()?;
+/// Returns the config of a context of a kubeconfig.
+async fn chosen(kubeconfig: &Kubeconfig, context: Option<&str>) -> anyhow::Result<Config> {
+    let known: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let among = match known.as_slice() {
+        [] => "it has no contexts: name another file with --kubeconfig".to_owned(),
+        known => format!("name one of its contexts with --context: {}", known.join(", ")),
+    };
+    match context.or(kubeconfig.current_context.as_deref()) {
+        Some(name) if known.contains(&name) => {}
+        Some(name) => bail!("the kubeconfig has no context {name}: {among}"),
+        None => bail!("the kubeconfig has no current context: {among}"),
+    }
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await.map_err(|error| {
+        let what = if is_no_proxy(&error) { NO_PROXY } else { "the kubeconfig cannot be used" };
+        anyhow::Error::new(error).context(what)
+    })
+}
+
+/// The message for a `NO_PROXY` that cannot be read. kubectl ignores such entries. The client reads them before it can be
+/// configured not to.
+const NO_PROXY: &str = "NO_PROXY cannot be read: write hosts, domains and networks, separated by single commas";
+
+fn is_no_proxy(error: &impl std::fmt::Debug) -> bool {
+    format!("{error:?}").contains("ParseNoProxy")
+}
+
+/// Returns the proxy that a kubeconfig names for the cluster of a context, or of its current one.
+fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|one| one.name == context)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|one| one.name == context.cluster)?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
@@ -230,5 +314,55 @@ mod tests {
         has("proxy-authorization:", "Basic ");
         has("user-agent:", &format!("flex-provisioner/{} (linux/", env!("CARGO_PKG_VERSION")));
         assert_eq!(lines.iter().filter(|line| line.to_lowercase().starts_with("proxy-authorization")).count(), 1);
+    }
+
+    const KUBECONFIG: &str = r#"
+apiVersion: v1
+kind: Config
+current-context: home
+clusters:
+- {name: near, cluster: {server: "http://near.example:8001"}}
+- {name: far, cluster: {server: "http://far.example:8001", proxy-url: "http://proxy.example:3128"}}
+users: []
+contexts:
+- {name: home, context: {cluster: near, user: ""}}
+- {name: away, context: {cluster: far, user: "", namespace: team}}
+"#;
+
+    #[tokio::test]
+    async fn a_context_chooses_cluster_and_namespace_and_proxy() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, KUBECONFIG).unwrap();
+        let of = |context: Option<&str>, file: &std::path::Path| Access {
+            kubeconfig: Some(file.to_path_buf()),
+            context: context.map(str::to_owned),
+            ..Access::default()
+        };
+        for (context, address, namespace) in [
+            (None, "http://near.example:8001", "default"),
+            (Some("home"), "http://near.example:8001", "default"),
+            (Some("away"), "http://far.example:8001", "team"),
+        ] {
+            let connection = connect_as(&of(context, &file)).await.unwrap();
+            assert_eq!((connection.address.as_str(), connection.namespace.as_str()), (address, namespace));
+        }
+        let kubeconfig = Kubeconfig::read_from(&file).unwrap();
+        assert_eq!(proxy_of(&kubeconfig, None), None);
+        assert_eq!(proxy_of(&kubeconfig, Some("away")).as_deref(), Some("http://proxy.example:3128"));
+        let error = connect_as(&of(Some("gone"), &file)).await.err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "the kubeconfig has no context gone: name one of its contexts with --context: home, away"
+        );
+        let absent = folder.path().join("absent");
+        let error = connect_as(&of(None, &absent)).await.err().unwrap().to_string();
+        assert!(error.ends_with("absent cannot be read: name another with --kubeconfig"), "{error}");
+        std::fs::write(&file, "").unwrap();
+        let error = connect_as(&of(None, &file)).await.err().unwrap().to_string();
+        assert_eq!(
+            error,
+            "the kubeconfig has no current context: it has no contexts: name another file with --kubeconfig"
+        );
     }
 }

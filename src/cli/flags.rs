@@ -47,7 +47,7 @@ pub(super) enum Output {
     Json,
 }
 
-fn provisioner_name(text: &str) -> Result<String, String> {
+pub(super) fn provisioner_name(text: &str) -> Result<String, String> {
     match is_dns_name(text) {
         true if text.ends_with("kubernetes.io") || text.ends_with("k8s.io") => Err("names of kubernetes.io belong to Kubernetes itself".into()),
         true => Ok(text.to_owned()),
@@ -55,7 +55,7 @@ fn provisioner_name(text: &str) -> Result<String, String> {
     }
 }
 
-fn instance_id(text: &str) -> Result<String, String> {
+pub(super) fn instance_id(text: &str) -> Result<String, String> {
     match text.len() <= 63 && !text.contains('.') && is_dns_name(text) {
         true => Ok(text.to_owned()),
         false => Err("must be a label value of lower-case letters, digits and `-`, at most 63".into()),

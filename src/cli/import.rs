@@ -12,7 +12,7 @@ use flex_contract::request::RunRequest;
 use super::adopt::places::{check_config, places};
 use super::adopt::work::{Fresh, Work};
 use super::adopt::{begin, config_name};
-use super::flags::{Names, Namespaces};
+use super::cluster::Cluster;
 use super::job::RunFailure;
 use super::out::say;
 use crate::clock::Clock;
@@ -38,9 +38,7 @@ enum Reclaim {
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The provisioner ConfigMap that serves the volume from then on.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = config_name)]
     config: ObjectName,
@@ -98,7 +96,7 @@ pub(super) fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(args: &ImportArgs) -> anyhow::Result<Result<(), String>> {
-    let work = begin(&args.names, &args.namespaces, &args.config).await?;
+    let work = begin(&args.cluster, &args.config).await?;
     let classes = work.index.classes();
     check_config(&classes, &args.config)?;
     let served = classes.iter().filter_map(|class| class.recipe.as_deref().ok());

@@ -6,6 +6,7 @@
 mod adopt;
 mod beside;
 mod check;
+mod cluster;
 mod doctor;
 mod files;
 mod flags;

@@ -16,9 +16,11 @@ use serde_json::json;
 
 use self::health::Health;
 use self::row::{Row, row};
-use super::flags::{Names, Namespaces, Output};
+use super::cluster::Cluster;
+use super::flags::Output;
 use super::out::say;
-use crate::api::{client, policies as live};
+use crate::api::client::Connection;
+use crate::api::policies as live;
 use crate::capacity::Published;
 use crate::config::classes::Classes;
 use crate::config::pool::Watermarks;
@@ -29,20 +31,17 @@ use crate::text::line;
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
-    let StatusArgs { names, namespaces, output } = args;
-    let identity = names.identity(&namespaces);
+    let StatusArgs { cluster, output } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (table, claims, volumes, capacities, policies, unseen) = runtime.block_on(async {
-        let (client, _) = client::connect().await?;
+    let (identity, table, claims, volumes, capacities, policies, unseen) = runtime.block_on(async {
+        let (Connection { client, .. }, identity) = cluster.open().await?;
         let table = super::beside::classes(&client, &identity).await?;
         let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
@@ -53,7 +52,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let capacities = capacities.map(|list| list.items.iter().map(Published::from).collect::<Vec<_>>());
         let policies = live::read(&client).await.map(|live| policies::states(&live));
         let unseen = super::beside::unseen_configs(&client, &identity).await;
-        anyhow::Ok((table, claims, volumes, capacities, policies, unseen))
+        anyhow::Ok((identity, table, claims, volumes, capacities, policies, unseen))
     })?;
     let now = crate::clock::Clock::default().now();
     let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();

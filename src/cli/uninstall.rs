@@ -11,10 +11,11 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::cluster::Cluster;
 use super::doctor::collect;
-use super::flags::{Names, Namespaces, Output};
+use super::flags::Output;
 use super::out::say;
-use crate::api::client;
+use crate::api::client::Connection;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
@@ -28,9 +29,7 @@ const POLL: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(super) struct UninstallArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -58,11 +57,10 @@ impl Objects {
 }
 
 pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
-    let UninstallArgs { names, namespaces, output, retain, wait } = args;
-    let identity = names.identity(&namespaces);
+    let UninstallArgs { cluster, output, retain, wait } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let found = runtime.block_on(async {
-        let (client, _) = client::connect().await?;
+    let (found, identity) = runtime.block_on(async {
+        let (Connection { client, .. }, identity) = cluster.open().await?;
         let began = Instant::now();
         let mut objects = read(&client, &identity).await?;
         let waits = || wait.is_some_and(|longest| began.elapsed() < longest);
@@ -73,7 +71,7 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             }
             // Nothing is changed where the removal is not safe afterwards.
             if objects.has_work_in_progress() {
-                return Ok(objects.dependents);
+                return Ok((objects.dependents, identity));
             }
             keep(&client, &objects).await?;
             objects = read(&client, &identity).await?;
@@ -82,7 +80,7 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             tokio::time::sleep(POLL).await;
             objects = read(&client, &identity).await?;
         }
-        anyhow::Ok(objects.dependents)
+        anyhow::Ok((objects.dependents, identity))
     })?;
     match output {
         Output::Json => say!("{}", json!({ "safe": found.is_empty(), "dependents": found })),

@@ -6,10 +6,10 @@ use anyhow::bail;
 use clap::Args;
 
 use super::adopt::places::places;
+use super::cluster::Cluster;
 use super::doctor::collect;
-use super::flags::{Names, Namespaces};
 use super::out::say;
-use crate::api::client;
+use crate::api::client::Connection;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::keys;
@@ -21,9 +21,7 @@ use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The PersistentVolumes to confirm.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     volumes: Vec<String>,
@@ -42,10 +40,9 @@ pub(super) struct VouchArgs {
 }
 
 pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
-    let identity = args.names.identity(&args.namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let refused = runtime.block_on(async {
-        let (client, _) = client::connect().await?;
+        let (Connection { client, .. }, identity) = args.cluster.open().await?;
         let index = collect::index(&client, &identity, &Clock::default()).await?;
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
         let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };

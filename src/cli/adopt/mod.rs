@@ -13,10 +13,10 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use flex_contract::operation::Operation;
 
+use super::cluster::Cluster;
 use super::doctor::collect;
-use super::flags::{Names, Namespaces};
 use super::out::say;
-use crate::api::client;
+use crate::api::client::Connection;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
@@ -40,9 +40,7 @@ enum From {
 #[derive(Debug, Args)]
 pub(super) struct AdoptArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The kind of the provisioner that made the volumes.
     #[arg(long, value_enum)]
     from: From,
@@ -86,9 +84,8 @@ pub(super) fn adopt(args: AdoptArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster for a command that moves storage in.
-pub(super) async fn begin(names: &Names, namespaces: &Namespaces, config: &ObjectName) -> anyhow::Result<Work> {
-    let identity = names.identity(namespaces);
-    let (client, kube_api) = client::connect().await?;
+pub(super) async fn begin(cluster: &Cluster, config: &ObjectName) -> anyhow::Result<Work> {
+    let (Connection { client, address: kube_api, .. }, identity) = cluster.open().await?;
     let index = collect::index(&client, &identity, &Clock::default()).await?;
     let nodes = index.nodes().cloned().collect();
     let places = places(&client).await?;
@@ -113,7 +110,7 @@ async fn work(args: &AdoptArgs) -> anyhow::Result<usize> {
     };
     let name = args.provisioner.as_deref().unwrap_or(former.usual_name());
     let of = Of { former, name, servers_differ: args.servers_differ };
-    let work = begin(&args.names, &args.namespaces, &args.config).await?;
+    let work = begin(&args.cluster, &args.config).await?;
     verify_name(&work, name)?;
     if !args.undo {
         former::verify_stopped(&work, name, args.former_is_gone).await?;

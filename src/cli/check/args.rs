@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::flags::{Names, Namespaces, Output};
+use crate::cli::cluster::Cluster;
+use crate::cli::flags::Output;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CheckArgs {
     #[command(flatten)]
-    pub(super) names: Names,
-    #[command(flatten)]
-    pub(super) namespaces: Namespaces,
+    pub(super) cluster: Cluster,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     pub(super) output: Output,

@@ -11,20 +11,25 @@ use serde_json::json;
 pub(super) use self::args::CheckArgs;
 use super::flags::Output;
 use super::out::say;
-use crate::api::client;
 use crate::preflight::{self, Line, Mark};
 use crate::text::{line, printable};
 
 pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let identity = args.names.identity(&args.namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let lines = runtime.block_on(async {
-        let client = match client::connect().await {
-            Ok((client, _)) => client,
-            Err(error) => return vec![preflight::server(Err(&format!("{error:#}")))],
+        let client = match args.cluster.connect().await {
+            Ok(connection) => connection.client,
+            Err(error) => return Ok(vec![preflight::server(Err(&format!("{error:#}")))]),
         };
-        collect::lines(&client, &identity, &args).await
-    });
+        if let Err(error) = client.apiserver_version().await {
+            return Ok(vec![preflight::server(Err(&error.to_string()))]);
+        }
+        let identity = match args.pre {
+            true => args.cluster.identity_before_install(),
+            false => args.cluster.identity(&client).await?,
+        };
+        anyhow::Ok(collect::lines(&client, &identity, &args).await)
+    })?;
     match args.output {
         Output::Json => say!("{}", json!({ "checks": lines })),
         Output::Table => print(&lines),

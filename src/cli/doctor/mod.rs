@@ -15,10 +15,12 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::adopt::places::places;
-use super::flags::{Names, Namespaces, Output};
+use super::cluster::Cluster;
+use super::flags::Output;
 use super::out::say;
+use crate::api::client::Connection;
+use crate::api::policies;
 use crate::api::writes::{Binding, Writes};
-use crate::api::{client, policies};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::config::keys;
@@ -42,9 +44,7 @@ const NO_LEADER_AFTER: i64 = 60;
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
-    names: Names,
-    #[command(flatten)]
-    namespaces: Namespaces,
+    cluster: Cluster,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -67,11 +67,10 @@ struct ReportedFinding {
 }
 
 pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let DoctorArgs { names, namespaces, output, fix, backend, confirm_after } = args;
-    let identity = names.identity(&namespaces);
+    let DoctorArgs { cluster, output, fix, backend, confirm_after } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (reported, listings) = runtime.block_on(async {
-        let (client, kube_api) = client::connect().await?;
+        let (Connection { client, address: kube_api, .. }, identity) = cluster.open().await?;
         let clock = Clock::default();
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
         findings.extend(leader(&client, &identity, &clock).await?.missing);
