@@ -12,6 +12,9 @@ readonly version
 [[ -n $version ]] || { echo "version.sh: error: Cargo.toml has no version in [workspace.package]" >&2; exit 1; }
 
 readonly chart=deploy/helm/flex-provisioner/Chart.yaml
+readonly plugin=deploy/krew/flex.yaml
+# Where the plugin's manifest names a version: by itself, and in the addresses of its archives.
+readonly of_plugin='(^  version: |/releases/download/)v[0-9A-Za-z.-]+'
 # Images of ours with a version of three parts. Those of the cluster of the tests have a version of one part.
 readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]*[0-9A-Za-z])?'
 
@@ -31,6 +34,10 @@ check() {
         echo "the chart is not of version $version" >&2
         status=1
     fi
+    if grep -noE "$of_plugin" "$plugin" | grep -vE "v${version//./\\.}$" | sed "s|^|$plugin:|" >&2; then
+        echo "the plugin of kubectl is not of version $version" >&2
+        status=1
+    fi
     [[ $(grep -m 1 '^## ' CHANGELOG.md) == "## $version"* ]] ||
         { echo "CHANGELOG.md does not begin with version $version" >&2; status=1; }
     ((status == 0)) || echo "Cargo.toml has version $version; scripts/version.sh --write brings the others to it" >&2
@@ -41,6 +48,7 @@ write() {
     local file
     while read -r file; do sed -i -E "s#$image#\\1:$version#g" "$file"; done < <(naming)
     sed -i -E "s/^(version|appVersion): .*/\\1: $version/" "$chart"
+    sed -i -E "s#$of_plugin#\\1v$version#g" "$plugin"
     cargo update --workspace --quiet
     [[ $(grep -m 1 '^## ' CHANGELOG.md) == "## $version"* ]] ||
         echo "version.sh: write a heading for $version into CHANGELOG.md yourself" >&2

@@ -7,11 +7,13 @@ mod adopt;
 mod beside;
 mod check;
 mod cluster;
+mod completion;
 mod doctor;
 mod files;
 mod flags;
 mod import;
 mod job;
+mod name;
 mod out;
 mod render;
 mod run;
@@ -23,7 +25,7 @@ mod vouch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Any container image that can make a volume becomes a dynamic provisioner of Kubernetes.
 #[derive(Debug, Parser)]
@@ -38,8 +40,12 @@ enum Command {
     /// Run the orchestrator: provision, bind and delete volumes until stopped.
     Run(run::RunArgs),
     /// Check provisioner ConfigMaps in files, as `run` checks them in the cluster.
+    ///
+    /// Exits 0 if there are no errors, also with warnings, and 1 if there are errors.
     Validate(validate::ValidateArgs),
     /// Print the Job that a claim would get, without a cluster.
+    ///
+    /// Exits 0, or 1 if the claim could not be served.
     Render(render::RenderArgs),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///
@@ -70,12 +76,22 @@ enum Command {
     /// be, and 1 if the command could not begin.
     Import(import::ImportArgs),
     /// Show classes, claims in progress, pools, capacity and admission policies.
+    ///
+    /// Exits 0, or 1 if the cluster could not be read.
     Status(status::StatusArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
     ///
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
     /// and 1 if the cluster could not be read.
     Uninstall(uninstall::UninstallArgs),
+    /// Print the completion of commands and flags for a shell.
+    ///
+    /// Exits 0.
+    Completion(completion::CompletionArgs),
+    /// Write a page of the manual for each command.
+    ///
+    /// Exits 0, or 1 if the pages cannot be written.
+    Man(completion::ManArgs),
 }
 
 /// The commands with their flags, as the documentation lists them.
@@ -85,8 +101,9 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line and runs the subcommand.
 pub fn main() -> ExitCode {
-    let Cli { command } = Cli::parse();
-    let done = match command {
+    let typed = command().bin_name(name::name()).get_matches();
+    let Cli { command: chosen } = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
+    let done = match chosen {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
@@ -97,11 +114,13 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
+        Command::Completion(args) => completion::completion(args, command()),
+        Command::Man(args) => completion::man(args, command()),
     };
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("flex-provisioner: {error:#}");
+            eprintln!("{}: {error:#}", name::name());
             ExitCode::FAILURE
         }
     }

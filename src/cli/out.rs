@@ -4,6 +4,8 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 use std::process::exit;
 
+use super::name::name;
+
 /// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
 const NOBODY_READS: i32 = 141;
 
@@ -11,7 +13,7 @@ const NOBODY_READS: i32 = 141;
 pub(super) fn line(text: Arguments<'_>) {
     let Err(error) = writeln!(std::io::stdout().lock(), "{text}") else { return };
     if error.kind() != ErrorKind::BrokenPipe {
-        eprintln!("flex-provisioner: standard output cannot be written: {error}");
+        eprintln!("{}: standard output cannot be written: {error}", name());
         exit(1)
     }
     exit(NOBODY_READS)

@@ -86,3 +86,75 @@ fn a_user_who_may_not_list_deployments_gets_the_usual_names_and_is_told_so() {
     let named = forbidden.run(&["vouch", "--all", "--instance", "default"]);
     assert_eq!(named.err, "");
 }
+
+/// Returns the program under another name.
+fn named(folder: &tempfile::TempDir, name: &str) -> std::path::PathBuf {
+    let path = folder.path().join(name);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_flex-provisioner"), &path).unwrap();
+    path
+}
+
+fn run_as(program: &std::path::Path, args: &[&str]) -> super::Answer {
+    super::answer(std::process::Command::new(program).args(args).env_clear().output().unwrap())
+}
+
+#[test]
+fn help_and_usage_and_errors_have_the_name_that_users_type() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, typed) in [
+        ("kubectl-flex", "kubectl flex"),
+        ("kubectl-flex-linux-amd64", "kubectl flex"),
+        ("flex-provisioner", "flex-provisioner"),
+    ] {
+        let program = named(&folder, file);
+        let help = run_as(&program, &["--help"]);
+        assert!(help.out.contains(&format!("Usage: {typed} <COMMAND>")), "{file}: {}", help.out);
+        let help = run_as(&program, &["status", "--help"]);
+        assert!(help.out.contains(&format!("Usage: {typed} status [OPTIONS]")), "{file}: {}", help.out);
+        let usage = run_as(&program, &["vouch"]);
+        assert!(usage.err.contains(&format!("Usage: {typed} vouch")), "{file}: {}", usage.err);
+        let error = run_as(&program, &["status", "--kubeconfig", "absent"]);
+        assert!(error.err.starts_with(&format!("{typed}: the kubeconfig absent ")), "{file}: {}", error.err);
+    }
+}
+
+#[test]
+fn each_shell_gets_a_completion_for_the_file_that_was_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = named(&folder, "kubectl-flex");
+    for (shell, own, of_plugin) in [
+        ("bash", "-F _flex__provisioner ", "-F _kubectl__flex "),
+        ("zsh", "#compdef flex-provisioner", "#compdef kubectl-flex"),
+        ("fish", "complete -c flex-provisioner ", "complete -c kubectl-flex "),
+        ("powershell", "-CommandName 'flex-provisioner'", "-CommandName 'kubectl-flex'"),
+    ] {
+        let answer = run(&["completion", shell]);
+        assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""));
+        assert!(answer.out.contains(own) && answer.out.contains("uninstall"), "{shell}");
+        let answer = run_as(&plugin, &["completion", shell]);
+        assert!(answer.out.contains(of_plugin) && !answer.out.contains(own), "{shell}");
+    }
+    let script = folder.path().join("completion");
+    std::fs::write(&script, run(&["completion", "bash"]).out).unwrap();
+    let checked = std::process::Command::new("bash").arg("-n").arg(&script).status().unwrap();
+    assert!(checked.success(), "bash cannot read its completion");
+    assert_eq!(run(&["completion", "tcsh"]).code, Some(2));
+}
+
+#[test]
+fn each_command_gets_a_page_of_the_manual() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("share/man1");
+    let answer = run(&["man", directory.to_str().unwrap()]);
+    assert_eq!((answer.code, answer.out.as_str(), answer.err.as_str()), (Some(0), "", ""));
+    let command = flex_provisioner::cli::command();
+    let commands = command.get_subcommands().map(|command| format!("flex-provisioner-{}.1", command.get_name()));
+    for page in commands.chain(["flex-provisioner.1".to_owned()]) {
+        let text = std::fs::read_to_string(directory.join(&page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = run(&["man", file.to_str().unwrap()]);
+    assert!(refused.code == Some(1) && refused.err.contains("the pages cannot be written into "), "{}", refused.err);
+}

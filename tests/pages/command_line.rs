@@ -43,7 +43,11 @@ fn given(arg: &Arg) -> Argument {
     let flag = match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("{}, {}", code(&format!("-{short}")), code(&format!("--{long}"))),
         (None, Some(long)) => code(&format!("--{long}")),
-        _ => code(&format!("{}…", if value.is_empty() { arg.get_id().as_str().to_uppercase() } else { value })),
+        _ => {
+            let name = if value.is_empty() { arg.get_id().as_str().to_uppercase() } else { value };
+            let more = if matches!(arg.get_action(), ArgAction::Append) { "…" } else { "" };
+            code(&format!("{name}{more}"))
+        }
     };
     let help = arg.get_help().expect("each flag says what it means").to_string();
     // A default that is no text is in the help.

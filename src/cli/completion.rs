@@ -1,0 +1,44 @@
+//! `completion` and `man`: what other programs know of the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use super::name::{PLUGIN_FILE, is_plugin};
+use super::out::say;
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// The directory for the pages. The command creates it if it does not exist.
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Prints the completion for a shell. It is for the file that was started, because shells know no plugins of kubectl.
+pub(super) fn completion(args: CompletionArgs, mut command: Command) -> anyhow::Result<ExitCode> {
+    let file = if is_plugin() { PLUGIN_FILE.to_owned() } else { command.get_name().to_owned() };
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, file, &mut script);
+    let script = String::from_utf8(script).context("the completion is no text")?;
+    say!("{}", script.trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a page of the manual for the program, and one for each command.
+pub(super) fn man(args: ManArgs, command: Command) -> anyhow::Result<ExitCode> {
+    let ManArgs { directory } = args;
+    let failed = || format!("the pages cannot be written into {}", directory.display());
+    std::fs::create_dir_all(&directory).with_context(failed)?;
+    clap_mangen::generate_to(command, &directory).with_context(failed)?;
+    Ok(ExitCode::SUCCESS)
+}
