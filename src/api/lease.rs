@@ -32,6 +32,13 @@ pub fn leader(lease: Option<&Lease>) -> Option<&str> {
     spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
 }
 
+/// Returns the version of the leader; none if it is too old to tell, or none leads.
+pub fn version(lease: Option<&Lease>) -> Option<&str> {
+    let holder = leader(lease)?;
+    let (version, by) = lease?.metadata.annotations.as_ref()?.get(VERSION)?.split_once(' ')?;
+    (by == holder).then_some(version)
+}
+
 /// Checks that the leader has the version of this command. An older orchestrator ignores what newer commands write.
 ///
 /// # Errors
@@ -41,11 +48,9 @@ pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
     let Some(holder) = leader(lease) else {
         return Err("no orchestrator leads, so its version is not known: see --namespace and --instance".into());
     };
-    let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
-    let written = annotations.and_then(|annotations| annotations.get(VERSION)?.split_once(' '));
-    match written.filter(|(_, by)| *by == holder) {
-        Some((version, _)) if version == own => Ok(()),
-        Some((version, _)) => Err(format!(
+    match version(lease) {
+        Some(version) if version == own => Ok(()),
+        Some(version) => Err(format!(
             "the orchestrator has version {version}, and this command {own}: use the command of the orchestrator's version"
         )),
         None => Err(format!(
@@ -243,6 +248,8 @@ mod tests {
         };
         let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[VERSION].clone();
         assert_eq!(verify_version(Some(&lease("a", Some(&own)))), Ok(()));
+        assert_eq!(version(Some(&lease("a", Some("0.0.1 a")))), Some("0.0.1"));
+        assert_eq!(version(Some(&lease("b", Some(&own)))), None);
         for (lease, says) in [
             (Some(lease("a", Some("0.0.1 a"))), "has version 0.0.1"),
             // An older program took the Lease over, and left the annotation of the newer.

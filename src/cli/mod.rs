@@ -21,6 +21,7 @@ mod shell;
 mod status;
 mod uninstall;
 mod validate;
+mod version;
 mod vouch;
 
 use std::process::ExitCode;
@@ -84,6 +85,10 @@ enum Command {
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
     /// and 1 if the cluster could not be read.
     Uninstall(uninstall::UninstallArgs),
+    /// Print the versions of this command, of the cluster and of the orchestrator.
+    ///
+    /// Exits 0, or 1 if the cluster could not be read.
+    Version(version::VersionArgs),
     /// Print the completion of commands and flags for a shell.
     ///
     /// Exits 0.
@@ -114,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
+        Command::Version(args) => version::version(args),
         Command::Completion(args) => completion::completion(args, command()),
         Command::Man(args) => completion::man(args, command()),
     };

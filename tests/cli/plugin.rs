@@ -158,3 +158,44 @@ fn each_command_gets_a_page_of_the_manual() {
     let refused = run(&["man", file.to_str().unwrap()]);
     assert!(refused.code == Some(1) && refused.err.contains("the pages cannot be written into "), "{}", refused.err);
 }
+
+const OWN: &str = env!("CARGO_PKG_VERSION");
+
+#[test]
+fn the_version_of_the_client_needs_no_cluster() {
+    let answer = run(&["version", "--client"]);
+    let expected = format!(
+        "COMPONENT      VERSION          DETAILS
+client         {OWN:<16} this command
+contract       {OWN:<16} between orchestrator and images
+"
+    );
+    assert_eq!((answer.out, answer.err.as_str(), answer.code), (expected, "", Some(0)));
+    assert_eq!(super::json(&["version", "--client", "-o", "json"]), json!({ "client": OWN, "contract": OWN }));
+    let without = run(&["version"]);
+    assert!(without.code == Some(1) && without.out.contains("client "), "{}{}", without.out, without.err);
+    assert!(without.err.contains("no access to a cluster"), "{}", without.err);
+}
+
+#[test]
+fn the_version_of_cluster_and_leader_is_printed() {
+    let lease = json!({
+        "metadata": { "name": "flex-provisioner-b", "annotations": { "flex-provisioner.io/version": "9.9.9 pod-1" } },
+        "spec": { "holderIdentity": "pod-1" },
+    });
+    let version = json!({ "major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "" });
+    let server = Server::start(vec![
+        (DEPLOYMENTS, 200, list(&[deployment("storage", &["--instance", "b"])])),
+        ("/apis/coordination.k8s.io/v1/namespaces/storage/leases/flex-provisioner-b", 200, lease.to_string()),
+        ("/version", 200, version.to_string()),
+    ]);
+    let answer = server.run(&["version"]);
+    let expected = "kubernetes     v1.36.2          the API server
+orchestrator   9.9.9            pod-1 leads in namespace storage: use the command of the orchestrator's version
+";
+    assert!(answer.out.ends_with(expected) && answer.code == Some(0), "{}{}", answer.out, answer.err);
+    let found: serde_json::Value = serde_json::from_str(&server.run(&["version", "-o", "json"]).out).unwrap();
+    let orchestrator = json!({ "version": "9.9.9", "leader": "pod-1", "namespace": "storage" });
+    assert_eq!((&found["kubernetes"], &found["orchestrator"]), (&json!("v1.36.2"), &orchestrator));
+}

@@ -40,3 +40,6 @@ mod text_enum;
 pub mod variable;
 pub mod volume;
 pub mod volume_mode;
+
+/// The version of the contract. It is that of the program, for now.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

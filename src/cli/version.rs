@@ -1,0 +1,131 @@
+//! `version`: the versions of this command, of the cluster and of the orchestrator.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::flags::Output;
+use super::out::say;
+use crate::api::client::Connection;
+use crate::api::lease;
+
+/// The version of this program.
+const OWN: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug, Args)]
+pub(super) struct VersionArgs {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Ask no cluster: print only the versions of this command and of its contract with images.
+    #[arg(long)]
+    client: bool,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// The versions in a cluster.
+struct InCluster {
+    /// The version of Kubernetes.
+    kubernetes: String,
+    /// The namespace of the orchestrator.
+    namespace: String,
+    /// The replica that leads.
+    leader: Option<String>,
+    /// The version of the leader.
+    version: Option<String>,
+}
+
+pub(super) fn version(args: VersionArgs) -> anyhow::Result<ExitCode> {
+    let found = match args.client {
+        true => None,
+        false => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            Some(runtime.block_on(read(&args.cluster)))
+        }
+    };
+    let known = found.as_ref().and_then(|found| found.as_ref().ok());
+    match args.output {
+        Output::Json => say!("{}", to_json(known)),
+        Output::Table => print(known),
+    }
+    match found {
+        Some(Err(error)) => Err(error),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn read(cluster: &Cluster) -> anyhow::Result<InCluster> {
+    let (Connection { client, .. }, identity) = cluster.open().await?;
+    let kubernetes = client.apiserver_version().await.context("the cluster does not tell its version")?.git_version;
+    let (namespace, name) = (identity.namespace.clone(), format!("flex-provisioner-{}", identity.instance));
+    let leases: Api<Lease> = Api::namespaced(client, &namespace);
+    let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
+    Ok(InCluster {
+        kubernetes,
+        namespace,
+        leader: lease::leader(lease.as_ref()).map(str::to_owned),
+        version: lease::version(lease.as_ref()).map(str::to_owned),
+    })
+}
+
+/// Describes the orchestrator that leads.
+fn describe(found: &InCluster) -> String {
+    let InCluster { namespace, leader, version, .. } = found;
+    match (leader, version) {
+        (None, _) => format!("none leads in namespace {namespace}: see --namespace and --instance"),
+        (Some(leader), None) => format!("{leader} leads in namespace {namespace}, and is older than this command"),
+        (Some(leader), Some(version)) if version == OWN => format!("{leader} leads in namespace {namespace}"),
+        (Some(leader), Some(_)) => {
+            format!("{leader} leads in namespace {namespace}: use the command of the orchestrator's version")
+        }
+    }
+}
+
+fn print(found: Option<&InCluster>) {
+    say!("{:<14} {:<16} DETAILS", "COMPONENT", "VERSION");
+    let row = |component: &str, version: &str, details: &str| say!("{component:<14} {version:<16} {details}");
+    row("client", OWN, "this command");
+    row("contract", flex_contract::VERSION, "between orchestrator and images");
+    if let Some(found) = found {
+        row("kubernetes", &found.kubernetes, "the API server");
+        row("orchestrator", found.version.as_deref().unwrap_or("-"), &describe(found));
+    }
+}
+
+fn to_json(found: Option<&InCluster>) -> Value {
+    let mut all = json!({ "client": OWN, "contract": flex_contract::VERSION });
+    if let Some(InCluster { kubernetes, namespace, leader, version }) = found {
+        all["kubernetes"] = json!(kubernetes);
+        all["orchestrator"] = json!({ "version": version, "leader": leader, "namespace": namespace });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_orchestrator_is_described_by_its_leader_and_version() {
+        let of = |leader: Option<&str>, version: Option<&str>| InCluster {
+            kubernetes: "v1.36.0".into(),
+            namespace: "flex".into(),
+            leader: leader.map(str::to_owned),
+            version: version.map(str::to_owned),
+        };
+        for (leader, version, expected) in [
+            (None, None, "none leads in namespace flex: see --namespace and --instance"),
+            (Some("a"), Some(OWN), "a leads in namespace flex"),
+            (Some("a"), Some("9.9.9"), "a leads in namespace flex: use the command of the orchestrator's version"),
+            (Some("a"), None, "a leads in namespace flex, and is older than this command"),
+        ] {
+            assert_eq!(describe(&of(leader, version)), expected);
+        }
+    }
+}
