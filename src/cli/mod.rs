@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout)]
 
 mod adopt;
+mod age;
 mod beside;
 mod check;
 mod cluster;

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use self::health::Health;
 use self::row::{Row, row};
+use super::age::age;
 use super::cluster::Cluster;
 use super::flags::Output;
 use super::out::say;
@@ -168,9 +169,9 @@ fn print_open_claims(rows: &[Row]) {
     if !open.is_empty() {
         say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
         for row in open {
-            let Row { claim, class, state, attempt, age, .. } = row;
+            let Row { claim, class, state, attempt, .. } = row;
             let texts = if row.failure.is_some() { row.describe() } else { "-".into() };
-            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {texts}");
+            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {:>8} {texts}", age(row.age));
         }
     }
 }

@@ -73,13 +73,15 @@ fn flags_of_run() -> String {
     format!("\n{}\n", table(&["flag", "variable", "default", "meaning"], rows))
 }
 
-/// Prints the flags of all other commands, each once with the commands that have it.
+/// Prints the flags of all other commands. A flag with one meaning and default stands once, with its commands.
 fn flags() -> String {
     let command = flex_provisioner::cli::command();
     let mut rows: Vec<(Vec<String>, Argument)> = Vec::new();
     for command in command.get_subcommands().filter(|command| !of_run(command)) {
         for given in command.get_arguments().map(given) {
-            let same = |(_, known): &&mut (_, Argument)| known.flag == given.flag && known.meaning == given.meaning;
+            let same = |(_, known): &&mut (_, Argument)| {
+                (&known.flag, &known.default, &known.meaning) == (&given.flag, &given.default, &given.meaning)
+            };
             match rows.iter_mut().find(same) {
                 Some((commands, _)) => commands.push(code(command.get_name())),
                 None => rows.push((vec![code(command.get_name())], given)),
