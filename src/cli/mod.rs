@@ -14,6 +14,7 @@ mod files;
 mod flags;
 mod import;
 mod job;
+mod logs;
 mod name;
 mod out;
 mod render;
@@ -81,6 +82,12 @@ enum Command {
     ///
     /// Exits 0, or 1 if the cluster could not be read.
     Status(status::StatusArgs),
+    /// Print the log of the run that a claim is about, or its last words.
+    ///
+    /// The run is the last attempt to make the claim's volume; for a bound claim, its last expansion or modification; for
+    /// a terminating one, the run that deletes what attempts have left. Exits 0 if there is a log, 2 if there is none
+    /// (any more), and 1 if the cluster could not be read.
+    Logs(logs::LogsArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
     ///
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
@@ -119,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Adopt(args) => adopt::adopt(args),
         Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
+        Command::Logs(args) => logs::logs(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
         Command::Version(args) => version::version(args),
         Command::Completion(args) => completion::completion(args, command()),

@@ -111,8 +111,8 @@ fn help_and_usage_and_errors_have_the_name_that_users_type() {
         assert!(help.out.contains(&format!("Usage: {typed} <COMMAND>")), "{file}: {}", help.out);
         let help = run_as(&program, &["status", "--help"]);
         assert!(help.out.contains(&format!("Usage: {typed} status [OPTIONS]")), "{file}: {}", help.out);
-        let usage = run_as(&program, &["vouch"]);
-        assert!(usage.err.contains(&format!("Usage: {typed} vouch")), "{file}: {}", usage.err);
+        let usage = run_as(&program, &["logs"]);
+        assert!(usage.err.contains(&format!("Usage: {typed} logs")), "{file}: {}", usage.err);
         let error = run_as(&program, &["status", "--kubeconfig", "absent"]);
         assert!(error.err.starts_with(&format!("{typed}: the kubeconfig absent ")), "{file}: {}", error.err);
     }
@@ -198,4 +198,56 @@ orchestrator   9.9.9            pod-1 leads in namespace storage: use the comman
     let found: serde_json::Value = serde_json::from_str(&server.run(&["version", "-o", "json"]).out).unwrap();
     let orchestrator = json!({ "version": "9.9.9", "leader": "pod-1", "namespace": "storage" });
     assert_eq!((&found["kubernetes"], &found["orchestrator"]), (&json!("v1.36.2"), &orchestrator));
+}
+
+/// A cluster with a claim whose third attempt has failed, and the pods of its second and third attempt, if any.
+fn failing(pods: &[serde_json::Value], log: (u16, String)) -> Server {
+    let failure = json!({ "operation": "provision", "attempt": 3, "at": 1, "kind": "retry", "reason": "ExitCode", "message": "exit code 75: off" });
+    let annotations = json!({
+        "flex-provisioner.io/claim-uuid": "u", "flex-provisioner.io/attempt": "3",
+        "flex-provisioner.io/config": "storage/c@1", "flex-provisioner.io/last-failure": failure.to_string(),
+    });
+    let metadata = json!({ "name": "data", "namespace": "team", "uid": "u", "annotations": annotations });
+    let claim = json!({ "metadata": metadata, "spec": {}, "status": { "phase": "Pending" } });
+    Server::start(vec![
+        (DEPLOYMENTS, 200, list(&[deployment("storage", &[])])),
+        ("/api/v1/namespaces/team/persistentvolumeclaims/data", 200, claim.to_string()),
+        ("/api/v1/namespaces/storage/pods?", 200, list(pods)),
+        ("/api/v1/namespaces/storage/pods/second/log?", 200, "earlier words\n".to_owned()),
+        ("/api/v1/namespaces/storage/pods/third/log?", log.0, log.1),
+    ])
+}
+
+fn pod(name: &str, attempt: &str) -> serde_json::Value {
+    let labels = json!({
+        "flex-provisioner.io/operation": "provision", "flex-provisioner.io/claim-uuid": "u",
+        "flex-provisioner.io/attempt": attempt,
+    });
+    json!({ "metadata": { "name": name, "namespace": "storage", "labels": labels } })
+}
+
+#[test]
+fn the_log_of_an_attempt_is_printed() {
+    let pods = [pod("second", "2"), pod("third", "3")];
+    let server = failing(&pods, (200, "the array is\u{1b}[31m off\n".to_owned()));
+    for args in [&["logs", "team/data"][..], &["logs", "-n", "team", "data"], &["logs", "data"]] {
+        let answer = server.run(args);
+        let is = (answer.out.as_str(), answer.err.as_str(), answer.code);
+        assert_eq!(is, ("the array is\\u{1b}[31m off\n", "", Some(0)), "{args:?}");
+    }
+    assert_eq!(server.run(&["logs", "data", "--previous"]).out, "earlier words\n");
+    let absent = server.run(&["logs", "team/other"]);
+    let says = "flex-provisioner: claim team/other does not exist\n";
+    assert_eq!((absent.err.as_str(), absent.code), (says, Some(1)));
+    let waiting = failing(&pods, (400, status(400, "waiting to start: ContainerCreating"))).run(&["logs", "data"]);
+    let says = "pod storage/third has no log: waiting to start: ContainerCreating\n";
+    assert_eq!((waiting.out.as_str(), waiting.code), (says, Some(2)));
+}
+
+#[test]
+fn the_last_words_remain_when_the_pod_is_gone() {
+    let answer = failing(&[], (404, status(404, "NotFound"))).run(&["logs", "data"]);
+    let says =
+        "claim team/data: no pod of attempt 3 exists any more; its last words were: ExitCode: exit code 75: off\n";
+    assert_eq!((answer.out.as_str(), answer.err.as_str(), answer.code), (says, "", Some(2)));
 }
