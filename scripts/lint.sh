@@ -351,6 +351,14 @@ check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/lib
 deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
+# CONTRIBUTING promises that `cargo test --lib` works on a Mac. The servers of the tests work on Linux alone.
+pure_tests_need_no_linux() {
+    local tree
+    tree=$(cargo tree --locked --target aarch64-apple-darwin --edges normal,dev --prefix none --package flex-provisioner \
+        --package flex-core) || return
+    ! grep -E '^(cluster|ganesha|openstack|orchestrator|scripted-csi) ' <<<"$tree"
+}
+check "pure tests need no Linux" pure_tests_need_no_linux
 check "one version of Rust" rust_version
 check "one version of this project" scripts/version.sh --check
 install_package python3 python3
