@@ -20,7 +20,7 @@ use crate::capacity::run::CapacityRun;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{due_after, seconds};
+use crate::run::backoff::{doubled, due_after, seconds};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
@@ -391,10 +391,7 @@ fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &s
         _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 => (Rule::IntervalPassed, refresh.interval),
-        failures => {
-            let doubled = refresh.pause.saturating_mul(1 << failures.min(16));
-            (Rule::RetryAfterFailure, doubled.min(refresh.interval))
-        }
+        failures => (Rule::RetryAfterFailure, doubled(refresh.pause, failures, refresh.interval)),
     };
     (rule, due_after(record.at, seconds(wait), now))
 }
