@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use flex_contract::names::LEADER_VERSION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -21,10 +22,6 @@ pub const TERM: Duration = Duration::from_secs(15);
 const RENEW_BY: Duration = Duration::from_secs(10);
 /// The time between two reads of the Lease.
 const LEASE_POLL: Duration = Duration::from_secs(2);
-
-/// The annotation with the version of the leader's program and the leader's name. A program that does not write it leaves
-/// that of its predecessor, whose name differs.
-const VERSION: &str = "flex-provisioner.io/version";
 
 /// Returns the name of the leader; none between two leaders.
 pub fn leader(lease: Option<&Lease>) -> Option<&str> {
@@ -42,7 +39,7 @@ pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
         return Err("no orchestrator leads, so its version is not known: see --namespace and --instance".into());
     };
     let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
-    let written = annotations.and_then(|annotations| annotations.get(VERSION)?.split_once(' '));
+    let written = annotations.and_then(|annotations| annotations.get(LEADER_VERSION)?.split_once(' '));
     match written.filter(|(_, by)| *by == holder) {
         Some((version, _)) if version == own => Ok(()),
         Some((version, _)) => Err(format!(
@@ -224,7 +221,7 @@ impl LeaderElector {
 
 fn with_version(mut metadata: ObjectMeta, me: &str) -> ObjectMeta {
     let version = format!("{} {me}", env!("CARGO_PKG_VERSION"));
-    metadata.annotations.get_or_insert_with(BTreeMap::new).insert(VERSION.to_owned(), version);
+    metadata.annotations.get_or_insert_with(BTreeMap::new).insert(LEADER_VERSION.to_owned(), version);
     metadata
 }
 
@@ -235,13 +232,13 @@ mod tests {
     #[test]
     fn a_command_writes_only_for_a_leader_of_its_own_version() {
         let lease = |holder: &str, written: Option<&str>| {
-            let annotations = written.map(|text| BTreeMap::from([(VERSION.to_owned(), text.to_owned())]));
+            let annotations = written.map(|text| BTreeMap::from([(LEADER_VERSION.to_owned(), text.to_owned())]));
             Lease {
                 metadata: ObjectMeta { annotations, ..ObjectMeta::default() },
                 spec: Some(LeaseSpec { holder_identity: Some(holder.into()), ..LeaseSpec::default() }),
             }
         };
-        let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[VERSION].clone();
+        let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[LEADER_VERSION].clone();
         assert_eq!(verify_version(Some(&lease("a", Some(&own)))), Ok(()));
         for (lease, says) in [
             (Some(lease("a", Some("0.0.1 a"))), "has version 0.0.1"),
