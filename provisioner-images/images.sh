@@ -98,17 +98,18 @@ busybox_root() { # DIRECTORY
     printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# All that the Dockerfile of an image copies.
+# All that the Dockerfile of an image copies: the program, and for a script the whole folder of the image.
 context() { # NAME DIRECTORY
+    if is_script "$1"; then
+        cp -R "provisioner-images/$1/." "$2"
+        chmod -R u=rwX,go=rX "$2"
+    fi
     assert_static "$programs/$(binary "$1")"
     install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"
     if is_script "$1"; then
         assert_static /bin/busybox
         if [[ -f provisioner-images/$1/packages ]]; then debian_root "$1" "$2/root"; fi
         busybox_root "$2/root"
-        if [[ -f provisioner-images/$1/provision.sh ]]; then
-            install -m 0755 "provisioner-images/$1/provision.sh" "$2/provision.sh"
-        fi
     fi
 }
 

@@ -23,6 +23,9 @@ fail() {
     exec flex-pv fail "$@"
 }
 
+# shellcheck source=provisioner-images/hostpath/devices.sh
+. "${0%/*}/devices.sh"
+
 is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
 }
@@ -250,127 +253,6 @@ copied() {
     flex-pv rename "$3" "$2" || exit
 }
 
-# Sets `loops` to the loop devices whose file's path ends with this pattern. The path is what the kernel knows of the
-# open file: the pod that has the device can change the name that losetup shows.
-find_loops() {
-    loops=
-    blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
-    for block in $blocks; do
-        case $block in loop*) ;; *) continue ;; esac
-        file=
-        { read -r file <"/sys/block/$block/loop/backing_file"; } 2>/dev/null || :
-        # shellcheck disable=SC2254  # a pattern, of our own words and an id
-        case $file in */$1 | */$1" (deleted)") loops="$loops /dev/$block" ;; esac
-    done
-}
-
-# Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
-# restarts. The number may then be that of another file, and a volume that named it would give its pods the data of
-# others.
-attach() {
-    name=$1
-    why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    find_loops "$name/disk"
-    if [ -z "$loops" ]; then
-        why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-        find_loops "$name/disk"
-    fi
-    # Another process may have attached the file just now. Both keep the device that has the name, else the first.
-    linked=$(readlink "$devices/$name" 2>/dev/null) || linked=
-    first=
-    for loop in $loops; do
-        if [ -z "$first" ] || [ "$loop" = "$linked" ]; then first=$loop; fi
-    done
-    [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
-    hold "$first"
-    # From here on, the number cannot become that of another file. Until then it could.
-    find_loops "$name/disk"
-    case " $loops " in
-        *" $first "*) ;;
-        *)
-            let_go "${first##*/}"
-            fail retry "on node ${POD_NODE:-?}: $first is not the device of $name/disk any more"
-            ;;
-    esac
-    for loop in $loops; do
-        [ "$loop" != "$first" ] || continue
-        losetup -d "$loop" 2>/dev/null || :
-        let_go "${loop##*/}"
-    done
-    if [ "$linked" != "$first" ]; then
-        name_device
-    fi
-    # The volume may have been deleted meanwhile.
-    [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
-}
-
-# Holds the device open by a second device, which no pod gets. A pod can detach the device that it has. The number would
-# then go to the next file, and the pod, or the volume's name, would lead there. A device that is held stays until both
-# are detached.
-hold() {
-    find_loops ".hold-$name-${1##*/}"
-    [ -z "$loops" ] || return 0
-    node=$devices/.hold-$name-${1##*/}
-    why=$(
-        exec 2>&1
-        IFS=: read -r major minor <"/sys/block/${1##*/}/dev"
-        rm -f "$node" && mknod "$node" b "$major" "$minor" && losetup -r -f "$node"
-    ) || fail retry "on node ${POD_NODE:-?}: $1 cannot be held open: $why"
-}
-
-# Links the volume `name` to its device, and removes links of other volumes to that device.
-name_device() {
-    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    links=$(ls -l "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $links"
-    printf '%s\n' "$links" | while IFS= read -r line; do
-        case $line in *" -> $first") ;; *) continue ;; esac
-        other=${line% -> *}
-        other=${other##* }
-        [ "$other" = "$name" ] || rm -f "${devices:?}/$other"
-    done
-}
-
-# Detaches the device $1 of the volume `name`. A device in use vanishes with its last user. The hold ends last, so that
-# the number does not become another file's before.
-release() {
-    why=$(losetup -d "$1" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    let_go "${1##*/}"
-}
-
-# Ends all holds of the devices $1, a pattern, of the volume `name`.
-let_go() {
-    find_loops ".hold-$name-$1"
-    for loop in $loops; do
-        why=$(losetup -d "$loop" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    done
-    for node in $(ls -A "$devices" 2>/dev/null || :); do
-        # shellcheck disable=SC2254  # a pattern, as above
-        case $node in ".hold-$name-"$1) rm -f "$devices/$node" ;; esac
-    done
-}
-
-# Detaches the device of the volume $1, whose directory may have been renamed for $2 already.
-detach() {
-    name=$1
-    rm -f "$devices/$name"
-    find_loops "$name/disk"
-    own=$loops
-    find_loops ".deleting-$2/disk"
-    for loop in $own $loops; do
-        release "$loop"
-    done
-    let_go 'loop*'
-}
-
-# Gives the image file in the directory $1 its size, with all blocks, so that the promised space exists. Sizes are whole
-# pages, because a device has no half sectors.
-sized() {
-    size=0
-    [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
-    [ "$size" -lt "$SIZE_BYTES" ] || return 0
-    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-}
-
 # Copies the volume CLONE_OF.
 copy() {
     from=$base/$original
@@ -380,15 +262,6 @@ copy() {
     esac
     flushed "$CLONE_OF"
     copied "$from" "$volume" "$half"
-}
-
-# Flushes the device of the volume $1 to its file.
-flushed() {
-    [ -n "$devices" ] || return 0
-    find_loops "$1/disk"
-    for loop in $loops; do
-        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: the data written to $loop cannot be flushed"
-    done
 }
 
 provision() {
@@ -507,18 +380,6 @@ move_in() {
     if [ ! -d "$volume" ] || ! has "$volume"; then
         fail never "$volume is not on node ${POD_NODE:-?}: there is nothing that could move in"
     fi
-}
-
-# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this there.
-attach_all() {
-    [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
-    for one in $bases; do
-        use "$one"
-        names=$(ls -1A "$one" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
-        for name in $names; do
-            if is_id "$name" && [ -f "$one/$name/disk" ]; then attach "$name"; fi
-        done
-    done
 }
 
 # Prints a line for each volume, and for what an unfinished delete or copy left. Other names are not this image's.
