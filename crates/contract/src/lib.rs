@@ -40,3 +40,7 @@ mod text_enum;
 pub mod variable;
 pub mod volume;
 pub mod volume_mode;
+
+/// The number of the contract, which an image gets as `CONTRACT`. It rises with a change that an image which keeps the
+/// contract may have to follow; `docs/contract.md` has the rule.
+pub const VERSION: u32 = 1;

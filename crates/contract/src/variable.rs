@@ -75,6 +75,8 @@ variables! {
     Operation {
         /// The operation: see [below](#operations).
         OPERATION: Property;
+        /// The [number of the contract](#the-number-of-the-contract) that the orchestrator keeps: `1`.
+        CONTRACT: Property;
         /// The volume id. It is the same in all runs of the volume: name your storage by it.
         CLAIM_UUID: Property;
         /// The number of the attempt, from 1. Delete and expand runs are counted apart.
