@@ -208,7 +208,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Notes that a charged claim is stamped. Its own charge ends when the watches show that.
+    /// Notes that a charged claim is stamped, or has its pooled volume. The charge ends when the watches show that.
     pub fn note_written(&mut self, uid: &str) {
         if let Some(promise) = self.pending.get_mut(uid) {
             promise.is_written = true;

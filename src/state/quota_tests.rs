@@ -146,6 +146,21 @@ fn a_reservation_whose_stamp_is_confirmed_lasts_until_the_watches_show_it() {
 }
 
 #[test]
+fn a_reservation_whose_assignment_is_confirmed_lasts_until_the_watches_show_it() {
+    let (clock, facts) = facts();
+    let mut books = Books { facts, ledger: QuotaLedger::default() };
+    let a = claim("t", "a", false);
+    books.show_claim(a.clone());
+    books.ledger.charge_without_stamp(&a, CLASS, &books.facts);
+    books.ledger.note_written(&a.uid);
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1), "the API has confirmed that the claim has a volume");
+    books.show_volume(volume(&a, "1Gi"));
+    assert_eq!(books.used(), (1, 1), "the volume counts in place of the charge");
+}
+
+#[test]
 fn a_growing_volume_counts_with_its_new_size_until_its_run_has_failed() {
     let a = claim("t", "a", true);
     let made = volume(&a, "1Gi");

@@ -45,6 +45,7 @@ pub(super) async fn assign(
     };
     match assigned {
         Ok(assigned) => {
+            context.cluster.index().note_charge_written(&claim.uid);
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", assigned.name);
             context.emit(

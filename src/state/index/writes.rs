@@ -144,7 +144,7 @@ impl Index {
         self.quota.charge(claim, class, &self.facts)
     }
 
-    /// Notes that a charged claim is stamped.
+    /// Notes that a charged claim is stamped, or has its pooled volume.
     pub fn note_charge_written(&mut self, uid: &str) {
         self.quota.note_written(uid);
     }
