@@ -4,9 +4,9 @@
 # flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Somebody
-# else may have written any text in here: it is only used in quotes, except for the list of paths, which is not
-# expanded.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. A stranger
+# may have written any text into them. So the script uses them only in quotes, except for the list of paths, which the
+# shell does not expand.
 set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
@@ -32,8 +32,8 @@ is_uuid() {
     case $1 in ????????-????-????-????-????????????) is_id "$1" ;; *) return 1 ;; esac
 }
 
-# Checks the path of a directory that has moved in, and that the source of its volume has the same. Its name is no name
-# that this image gives: those are ids, or begin with a dot.
+# Checks the path of a directory that has moved in, and that the source of its volume has the same path. The name of the
+# directory must differ from all names that this image gives: ids, and names that begin with a dot.
 check_moved() {
     case ${1##*/} in
         '' | [.-]* | *[!A-Za-z0-9._-]*) fail never "$1 has a name that cannot move in: nothing is done" ;;
@@ -46,7 +46,8 @@ check_moved() {
     [ -z "$devices" ] || fail never "$1 is a directory: it cannot be a volume of a class of block devices"
 }
 
-# The directories of this node. Each process costs a member of a batch about a millisecond, so one directory needs none.
+# Lists the directories of this node. Each process costs a member of a batch about a millisecond, so a single directory
+# needs no process.
 bases=${BASE_PATH:-/var/lib/flex-hostpath}
 case ${NODE_PATHS:+listed}$bases in
     listed* | *[[:space:]]*)
@@ -159,7 +160,7 @@ check() {
     done
 }
 
-# Selects the directory $1, in which the storage is that moved in. It must be one of this image's.
+# Selects the directory $1, which has the storage that moved in. $1 must be one of this image's directories.
 only_in() {
     for one in $bases; do
         [ "$one" != "$1" ] || bases=$one
@@ -218,7 +219,7 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
-# Selects the directory with the most free bytes. The space of an only one is checked later.
+# Selects the directory with the most free bytes. If there is only one directory, a later step checks its space.
 roomiest() {
     case $bases in *[[:space:]]*) ;; *) use "$bases" && return ;; esac
     most=-1
@@ -250,8 +251,8 @@ copied() {
     flex-pv rename "$3" "$2" || exit
 }
 
-# Sets `loops` to the loop devices whose file's path ends with this pattern. The path is what the kernel knows of the
-# open file: the pod that has the device can change the name that losetup shows.
+# Sets `loops` to the loop devices whose file's path ends with this pattern. The kernel writes this path for the open
+# file. A pod that has the device can change the name that losetup shows, but not this path.
 find_loops() {
     loops=
     blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
@@ -265,8 +266,8 @@ find_loops() {
 }
 
 # Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
-# restarts. The number may then be that of another file, and a volume that named it would give its pods the data of
-# others.
+# restarts. After the restart another file may get the number of the device, and a volume that named the number would give
+# its pods the data of others.
 attach() {
     name=$1
     why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
@@ -283,7 +284,7 @@ attach() {
     done
     [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
     hold "$first"
-    # From here on, the number cannot become that of another file. Until then it could.
+    # From here on, no other file can get the number of the device.
     find_loops "$name/disk"
     case " $loops " in
         *" $first "*) ;;
@@ -419,7 +420,7 @@ provision() {
         sized "$volume"
         attach "$id"
     elif [ -z "${CLONE_OF:-}$sid" ]; then
-        # The mode is set after the mkdir and not by it, so that a run that died in between leaves no other mode behind.
+        # `chmod` sets the mode, and not `mkdir`, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # This run or an earlier one has filled a volume that has a data source.
@@ -468,10 +469,10 @@ remove() {
     done
 }
 
-# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume, which only the
-# copying tells.
+# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume. How much, only
+# the copying shows.
 snapshot() {
-    # In runs that see only their own volume, it may be an unfinished copy, which `copied` notices.
+    # In runs that see only their own volume, the directory may be an unfinished copy, which `copied` notices.
     if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
     find "$dir" || :
     case ${VOLUME_SOURCE:-} in
@@ -482,8 +483,8 @@ snapshot() {
     copied "$volume" "$snapshot" "$base/.copying-$sid"
 }
 
-# Expands the volume. A directory has no size of its own: as in provision runs, the size is a promise, made if there is
-# space.
+# Expands the volume. A directory has no size of its own. As in provision runs, the size is a promise, which the script
+# makes if there is space.
 expand() {
     find "$dir" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
@@ -509,7 +510,7 @@ move_in() {
     fi
 }
 
-# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this there.
+# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this function on each node.
 attach_all() {
     [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
     for one in $bases; do
@@ -521,7 +522,7 @@ attach_all() {
     done
 }
 
-# Prints a line for each volume, and for what an unfinished delete or copy left. Other names are not this image's.
+# Prints a line for each volume, and for the leftovers of an unfinished delete or copy. Other names are not this image's.
 list() {
     for one in $bases; do
         [ -r "$one" ] || fail retry "on node ${POD_NODE:-?}: $one cannot be read"
