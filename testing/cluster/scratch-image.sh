@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 
 pack() { tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --file="$1" --directory="$2" .; }
 
-# Prints the entrypoint as JSON strings. In paths and flags, only quotes and backslashes need an escape.
+# The entrypoint as JSON strings: in paths and flags, only quotes and backslashes need an escape.
 entrypoint=
 for word in "$@"; do
     word=${word//\\/\\\\}
