@@ -243,7 +243,7 @@ impl Index {
         self.pv_sync.forget_probe(name);
     }
 
-    /// Returns how long an adopted volume waited until the PV controller had seen it. It tells that once.
+    /// Returns how long an adopted volume waited until the PV controller had seen it. Returns it once.
     pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
         self.pv_sync.take_waited(volume)
     }
