@@ -1,4 +1,4 @@
-//! The records that reconcilers make of their own steps. Those that set something free return the items that may use
+//! The records that reconcilers make of their own steps. A function that frees something returns the items that may use
 //! it.
 
 use std::time::Duration;
