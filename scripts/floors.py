@@ -90,7 +90,7 @@ def arrows(root):
 
 
 def circles_between_files():
-    """What is wrong with the files of the crates without circles."""
+    """Finds mistakes in the files of the crates without circles."""
     for root in CIRCLE_FREE:
         graph = circles.arrows(root)
         for way in circles.circles(graph):

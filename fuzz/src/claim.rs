@@ -1,4 +1,4 @@
-//! Claims: anything that a user can write on one, step by step to the Job.
+//! Claims with anything that a user can write on them, step by step to the Job.
 
 use std::sync::{Arc, LazyLock};
 
@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 use crate::draw::Draw;
 use crate::world::{UID, check_job, check_request_size, identity, recipe};
 
-/// One node more than the most that are noted.
+/// One node more than a claim notes at most.
 static ANNOTATION_BYTES: LazyLock<String> =
     LazyLock::new(|| (0..=100).map(|n| format!("n{n}.{}", "x".repeat(240))).collect::<Vec<_>>().join(","));
 

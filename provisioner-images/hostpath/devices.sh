@@ -2,8 +2,8 @@
 # Block volumes of this image: a file with all blocks in the directory of the volume, and a loop device for it.
 # `provision.sh` reads this file, and sets the variables `devices`, `base` and `bases`.
 
-# Sets `loops` to the loop devices whose file's path ends with this pattern. The path is what the kernel knows of the
-# open file: the pod that has the device can change the name that losetup shows.
+# Sets `loops` to the loop devices whose file's path ends with this pattern. The kernel writes this path for the open
+# file. A pod that has the device can change the name that losetup shows, but not this path.
 find_loops() {
     loops=
     blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
@@ -17,8 +17,8 @@ find_loops() {
 }
 
 # Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
-# restarts. The number may then be that of another file, and a volume that named it would give its pods the data of
-# others.
+# restarts. After the restart another file may get the number of the device, and a volume that named the number would give
+# its pods the data of others.
 attach() {
     name=$1
     why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
@@ -35,7 +35,7 @@ attach() {
     done
     [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
     hold "$first"
-    # From here on, the number cannot become that of another file. Until then it could.
+    # From here on, no other file can get the number of the device.
     find_loops "$name/disk"
     case " $loops " in
         *" $first "*) ;;
@@ -132,7 +132,7 @@ flushed() {
     done
 }
 
-# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this there.
+# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this function on each node.
 attach_all() {
     [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
     for one in $bases; do

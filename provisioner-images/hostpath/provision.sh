@@ -4,9 +4,9 @@
 # flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Somebody
-# else may have written any text in here: it is only used in quotes, except for the list of paths, which is not
-# expanded.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. A stranger
+# may have written any text into them. So the script uses them only in quotes, except for the list of paths, which the
+# shell does not expand.
 set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
@@ -35,8 +35,8 @@ is_uuid() {
     case $1 in ????????-????-????-????-????????????) is_id "$1" ;; *) return 1 ;; esac
 }
 
-# Checks the path of a directory that has moved in, and that the source of its volume has the same. Its name is no name
-# that this image gives: those are ids, or begin with a dot.
+# Checks the path of a directory that has moved in, and that the source of its volume has the same path. The name of the
+# directory must differ from all names that this image gives: ids, and names that begin with a dot.
 check_moved() {
     case ${1##*/} in
         '' | [.-]* | *[!A-Za-z0-9._-]*) fail never "$1 has a name that cannot move in: nothing is done" ;;
@@ -49,7 +49,8 @@ check_moved() {
     [ -z "$devices" ] || fail never "$1 is a directory: it cannot be a volume of a class of block devices"
 }
 
-# The directories of this node. Each process costs a member of a batch about a millisecond, so one directory needs none.
+# Lists the directories of this node. Each process costs a member of a batch about a millisecond, so a single directory
+# needs no process.
 bases=${BASE_PATH:-/var/lib/flex-hostpath}
 case ${NODE_PATHS:+listed}$bases in
     listed* | *[[:space:]]*)
@@ -162,7 +163,7 @@ check() {
     done
 }
 
-# Selects the directory $1, in which the storage is that moved in. It must be one of this image's.
+# Selects the directory $1, which has the storage that moved in. $1 must be one of this image's directories.
 only_in() {
     for one in $bases; do
         [ "$one" != "$1" ] || bases=$one
@@ -221,7 +222,7 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
-# Selects the directory with the most free bytes. The space of an only one is checked later.
+# Selects the directory with the most free bytes. If there is only one directory, a later step checks its space.
 roomiest() {
     case $bases in *[[:space:]]*) ;; *) use "$bases" && return ;; esac
     most=-1
@@ -292,7 +293,7 @@ provision() {
         sized "$volume"
         attach "$id"
     elif [ -z "${CLONE_OF:-}$sid" ]; then
-        # The mode is set after the mkdir and not by it, so that a run that died in between leaves no other mode behind.
+        # `chmod` sets the mode, and not `mkdir`, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # This run or an earlier one has filled a volume that has a data source.
@@ -341,10 +342,10 @@ remove() {
     done
 }
 
-# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume, which only the
-# copying tells.
+# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume. How much, only
+# the copying shows.
 snapshot() {
-    # In runs that see only their own volume, it may be an unfinished copy, which `copied` notices.
+    # In runs that see only their own volume, the directory may be an unfinished copy, which `copied` notices.
     if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
     find "$dir" || :
     case ${VOLUME_SOURCE:-} in
@@ -355,8 +356,8 @@ snapshot() {
     copied "$volume" "$snapshot" "$base/.copying-$sid"
 }
 
-# Expands the volume. A directory has no size of its own: as in provision runs, the size is a promise, made if there is
-# space.
+# Expands the volume. A directory has no size of its own. As in provision runs, the size is a promise, which the script
+# makes if there is space.
 expand() {
     find "$dir" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
@@ -382,7 +383,7 @@ move_in() {
     fi
 }
 
-# Prints a line for each volume, and for what an unfinished delete or copy left. Other names are not this image's.
+# Prints a line for each volume, and for the leftovers of an unfinished delete or copy. Other names are not this image's.
 list() {
     for one in $bases; do
         [ -r "$one" ] || fail retry "on node ${POD_NODE:-?}: $one cannot be read"

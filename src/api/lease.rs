@@ -102,8 +102,8 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// Makes a candidate with the name `me` for the Lease `namespace/name`. It leads when the receiver says so, and the
-    /// fence is open meanwhile.
+    /// Makes a candidate with the name `me` for the Lease `namespace/name`. The candidate leads when the receiver says
+    /// so, and the fence is open meanwhile.
     pub fn new(
         client: Client,
         namespace: &str,

@@ -63,7 +63,7 @@ pub enum WriteError {
     Incomplete {
         /// The object.
         what: String,
-        /// What is lost, and what to do.
+        /// The lost part, and what to do.
         message: String,
     },
     /// Any other error. The write is tried again.

@@ -26,7 +26,7 @@ use crate::volume::place::{Overlap, Place, Places, neighbour};
 use crate::volume::request::request;
 use crate::volume::reserved_paths::verify_unreserved;
 
-/// What becomes of imported data when their claim is deleted.
+/// The treatment of imported data when their claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Reclaim {
     /// They stay.

@@ -77,7 +77,7 @@ enum Command {
     Uninstall(uninstall::UninstallArgs),
 }
 
-/// The commands with their flags, as the documentation lists them.
+/// Returns the commands with their flags, as the documentation lists them.
 pub fn command() -> clap::Command {
     Cli::command()
 }

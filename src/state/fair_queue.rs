@@ -189,7 +189,7 @@ struct Dispatch<'a> {
     now: Duration,
 }
 
-/// The rank of a flow. Claims come before pools, then namespaces with the fewest runs, then those that wait longest.
+/// The rank of a flow. Claims have priority over pools, then namespaces with the fewest runs, then the longest wait.
 /// The wait counts from the namespace's last dispatch, or from the arrival of the first item, whichever was later.
 type Rank = (bool, usize, u64, u64);
 

@@ -5,7 +5,7 @@
 //! unless it owns it or gets it as an argument.
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
-//! - `index/wake.rs`: who is woken by what. `index/related.rs`: the items that are related to an object.
+//! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 

@@ -73,8 +73,8 @@ impl ClusterState {
         self.queue.add_all(keys);
     }
 
-    /// Sets the number of watches that will list. This comes before any of them starts, so that the first cannot make
-    /// the whole seem ready.
+    /// Sets the number of watches that will list. Call this before any watch starts, so that the first watch cannot
+    /// make the whole seem ready.
     pub fn expect_lists(&self, count: usize) {
         self.unready.store(count, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! The kept scripts, with the times since when nobody names them.
+//! The kept scripts, each with the time since which nobody names it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -316,7 +316,7 @@ async fn a_move_without_its_mark_is_finished_by_the_same_command() {
     assert_eq!(again.metadata.annotations, moved.metadata.annotations);
 }
 
-/// Whoever may create volumes can write any provenance.
+/// An account that may create volumes can write any provenance.
 #[tokio::test]
 async fn an_undo_starts_no_run_by_a_record_that_nobody_confirmed() {
     let ring = start().await;

@@ -100,7 +100,7 @@ async fn directories_of_local_path_keep_their_data_grow_and_are_deleted() {
         ring.delete_claim(claim).await;
         ring.volume_gone(volume).await;
     }
-    // Of the others, nothing is deleted: their provisioner is not the orchestrator.
+    // Nothing of the other volumes is deleted: their provisioner is not the orchestrator.
     for (claim, volume) in [("undone", &undone), ("missing", &missing)] {
         ring.delete_claim(claim).await;
         ring.claim_gone(claim).await;

@@ -1,4 +1,4 @@
-//! The variables of the contract: each stands here once, with its documentation.
+//! The variables of the contract, each with its documentation.
 //!
 //! The tables of `docs/contract.md` are printed from here.
 
@@ -38,20 +38,20 @@ pub enum Group {
 /// The way by which a pod gets a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is a [`Property`](crate::request::Property) of the request, and stands as a file, too.
+    /// A [`Property`](crate::request::Property) of the request, which is also a file.
     Property,
-    /// The pod has it from elsewhere.
+    /// Another source.
     Pod,
 }
 
 impl Variable {
-    /// The name of the file under `/etc/flex/` with the same value.
+    /// Returns the name of the file under `/etc/flex/` with the same value.
     pub fn file(&self) -> String {
         self.name.to_ascii_lowercase().replace('_', "-")
     }
 }
 
-/// Those that are properties of a request.
+/// Returns the variables that are properties of a request.
 pub fn properties() -> impl Iterator<Item = &'static Variable> {
     ALL.iter().copied().filter(|variable| variable.source == Source::Property)
 }

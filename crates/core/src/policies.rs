@@ -232,7 +232,7 @@ fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
     }
 }
 
-/// Returns the path of something that was added to a policy as shipped, and by which it applies to fewer requests: a
+/// Returns the path of an addition to a shipped policy that makes the policy apply to fewer requests. This is a
 /// selector, names of objects, an excluded resource, or a parameter that can be missing.
 fn loosened(shipped: &Value, live: &Value) -> Option<String> {
     let parameter = live.get("paramKind").filter(|kind| shipped.get("paramKind").is_none() && !is_default("", kind));

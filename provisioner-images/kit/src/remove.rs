@@ -1,9 +1,9 @@
 //! The removal of a directory that somebody may be changing.
 //!
-//! A process that held the directory open when its volume existed holds it still. So nothing here uses a path: each
-//! file is addressed by its name in a directory that is already open ([`crate::below`]). The way back up leads only to
-//! the very directory from which the way down came. The owner decides how deep the directories are: only the name of
-//! each level is remembered, and only the outermost levels are held open.
+//! A process that opened the directory when its volume existed may still hold it open. So nothing here uses a path:
+//! each file is addressed by its name in a directory that is already open ([`crate::below`]). The way back up leads
+//! only to the very directory from which the way down began. Users decide how deep the directories are: only the name
+//! of each level is kept in memory, and only the outermost levels are held open.
 
 use std::ffi::{CStr, CString};
 use std::io;

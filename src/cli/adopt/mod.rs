@@ -210,7 +210,7 @@ async fn move_all(work: &Work, volumes: &[Volume], of: Of<'_>, dry_run: bool) ->
     refused
 }
 
-/// Says once for each volume what it keeps from moving in, and warns of paths that two nodes have.
+/// Says once for each volume what keeps it from moving in, and warns of paths that two nodes have.
 fn explain(work: &Work, mapped: &[Result<Mapping, Refusal>]) {
     let mut blocking: BTreeMap<&str, usize> = BTreeMap::new();
     for refusal in mapped.iter().filter_map(|mapped| mapped.as_ref().err()) {

@@ -1,4 +1,4 @@
-//! What `adopt` knows while it works, and its runs.
+//! The state of an `adopt` command, and its runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Work {
         self.index.claim(&volume.claim_ref.as_ref()?.name)
     }
 
-    /// Returns the result of a check for a volume that shall move out.
+    /// Returns the result of a check for a volume that is to move out.
     pub fn moving_out(
         &self,
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! Whether nodes can pull an image: by the pods that wait for it, or by a pod that is started for this.
+//! The check whether nodes can pull an image, by the pods that wait for it or by a pod of its own.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::preflight::ImageState;
 /// The time between two looks at a pod.
 const POLL: Duration = Duration::from_millis(500);
 
-/// A program that no image has: the pod ends as soon as its image is there, and runs nothing of the image.
+/// A program that no image has. So the pod ends as soon as the image is pulled, and runs no program of the image.
 const NO_PROGRAM: &str = "/flex-provisioner-check-pulls-only";
 
-/// Returns the images for which a pod waits in vain, with the kubelet's messages.
+/// Returns the images that the kubelet cannot pull for a pod, with its messages.
 pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses

@@ -78,7 +78,7 @@ impl Reconcile for Contents {
         decide_now(context, content, observation, confirmed)
     }
 
-    /// The user of a content looks at its VolumeSnapshot.
+    /// Returns the VolumeSnapshot of a content, because users look there.
     fn subject(content: &Content, _: &Observation, _: &Step) -> Option<ObjectRef> {
         Some(ObjectRef::content(content))
     }

@@ -1,11 +1,11 @@
-//! What a reconcile of a volume knows beyond the cache.
+//! The facts that a reconcile of a volume has beyond the cache.
 
 use super::runs;
 use crate::model::volume::Volume;
 use crate::node::NodeState;
 use crate::volume::observed::ClaimState;
 
-/// Facts with which a reconcile goes on, whatever the cache shows.
+/// Facts with which a reconcile continues, whatever the cache shows.
 #[derive(Default)]
 pub(super) struct Confirmed {
     /// The state of the claim, as the API has shown it.
@@ -16,9 +16,9 @@ pub(super) struct Confirmed {
     pub nodes: Vec<(String, NodeState)>,
     /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
     pub source: Option<(String, String)>,
-    /// What this reconcile has written for the expansion.
+    /// The writes of this reconcile for the expansion.
     pub expansion: runs::Written,
-    /// What this reconcile has written for the modification.
+    /// The writes of this reconcile for the modification.
     pub modification: runs::Written,
 }
 

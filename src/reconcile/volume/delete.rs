@@ -31,7 +31,7 @@ pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String
     )
 }
 
-/// Returns the part of a Job's name by which a run alone, a run in a batch and a run on another node differ.
+/// Returns the part of a Job's name that tells apart a run alone, a run in a batch and a run on another node.
 fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
     match volume.batch() {
         Some(batch) if is_origin => batch.clone(),

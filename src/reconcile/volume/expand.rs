@@ -22,8 +22,8 @@ use crate::volume::expand::{Observed, Step, failed_start, requested_size};
 use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::request::{expand, request};
 
-/// What was read about the size of a volume. It owns the data; [`Observed`] has the same as references, for the pure
-/// decision.
+/// The data that were read about the size of a volume. This type owns the data; [`Observed`] has the same as
+/// references, for the pure decision.
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,

@@ -21,8 +21,8 @@ use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::modify::{Observed, Step, failed_start, requested_class};
 use crate::volume::request::{modify, request};
 
-/// What was read about the attributes of a volume. It owns the data; [`Observed`] has the same as references, for the pure
-/// decision.
+/// The data that were read about the attributes of a volume. This type owns the data; [`Observed`] has the same as
+/// references, for the pure decision.
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,

@@ -23,7 +23,8 @@ use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
 
-/// What was read about a volume. It owns the data; [`Observed`] has the same as references, for the pure decision.
+/// The data that were read about a volume. This type owns the data; [`Observed`] has the same as references, for the
+/// pure decision.
 pub(super) struct Observation {
     /// The claim of the volume.
     pub claim: ClaimState,
@@ -35,9 +36,9 @@ pub(super) struct Observation {
     pub recipe: Result<Arc<Recipe>, String>,
     /// The node where the volume was made; empty if runs of the class may be on any node.
     pub origin_node: String,
-    /// What concerns the size of the volume.
+    /// The data about the size of the volume.
     pub expansion: expand::Observation,
-    /// What concerns the attributes of the volume.
+    /// The data about the attributes of the volume.
     pub modification: modify::Observation,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.

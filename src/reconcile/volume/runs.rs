@@ -26,7 +26,7 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 
-/// What this reconcile has written, and the cache may not show yet.
+/// The writes of this reconcile that the cache may not show yet.
 #[derive(Default)]
 pub(super) struct Written {
     /// The claim as it was last written.
@@ -35,8 +35,8 @@ pub(super) struct Written {
     removed: BTreeSet<ObjectName>,
 }
 
-/// What was read about the runs of one operation for a volume. It owns the data; [`InPlaceRuns`] is the same as
-/// references, for the pure decision.
+/// The data that were read about the runs of one operation for a volume. This type owns the data; [`InPlaceRuns`] is
+/// the same as references, for the pure decision.
 pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
     is_starting: bool,

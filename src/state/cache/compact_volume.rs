@@ -105,8 +105,8 @@ fn is_special(volume: &Volume) -> bool {
         || is_marked(&volume.volume_id_annotation)
 }
 
-/// Returns the path with the component `other` in place of its last one, if that is `last`. `None` if it is `other`
-/// already, because it could not come back.
+/// Returns the path with the component `other` in place of its last component, if that is `last`. Returns `None` if the
+/// last component is `other` already, because the path could not be restored.
 fn with(path: &str, last: &str, other: &str) -> Option<String> {
     match path.rsplit_once('/') {
         Some((directory, name)) if name == last => Some(format!("{directory}/{other}")),

@@ -45,7 +45,7 @@ impl Index {
         }
     }
 
-    /// Removes a claim from the cache. That a list does not have it is no proof for its volumes: they ask the API.
+    /// Removes a claim from the cache. A list without the claim proves nothing to its volumes: they ask the API.
     fn remove_claim(&mut self, name: &ObjectName) -> Vec<WorkItem> {
         match self.facts.cache.claims.remove(name) {
             Some(changed) => self.on_claim(&changed),

@@ -1,4 +1,4 @@
-//! Tests of the index as a whole: who is woken by what.
+//! Tests of the index as a whole: the items that each change wakes.
 
 mod batches;
 mod pools;

@@ -1,4 +1,4 @@
-//! The records that reconcilers make of their own steps. Those that set something free return the items that may use
+//! The records that reconcilers make of their own steps. A function that frees something returns the items that may use
 //! it.
 
 use std::time::Duration;
@@ -243,7 +243,7 @@ impl Index {
         self.pv_sync.forget_probe(name);
     }
 
-    /// Returns how long an adopted volume waited until the PV controller had seen it. It tells that once.
+    /// Returns how long an adopted volume waited until the PV controller had seen it. Returns it once.
     pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
         self.pv_sync.take_waited(volume)
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::ring::Ring;
 
 impl Ring {
-    /// The user asks for another size.
+    /// Requests another size, as a user does.
     pub async fn ask(&self, claim: &str, size: &str) -> Result<PersistentVolumeClaim, kube::Error> {
         let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(requested)).await

@@ -1,7 +1,7 @@
 //! Decides how the scheduler learns the capacity of each segment: a pure function of the observation and the time.
 //!
-//! The [rules](Rule) say when which step is taken: those up to [`Rule::IntervalPassed`] for each segment, the first that
-//! holds; the others for all segments together.
+//! The [rules](Rule) say when which step is taken. For each segment, the first rule up to [`Rule::IntervalPassed`] that
+//! holds applies; the other rules are for all segments together.
 //!
 //! The reconciler takes the steps in the order of the plan, up to the first that fails. So the scheduler starts to
 //! check capacity after the objects exist, and stops before they are deleted.

@@ -26,8 +26,8 @@ pub struct NodeChoice {
     pub last: bool,
 }
 
-/// Chooses among all nodes. First come nodes without an attempt, spread by the claim's UID, then the node whose attempt
-/// was the longest ago.
+/// Chooses among all nodes. Prefers nodes without an attempt, spread by the claim's UID, and then the node whose
+/// attempt was the longest ago.
 pub fn choose_node<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     claim: &Claim,

@@ -73,8 +73,8 @@ pub fn mismatches(
     mismatches.iter().map(|mismatch| line(mismatch, limits::MISMATCH)).collect()
 }
 
-/// Checks that the result of a run was not made by the provisioner that the config replaces. Both give the volume of a
-/// claim one name. That of a CSI driver is made by the driver in each case.
+/// Checks that the provisioner that the config replaces has not made the result of a run. Both give the volume of a
+/// claim one name. With a CSI driver, the driver makes the volume in each case.
 fn verify_maker(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     let replaces = recipe.effective_config.replaces.as_str();
     if !is_no_driver(replaces) {
@@ -248,8 +248,8 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
     is_where_its_run_was(volume, recipe)
 }
 
-/// Checks whether the class allows the source of a volume that has moved in, and the images can work on it. `path` is
-/// the place that the volume's provenance names.
+/// Checks that the class allows the source of a volume that has moved in, and that images can work on it. `path` is the
+/// place that the volume's provenance names.
 ///
 /// # Errors
 /// If the class does not allow the source. The text is for the admin.

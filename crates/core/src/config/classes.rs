@@ -135,9 +135,9 @@ struct Inputs<'a, 'c> {
 
 /// The configs that ask for classes.
 struct Claimants<'c> {
-    /// Those with a label, by the class that the label names.
+    /// The configs with a label, by the class that the label names.
     labelled: BTreeMap<&'c str, &'c Config>,
-    /// Those that replace the external provisioner of a driver, by the driver.
+    /// The configs that replace the external provisioner of a driver, by the driver.
     general: BTreeMap<&'c str, &'c Config>,
 }
 
@@ -220,8 +220,7 @@ fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject,
     }
 }
 
-/// Warns where an external provisioner keeps classes from a config, or where one runs in a namespace that does not
-/// count.
+/// Warns if an external provisioner keeps classes from a config, or runs in a namespace that does not count.
 fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, left_to_others: Vec<LeftToOther<'_>>) {
     let mut by_driver: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
     for LeftToOther { config, driver, class } in left_to_others {

@@ -193,8 +193,8 @@ pub struct LeaseCheck {
     pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
-    /// The Deployments in which a provisioner that is no CSI driver was looked for, if the cluster has none of these. Then
-    /// nothing shows that the provisioner is stopped.
+    /// The Deployments of a provisioner that is no CSI driver, if the cluster has none of them. Then nothing shows that
+    /// the provisioner is stopped.
     pub missing: BTreeSet<ObjectName>,
 }
 
@@ -348,8 +348,8 @@ pub struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// Returns the result of all Leases with the driver's name, of which those in `namespaces` count. `now` never goes
-    /// back.
+    /// Returns the result of all Leases with the driver's name. Only Leases in `namespaces` count. `now` never
+    /// decreases.
     pub fn check(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> LeaseCheck {
         self.leases.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
         let mut found = LeaseCheck::from(ExternalProvisioner::Gone);

@@ -165,7 +165,7 @@ pub fn snapshot_kinds(served: bool) -> Line {
     }
 }
 
-/// Objects that bear a name which the orchestrator would use.
+/// Objects with a name that the orchestrator would use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenNames {
     /// A CSIDriver has the provisioner's name, and another program made it.

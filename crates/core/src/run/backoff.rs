@@ -53,7 +53,7 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
     if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
 }
 
-/// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
+/// Limits a time of a node's clock, so that a delay can be counted from it. The clock may be wrong, or the time
 /// missing.
 pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)

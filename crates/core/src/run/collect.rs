@@ -9,11 +9,12 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::rules::{self, Rule as _};
 
-/// The time after the last has joined, and after the window, for which a batch waits for members whose stamps are being
-/// written. Later members are stamped again, so that a shorter time makes a busy API server busier.
+/// The time for which a batch waits for members whose stamps are being written. The time counts after the last member
+/// has joined, and after the window. Later members are stamped again, so that a shorter time makes a busy API server
+/// busier.
 pub const STAMP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The number of other runs beside which a batch that has room waits longer than its window. A node that is busy with
-/// pods starts a further one late, and all later.
+/// pods starts a further pod late, and delays all pods.
 const MANY_RUNS: usize = 2;
 /// The time after its window for which a batch waits beside many runs. One of them may hang.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(3);

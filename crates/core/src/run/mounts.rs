@@ -135,7 +135,7 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
     container.volume_mounts = Some(observed);
 }
 
-/// Returns where a directory that exists is on the node, in the storage with this path, if it is in that storage.
+/// Returns the path of an existing directory on the node, if the directory is in the storage with this path.
 fn place_of(directory: &Directory, base: &str, is_only: bool) -> Option<String> {
     let path = format!("{base}/{}", directory.name);
     match &directory.state {

@@ -1,4 +1,4 @@
-//! Tests of the rules, and that two writers of one status come to rest.
+//! Tests of the rules, and a test that two writers of one status stop writing.
 
 use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;

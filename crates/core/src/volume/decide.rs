@@ -260,8 +260,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Marks a node as clean. After the last one, the volume is deleted if its policy says so; `storage` says what became of
-/// the storage on that node.
+/// Marks a node as clean. After the last node, the volume is deleted if its policy says so. `storage` says whether the
+/// storage on the node was deleted or abandoned.
 fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
     if nodes_to_clean(o.volume, o.claim, o.origin_node).iter().any(|other| other != node) || o.claim.is_in_use() {
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes_with_storage, node) });

@@ -1,4 +1,4 @@
-//! Data that exist and become a volume: what an admin's command writes for them.
+//! The objects that an admin's command writes to make existing data a volume.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::model::moved_in::MovedIn;
 use crate::model::volume::{Provenance, Volume};
 use crate::object::{ObjectName, hash};
 
-/// Data that shall become a volume.
+/// Data that are to become a volume.
 #[derive(Clone, Debug)]
 pub struct Import<'a> {
     /// The absolute path, on the node or on the server.
@@ -60,7 +60,7 @@ impl Imported {
     }
 }
 
-/// Builds the objects for data that shall be served by a recipe.
+/// Builds the objects for data that a recipe is to serve.
 ///
 /// # Errors
 /// If the recipe cannot serve them. The text is for the admin.

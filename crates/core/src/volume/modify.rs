@@ -282,7 +282,7 @@ fn failure(
     }
 }
 
-/// Makes the note and the event of a run that has failed without a change because its Job could not be created.
+/// Makes the note and the event of a run whose Job could not be created. Such a run has changed nothing.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, &Attributes),

@@ -1,8 +1,8 @@
-//! The check before a volume that has moved in moves out again, and with which data its run works.
+//! The check before a volume that has moved in moves out again, and the data with which its run works.
 //!
 //! Only provenance with the mark was confirmed by an admin. Everybody who can create a volume can write other
-//! provenance. So the run for a volume without the mark goes by what the chosen config says now, and by the volume's
-//! own source.
+//! provenance. So the run for a volume without the mark uses the chosen config as it is now, and the volume's own
+//! source.
 
 use std::sync::Arc;
 

@@ -176,7 +176,7 @@ prop_compose! {
     }
 }
 
-/// What is known beside the objects, in the order in which `worlds` takes it.
+/// The facts beside the objects, in the order in which `worlds` takes them.
 type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, (bool, bool, bool), Option<&'static str>);
 
 fn flags() -> impl Strategy<Value = Flags> {
