@@ -160,7 +160,7 @@ variables! {
         SNAPSHOT_NAME: Property;
     }
     Attributes {
-        /// The VolumeAttributesClass that the volume has; empty for none. In provision and [modify](#modify) runs the class that it is to have.
+        /// The VolumeAttributesClass that the volume has; empty for none. In provision and [modify](#modify) runs the class that it must get.
         ATTRIBUTES_CLASS: Property;
         /// The parameters of that class alone, as a JSON object; empty for none. The parameters of the run contain them too.
         ATTRIBUTES: Property;

@@ -46,7 +46,7 @@ pub(super) struct AdoptArgs {
     /// The kind of the provisioner that made the volumes.
     #[arg(long, value_enum)]
     from: From,
-    /// The name of that provisioner, as it stands in its StorageClass [default: the usual name].
+    /// The name of that provisioner, as in its StorageClass [default: the usual name].
     #[arg(long)]
     provisioner: Option<String>,
     /// The provisioner ConfigMap that serves the volumes from then on.

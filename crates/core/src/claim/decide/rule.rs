@@ -62,13 +62,13 @@ pub enum Rule {
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// A provision Job of a claim that is to be undone is left. Deletes the Job, which stops its pod.
+    /// A provision Job of a claim that the orchestrator must undo is left. Deletes the Job, which stops its pod.
     StopProvisionJob,
     /// A process may run on a node that does not answer. Emits an event, and waits for the node.
     NodeUnreachable,
-    /// A provision Job of a claim that is to be undone is terminating. Waits for its end.
+    /// A provision Job of a claim that the orchestrator must undo is terminating. Waits for its end.
     ProvisionJobTerminating,
-    /// A provision pod of a claim that is to be undone may still run. Waits for its end.
+    /// A provision pod of a claim that the orchestrator must undo may still run. Waits for its end.
     WaitForPods,
     /// The volume that another claim took already belongs to that claim. Removes the finalizer.
     ReleaseAfterTransfer,
