@@ -24,7 +24,7 @@ FLOORS = {
         attributes kept_script node pool sync_probe
         run
         model
-        snapshot
+        content snapshot
         claim
         volume
         capacity policies
@@ -54,7 +54,7 @@ FLOORS = {
         batch capacity config data_source delete_run drive pool sync_probe
         late_runs
         claim snapshot volume
-        findings
+        content findings
     """,
 }
 

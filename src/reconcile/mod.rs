@@ -7,6 +7,7 @@ mod batch;
 mod capacity;
 pub mod claim;
 pub mod config;
+mod content;
 mod context;
 mod data_source;
 mod delete_run;
@@ -51,7 +52,7 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
         WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
         WorkItem::Batch(name) => batch::reconcile(context, name).boxed(),
         WorkItem::Snapshot(name) => snapshot::reconcile(context, name).boxed(),
-        WorkItem::Content(name) => snapshot::content::reconcile(context, name).boxed(),
+        WorkItem::Content(name) => content::reconcile(context, name).boxed(),
         WorkItem::SyncProbe => sync_probe::reconcile(context).boxed(),
         WorkItem::Pool(class) => pool::reconcile(context, class).boxed(),
         WorkItem::Findings => findings::reconcile(context).boxed(),

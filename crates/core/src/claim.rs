@@ -9,4 +9,5 @@ pub mod decide;
 pub mod nodes;
 pub mod quota;
 pub mod request;
+pub mod restore;
 pub mod verify;

@@ -2,7 +2,7 @@
 
 use crate::rules::Rule;
 use crate::run::{collect, late_runs};
-use crate::{capacity, claim, kept_script, pool, snapshot, sync_probe, volume};
+use crate::{capacity, claim, content, kept_script, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub fn all() -> Vec<Table> {
         Table::of::<claim::decide::Rule>("Claims"),
         Table::of::<volume::rule::Rule>("Volumes"),
         Table::of::<snapshot::bind::Rule>("VolumeSnapshots"),
-        Table::of::<snapshot::decide::Rule>("VolumeSnapshotContents"),
+        Table::of::<content::decide::Rule>("VolumeSnapshotContents"),
         Table::of::<late_runs::Rule>("Late runs"),
         Table::of::<collect::Rule>("Batches"),
         Table::of::<pool::Rule>("Pools"),

@@ -1,7 +1,5 @@
 //! Reconciles VolumeSnapshots: observes, decides with [`bind`], and takes the steps.
 
-pub(super) mod content;
-
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
