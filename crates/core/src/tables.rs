@@ -36,7 +36,7 @@ pub fn all() -> Vec<Table> {
     vec![
         Table::of::<claim::decide::Rule>("Claims"),
         Table::of::<volume::rule::Rule>("Volumes"),
-        Table::of::<snapshot::bind::Rule>("VolumeSnapshots"),
+        Table::of::<snapshot::decide::Rule>("VolumeSnapshots"),
         Table::of::<content::decide::Rule>("VolumeSnapshotContents"),
         Table::of::<late_runs::Rule>("Late runs"),
         Table::of::<collect::Rule>("Batches"),

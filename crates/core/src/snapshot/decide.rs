@@ -295,5 +295,5 @@ pub fn mirrored(content: &Content, before: &Status) -> Status {
 }
 
 #[cfg(test)]
-#[path = "bind_tests.rs"]
+#[path = "decide_tests.rs"]
 mod tests;
