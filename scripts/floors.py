@@ -42,7 +42,7 @@ FLOORS = {
     "src/state": """
         compact id queue unstarted words watch_change work_item
         cache configs expectations fair_queue slot_request
-        facts members open_batch removed_jobs revisions scripts unmarked unseen_writes
+        facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
         batches pv_sync quota slots
         pools quota_waiters
         index
@@ -50,7 +50,7 @@ FLOORS = {
     "src/reconcile": """
         memory
         context
-        scripts
+        kept_script
         batch capacity config data_source delete_run drive pool sync_probe
         late_runs
         claim snapshot volume

@@ -3,10 +3,10 @@
 
 mod capacity;
 mod claim;
+mod kept_script;
 mod moving;
 mod pool;
 mod run;
-mod script;
 mod snapshot;
 mod volume;
 

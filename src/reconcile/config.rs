@@ -11,7 +11,7 @@ use crate::config::joined;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::scripts;
+use crate::reconcile::kept_script;
 use crate::rules::NewEvent;
 use crate::state::index::{REVISION_TTL, WorkItem};
 
@@ -24,7 +24,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     context.cluster.queue.add_all(keys);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
-    let (unstored, mut failed) = scripts::store(context).await;
+    let (unstored, mut failed) = kept_script::store(context).await;
     // No attempt begins with a version whose script is not kept.
     let is_whole = |effective_config: &EffectiveConfig| {
         effective_config.script.as_ref().is_none_or(|script| !unstored.contains(script))
@@ -46,7 +46,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
-    let mut again = later.unwrap_or(SWEEP).min(scripts::sweep(context).await?.unwrap_or(SWEEP));
+    let mut again = later.unwrap_or(SWEEP).min(kept_script::sweep(context).await?.unwrap_or(SWEEP));
     let unused = context.cluster.index().unused_revisions(context.clock.now());
     for hash in unused {
         let Some(taken) = Taken::take(context, &hash) else {

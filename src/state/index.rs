@@ -35,6 +35,7 @@ use crate::config::classes::Identity;
 use crate::object::ObjectName;
 use crate::state::batches::Batches;
 use crate::state::facts::Facts;
+use crate::state::kept_scripts::KeptScripts;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
 use crate::state::pv_sync::PvSync;
@@ -42,7 +43,6 @@ use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
-use crate::state::scripts::Scripts;
 use crate::state::slots::Slots;
 use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
@@ -55,7 +55,7 @@ pub struct Index {
     /// The stored versions of configs.
     revisions: Revisions,
     /// The kept scripts.
-    scripts: Scripts,
+    kept_scripts: KeptScripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
     /// The open batches.
@@ -86,7 +86,7 @@ impl Index {
         Index {
             facts: Facts::new(identity, clock),
             revisions: Revisions::default(),
-            scripts: Scripts::default(),
+            kept_scripts: KeptScripts::default(),
             slots: Slots::default(),
             batches: Batches::default(),
             members: Members::default(),

@@ -10,6 +10,7 @@ mod facts;
 mod fair_queue;
 mod id;
 pub mod index;
+mod kept_scripts;
 mod members;
 mod open_batch;
 mod pools;
@@ -19,7 +20,6 @@ mod quota;
 mod quota_waiters;
 mod removed_jobs;
 mod revisions;
-mod scripts;
 mod slot_request;
 mod slots;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Tests of the index as a whole: who is woken by what.
 
 mod batches;
+mod kept_scripts;
 mod pools;
 mod pv_sync;
 mod quota;
-mod scripts;
 mod slots;
 
 use flex_contract::names;
