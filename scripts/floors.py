@@ -23,7 +23,7 @@ FLOORS = {
         config
         attributes kept_script node pool sync_probe
         run
-        model
+        batch model
         content snapshot
         claim
         volume

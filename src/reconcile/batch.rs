@@ -5,12 +5,12 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
+use crate::batch;
+use crate::batch::decide::{Decision, Rule, Step, decide};
 use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::Rule as _;
-use crate::run::batch;
-use crate::run::collect::{Decision, Rule, Step, decide};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};

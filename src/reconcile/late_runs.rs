@@ -8,12 +8,12 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use crate::api::writes::WriteError;
+use crate::batch;
 use crate::config::Recipe;
 use crate::config::current_program::recipe_with_current_program;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::batch;
 use crate::run::job::{self, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};

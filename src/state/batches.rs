@@ -8,13 +8,13 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 
+use crate::batch::decide::{Observed, STAMP_TIMEOUT};
+use crate::batch::{self, Member, MemberObject};
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{self, Observed, STAMP_TIMEOUT};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::cache::Cache;
@@ -135,7 +135,7 @@ impl Batches {
             let is_open = || {
                 passed < open.window || {
                     let runs = self.runs_in_progress(kind, (run.job, Some(name)), facts, expectations);
-                    collect::is_open(passed, open.window, runs)
+                    batch::decide::is_open(passed, open.window, runs)
                 }
             };
             let has_place = open.stamped.len() < open.size && !open.is_full();

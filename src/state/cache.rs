@@ -15,8 +15,8 @@ pub mod volumes;
 
 use std::borrow::Cow;
 
+use crate::batch::Member;
 use crate::model::claim::Claim;
-use crate::run::batch::Member;
 use crate::run::view::Job;
 use crate::volume::{expand, modify};
 

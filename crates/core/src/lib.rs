@@ -5,6 +5,7 @@
 //! volume and of a snapshot's content. The crate `flex-provisioner` makes the observations and takes the steps.
 
 pub mod attributes;
+pub mod batch;
 pub mod capacity;
 pub mod claim;
 pub mod config;

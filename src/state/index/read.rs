@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 
 use super::{Index, PoolObservation, SlotRequest, WorkItem};
 use crate::attributes;
+use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
 use crate::config::Recipe;
@@ -21,7 +22,6 @@ use crate::model::volume::Reference;
 use crate::model::volume::Volume;
 use crate::node::{Node, NodeStates};
 use crate::object::ObjectName;
-use crate::run::collect;
 use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::pools::can_use_pool;
 use crate::sync_probe;
@@ -237,7 +237,7 @@ impl Index {
     }
 
     /// Observes an open batch. Returns `None` if it is not open.
-    pub fn observe_batch(&self, name: &str) -> Option<collect::Observed> {
+    pub fn observe_batch(&self, name: &str) -> Option<batch::decide::Observed> {
         self.batches.observe(name, &self.facts, self.slots.expectations())
     }
 

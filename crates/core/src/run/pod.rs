@@ -59,7 +59,7 @@ pub struct RunTarget {
 }
 
 /// The data that a pod gets.
-pub(super) struct PodInput {
+pub(crate) struct PodInput {
     /// The operation of the run.
     pub operation: Operation,
     /// The properties that are both environment variables and files.

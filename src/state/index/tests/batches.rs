@@ -7,13 +7,13 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use super::{ManualClock, timed};
+use crate::batch::decide::{STAMP_TIMEOUT, Step, decide};
+use crate::batch::{self, Member, MemberObject};
 use crate::config::Recipe;
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{STAMP_TIMEOUT, Step, decide};
 use crate::run::job::RunTarget;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, WorkItem};
