@@ -18,9 +18,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::trimmed::Trimmed;
-use crate::attributes::{self, VolumeAttributesClass};
 use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::effective_config::{EffectiveConfig, revision_name};
+use crate::config::modify::{self, VolumeAttributesClass};
 use crate::config::script;
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -254,7 +254,7 @@ fn is_absent(error: &watcher::Error, optional: bool) -> bool {
 /// Returns the feature that is off without a kind that the cluster may lack.
 fn without(kind: &str) -> Option<&'static str> {
     match kind {
-        attributes::KIND => Some("claims cannot have one"),
+        modify::KIND => Some("claims cannot have one"),
         grant::KIND => Some("nothing is copied across namespaces"),
         "ServiceAccount" => Some("no verdict says that a config's account does not exist"),
         "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),

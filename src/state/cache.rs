@@ -2,7 +2,7 @@
 //!
 //! All collections that are iterated are ordered, so that the same changes lead to the same decisions in the same order.
 
-pub mod attributes;
+pub mod attributes_classes;
 pub mod capacities;
 pub mod claims;
 mod compact_claim;
@@ -36,7 +36,7 @@ pub struct Cache {
     /// The ReferenceGrants.
     pub grants: grants::Grants,
     /// The VolumeAttributesClasses.
-    pub attributes: attributes::AttributesClasses,
+    pub attributes_classes: attributes_classes::AttributesClasses,
     /// The published capacities.
     pub capacities: capacities::CapacityCache,
 }

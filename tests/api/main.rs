@@ -6,7 +6,6 @@
 
 #![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
 
-mod attributes;
 mod batches;
 mod binding;
 mod capacity;
@@ -23,6 +22,7 @@ mod fat;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod modify;
 mod moving_in;
 mod nodes;
 mod orphans;

@@ -4,7 +4,6 @@
 //! the cluster. `claim::decide`, `volume::decide` and `content::decide` choose the next step of a claim, of a
 //! volume and of a snapshot's content. The crate `flex-provisioner` makes the observations and takes the steps.
 
-pub mod attributes;
 pub mod batch;
 pub mod capacity;
 pub mod claim;

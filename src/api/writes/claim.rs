@@ -18,7 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::claim::volume_generation;
 use crate::model::claim::volume_ids;
-use crate::model::modification;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -249,12 +249,7 @@ impl Writes {
     }
 
     /// Writes the state of the volume's attributes into the claim's status.
-    pub async fn report_modification(
-        &self,
-        claim: &Claim,
-        report: &modification::ModifyUpdate,
-        now: &str,
-    ) -> Result<Claim> {
+    pub async fn report_modification(&self, claim: &Claim, report: &ModifyUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 

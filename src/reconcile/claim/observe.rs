@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::current_program::recipe_with_current_program;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;

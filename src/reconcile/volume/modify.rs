@@ -7,10 +7,10 @@ use flex_contract::reason;
 
 use super::runs::{self, Written};
 use crate::api::writes::WriteError;
-use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::model::claim::Claim;
-use crate::model::modification::ModifyUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};

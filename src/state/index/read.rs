@@ -6,13 +6,13 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use super::{Index, PoolObservation, SlotRequest, WorkItem};
-use crate::attributes;
 use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
+use crate::config::modify;
 use crate::findings::ClusterObservation;
 use crate::model::claim::Claim;
 use crate::model::snapshot;
@@ -59,8 +59,8 @@ impl Index {
     }
 
     /// Returns a VolumeAttributesClass by its name.
-    pub fn attributes_class(&self, name: &str) -> Option<&attributes::AttributesClass> {
-        self.facts.cache.attributes.get(name)
+    pub fn attributes_class(&self, name: &str) -> Option<&modify::AttributesClass> {
+        self.facts.cache.attributes_classes.get(name)
     }
 
     /// Returns a volume by its name.

@@ -10,6 +10,7 @@
 //!   again.
 //! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
+//! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
 //! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
@@ -27,6 +28,7 @@ pub mod identity;
 pub mod input;
 pub mod keys;
 pub mod labels;
+pub mod modify;
 pub mod pool;
 mod problem;
 mod recipe;

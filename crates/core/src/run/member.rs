@@ -8,7 +8,7 @@ use flex_contract::operation::Operation;
 use serde::{Deserialize, Serialize};
 
 use super::job_name;
-use crate::attributes::Attributes;
+use crate::config::modify::Attributes;
 use crate::object::{ObjectName, hash};
 
 /// The object of a member.

@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::mounts::Sight;
-use crate::attributes::Attributes;
 use crate::config::keys;
+use crate::config::modify::Attributes;
 use crate::config::topology::Topologies;
 use crate::config::{Recipe, RunAsUser};
 

@@ -15,10 +15,10 @@ use flex_contract::exit::Reaction;
 use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
+use crate::config::modify::{Attributes, CAPABILITY};
 use crate::model::claim::Claim;
-use crate::model::modification::ModifyUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::unreachable_message;
