@@ -21,7 +21,7 @@ FLOORS = {
         limits rules text
         object
         config
-        kept_script node pool sync_probe
+        kept_script pool sync_probe
         run
         batch model
         content snapshot

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::Pod;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::testing::{CLASS, batch_job, facts, job, recipe, serve};

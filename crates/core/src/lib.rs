@@ -13,7 +13,6 @@ pub mod findings;
 pub mod kept_script;
 pub mod limits;
 pub mod model;
-pub mod node;
 pub mod object;
 pub mod policies;
 pub mod pool;

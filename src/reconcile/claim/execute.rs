@@ -18,11 +18,11 @@ use crate::model::claim::{Claim, Stamp};
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::NodeState;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::data_source;
 use crate::run::failure::LastFailure;
+use crate::run::node::NodeState;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// The execution of a step.

@@ -2,7 +2,7 @@
 
 use super::runs;
 use crate::model::volume::Volume;
-use crate::node::NodeState;
+use crate::run::node::NodeState;
 use crate::volume::observed::ClaimState;
 
 /// Facts with which a reconcile goes on, whatever the cache shows.

@@ -9,7 +9,7 @@ use crate::model::grant::Grant;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::SnapshotClass;
-use crate::node::Node;
+use crate::run::node::Node;
 
 impl Index {
     /// Applies a change of a node.

@@ -15,7 +15,7 @@ use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
-use crate::node::Node;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::capacity::segment::tests::{class, node};
 use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
-use crate::node::Node;
+use crate::run::node::Node;
 
 const INSTANCE: &str = "default";
 /// The config's minimum delay and its interval, in seconds.

@@ -14,8 +14,8 @@ use crate::config::Recipe;
 use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 
 /// A checksum that does not depend on the order of its items.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,7 @@ use crate::config::topology::Topologies;
 use crate::limits;
 use crate::model::affinity::holds;
 use crate::model::claim::Claim;
-use crate::node::Node;
+use crate::run::node::Node;
 
 /// The prefix of taints that Kubernetes itself adds to nodes, and removes again.
 const NODE_CONDITION_TAINTS: &str = "node.kubernetes.io/";

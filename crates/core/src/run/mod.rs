@@ -3,6 +3,7 @@
 //! - [`job`] builds the Job: its name, and its pod with the admin's [`template`] under it.
 //! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
 //! - [`member`] lists the members of a [`batch`](crate::batch), which is one run for several claims or volumes.
+//! - [`node`] says whether a pod can run on a node.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
@@ -15,6 +16,7 @@ pub mod list;
 pub mod member;
 pub(crate) mod mounts;
 pub mod move_in;
+pub mod node;
 pub mod phase;
 pub(crate) mod pod;
 pub mod request;

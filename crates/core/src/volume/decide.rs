@@ -11,10 +11,10 @@ use flex_contract::reason;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::{Volume, is_run_id};
-use crate::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
+use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::state::RunState;
 use crate::volume::in_place_run::{POD_END_POLL, UnfinishedRun};
 use crate::volume::observed::{ClaimState, Observed};

@@ -20,8 +20,8 @@ use crate::model::claim::Claim;
 use crate::model::moved_in::MovedIn;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume, is_run_id};
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 pub use crate::volume::moving_in_refusal::Refusal;
 use crate::volume::place::{Overlap, Place};
 

@@ -2,7 +2,7 @@
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::Volume;
-use crate::node::NodeStates;
+use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 use crate::volume::{expand, modify};

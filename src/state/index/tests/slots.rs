@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{CLASS, index, name, recipe, with_limits};
 use crate::model::claim::Claim;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
 

@@ -12,8 +12,8 @@ use super::step::Step;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
-use crate::node::{NodeState, NodeStates};
 use crate::rules::Rule as _;
+use crate::run::node::{NodeState, NodeStates};
 
 /// Returns the nodes where an attempt that begins now may leave storage. The last is the node of its run.
 ///
