@@ -15,7 +15,7 @@ mod clones;
 mod configs;
 mod csi;
 mod deletion;
-mod expansion;
+mod expand;
 mod external_provisioner;
 mod failures;
 mod fat;

@@ -3,6 +3,8 @@
 pub mod affinity;
 pub mod claim;
 pub mod data_source;
+pub mod expand_status;
+pub mod expand_update;
 pub mod foreign_metadata;
 pub mod grant;
 pub mod manifest;
@@ -13,8 +15,6 @@ pub mod moved_in;
 mod node_list;
 pub mod object_ref;
 pub mod phase;
-pub mod resize;
-pub mod resize_status;
 pub mod snapshot;
 pub mod volume;
 pub mod volume_id;

@@ -2,7 +2,7 @@
 
 mod backup;
 mod configs;
-mod growth;
+mod in_place;
 mod repairs;
 mod snapshots;
 

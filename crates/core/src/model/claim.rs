@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::data_source::DataSource;
+use super::expand_status::ResizeStatus;
 use super::metadata::{self, ClaimMetadata};
 use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
 use super::phase::ClaimPhase;
-use super::resize_status::ResizeStatus;
 use super::volume::Volume;
 pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};
 use crate::limits;

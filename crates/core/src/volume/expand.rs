@@ -16,7 +16,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::resize::ResizeUpdate;
+use crate::model::expand_update::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
 use crate::object::ObjectName;

@@ -13,7 +13,7 @@ use flex_contract::quantity::quantity;
 use serde_json::{Value, json};
 
 use super::claim::Claim;
-use super::resize_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
+use super::expand_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
 
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";
