@@ -7,7 +7,7 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
-use crate::claim::quota::{ClassUsage, class_quota_error, expansion_quota_error, namespace_quota_error, quota_error};
+use crate::claim::quota::{ClassUsage, class_quota_error, expand_quota_error, namespace_quota_error, quota_error};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
@@ -83,7 +83,7 @@ pub struct QuotaLedger {
     /// Charges that are not yet visible, by the UID of a claim.
     pending: BTreeMap<String, PendingCharge>,
     /// The new sizes of volumes that are about to expand, by their names.
-    growing: HashMap<String, u64>,
+    expanding: HashMap<String, u64>,
 }
 
 /// Questions.
@@ -108,7 +108,7 @@ impl QuotaLedger {
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn expansion_error(
+    pub fn expand_error(
         &self,
         volume: &Volume,
         claim: &Claim,
@@ -121,7 +121,7 @@ impl QuotaLedger {
         }
         let namespace = &claim.name.namespace;
         let usage = self.usage_without(&volume.class, namespace, ("", &volume.name), facts);
-        expansion_quota_error(recipe, &usage, namespace, bytes)
+        expand_quota_error(recipe, &usage, namespace, bytes)
     }
 
     /// Returns the usage of a class.
@@ -169,10 +169,10 @@ impl QuotaLedger {
     /// Returns the size of a volume, or its new size during an expansion.
     pub fn bytes_of(&self, volume: &Volume, facts: &Facts) -> u64 {
         let runs = volume.volume_id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
-        let runs = runs.filter(|job| is_expansion(job) && !has_failed(job));
+        let runs = runs.filter(|job| is_expand(job) && !has_failed(job));
         let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
         let size = volume.size.as_ref().copied().unwrap_or_default();
-        runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
+        runs.chain(self.expanding.get(&volume.name).copied()).fold(size, u64::max)
     }
 
     #[cfg(test)]
@@ -235,14 +235,14 @@ impl QuotaLedger {
     }
 
     /// Charges the new size of a volume that is about to be expanded.
-    pub fn charge_expansion(&mut self, volume: &str, bytes: u64, facts: &Facts) {
-        self.growing.insert(volume.to_owned(), bytes);
+    pub fn charge_expand(&mut self, volume: &str, bytes: u64, facts: &Facts) {
+        self.expanding.insert(volume.to_owned(), bytes);
         self.count(ChargeKey::Volume(volume.into()), facts);
     }
 
     /// Takes back the charge of a new size. Returns whether there was one.
-    pub fn refund_expansion(&mut self, volume: &str, facts: &Facts) -> bool {
-        let promise = self.growing.remove(volume);
+    pub fn refund_expand(&mut self, volume: &str, facts: &Facts) -> bool {
+        let promise = self.expanding.remove(volume);
         self.count(ChargeKey::Volume(volume.into()), facts);
         promise.is_some()
     }
@@ -277,13 +277,13 @@ impl QuotaLedger {
     pub fn on_volume(&mut self, volume: &Changed<Volume>, facts: &Facts) -> Option<String> {
         let Some(now) = &volume.now else {
             let gone = volume.last();
-            self.growing.remove(&gone.name);
+            self.expanding.remove(&gone.name);
             self.count_volume(gone, facts);
             return Some(gone.class.clone());
         };
         let has = |bytes: &u64| now.size.as_ref().is_ok_and(|size| size >= bytes);
-        if self.growing.get(&now.name).is_some_and(has) {
-            self.growing.remove(&now.name);
+        if self.expanding.get(&now.name).is_some_and(has) {
+            self.expanding.remove(&now.name);
         }
         volume.before.iter().chain([now]).for_each(|volume| self.count_volume(volume, facts));
         let before = volume.before.as_ref();
@@ -293,9 +293,9 @@ impl QuotaLedger {
     /// Applies an expand run that has appeared, ended or vanished. The charge follows its Job.
     pub fn on_job(&mut self, job: &Changed<Job>, facts: &Facts) -> Option<String> {
         let (gone, job) = (job.now.is_none(), job.last());
-        let volume = job.volume.as_ref().filter(|_| is_expansion(job))?;
+        let volume = job.volume.as_ref().filter(|_| is_expand(job))?;
         if gone || !job.complete {
-            self.growing.remove(volume);
+            self.expanding.remove(volume);
         }
         self.count(ChargeKey::Volume(volume.as_str().into()), facts);
         let class = facts.cache.volumes.get(volume).map(|volume| volume.class.clone());
@@ -424,7 +424,7 @@ fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
     volumes.any(|volume| volume.volume_id() == Some(id) || volume.claim_uid.as_deref() == Some(id))
 }
 
-fn is_expansion(job: &Job) -> bool {
+fn is_expand(job: &Job) -> bool {
     job.run_labels.operation == Operation::Expand
 }
 

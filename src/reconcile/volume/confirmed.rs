@@ -17,9 +17,9 @@ pub(super) struct Confirmed {
     /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
     pub source: Option<(String, String)>,
     /// What this reconcile has written for the expansion.
-    pub expansion: runs::Written,
+    pub expand: runs::Written,
     /// What this reconcile has written for the modification.
-    pub modification: runs::Written,
+    pub modify: runs::Written,
 }
 
 impl Confirmed {

@@ -214,8 +214,8 @@ impl Index {
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn expansion_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
-        self.quota.expansion_error(volume, claim, bytes, recipe, &self.facts)
+    pub fn expand_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
+        self.quota.expand_error(volume, claim, bytes, recipe, &self.facts)
     }
 
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, because no write takes that

@@ -161,14 +161,14 @@ impl Index {
     }
 
     /// Charges the new size of a volume that is about to be expanded.
-    pub fn charge_expansion(&mut self, volume: &str, bytes: u64) {
+    pub fn charge_expand(&mut self, volume: &str, bytes: u64) {
         self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
-        self.quota.charge_expansion(volume, bytes, &self.facts);
+        self.quota.charge_expand(volume, bytes, &self.facts);
     }
 
     /// Takes back the charge of a new size. Returns the items to requeue.
-    pub fn refund_expansion(&mut self, volume: &Volume) -> Vec<WorkItem> {
-        let refunded = self.quota.refund_expansion(&volume.name, &self.facts);
+    pub fn refund_expand(&mut self, volume: &Volume) -> Vec<WorkItem> {
+        let refunded = self.quota.refund_expand(&volume.name, &self.facts);
         if refunded { self.for_quota(&volume.class) } else { Vec::new() }
     }
 
