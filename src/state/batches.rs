@@ -64,7 +64,7 @@ struct FirstRun<'a> {
 
 /// The effect of leaving batches.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct LeftBatches {
     /// The batches that were left.
     pub batches: Vec<String>,
     /// The slots that are free by that, as the label values of their classes.
@@ -256,7 +256,7 @@ impl Batches {
     }
 
     /// Removes an item from its batches.
-    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> Left {
+    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> LeftBatches {
         let (mut batches, mut jobs) = (Vec::new(), Vec::new());
         for (name, open) in self.open.iter_mut().filter(|(_, open)| open.operation == operation) {
             if let Some(entry) = open.entry(id) {
@@ -267,7 +267,7 @@ impl Batches {
                 batches.push(name.clone());
             }
         }
-        Left { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
+        LeftBatches { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
     }
 }
 

@@ -50,7 +50,7 @@ impl Books {
         self.batches.add_entry(batch, entry(id, &self.recipe), &self.facts, &mut self.expectations)
     }
 
-    fn leave(&mut self, id: &str) -> Left {
+    fn leave(&mut self, id: &str) -> LeftBatches {
         self.batches.leave(Operation::Provision, id, &mut self.expectations)
     }
 

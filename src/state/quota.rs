@@ -163,7 +163,7 @@ impl QuotaLedger {
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, unless the API has
     /// confirmed the stamp.
     pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
-        self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
+        self.pending.get(uid).is_some_and(|pending| !pending.is_expired(now))
     }
 
     /// Returns the size of a volume, or its new size during an expansion.
@@ -177,7 +177,7 @@ impl QuotaLedger {
 
     #[cfg(test)]
     pub fn pending(&self) -> impl Iterator<Item = (&String, &Charge)> {
-        self.pending.iter().map(|(uid, promise)| (uid, &promise.charge))
+        self.pending.iter().map(|(uid, pending)| (uid, &pending.charge))
     }
 }
 
@@ -192,10 +192,10 @@ impl QuotaLedger {
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         let version = claim.resource_version.parse().ok();
-        let is_written = self.pending.get(&claim.uid).is_some_and(|promise| promise.is_written);
+        let is_written = self.pending.get(&claim.uid).is_some_and(|pending| pending.is_written);
         let charge = Charge { class, namespace, bytes };
-        let promise = PendingCharge { charge, version, since: facts.now(), is_written };
-        let first = self.pending.insert(claim.uid.clone(), promise).is_none();
+        let pending = PendingCharge { charge, version, since: facts.now(), is_written };
+        let first = self.pending.insert(claim.uid.clone(), pending).is_none();
         self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
         first
     }
@@ -203,30 +203,30 @@ impl QuotaLedger {
     /// Charges a claim that is about to get a pooled volume to its namespace.
     pub fn charge_without_stamp(&mut self, claim: &Claim, class: &str, facts: &Facts) {
         self.charge(claim, class, facts);
-        if let Some(promise) = self.pending.get_mut(&claim.uid) {
-            promise.version = None;
+        if let Some(pending) = self.pending.get_mut(&claim.uid) {
+            pending.version = None;
         }
     }
 
     /// Notes that a charged claim is stamped. Its own charge ends when the watches show that.
     pub fn note_written(&mut self, uid: &str) {
-        if let Some(promise) = self.pending.get_mut(uid) {
-            promise.is_written = true;
+        if let Some(pending) = self.pending.get_mut(uid) {
+            pending.is_written = true;
         }
     }
 
     /// Drops the charge of a claim if it has expired.
     pub fn drop_expired_charge(&mut self, uid: &str, facts: &Facts) {
-        if self.pending.get(uid).is_some_and(|promise| promise.is_expired(facts.now())) {
+        if self.pending.get(uid).is_some_and(|pending| pending.is_expired(facts.now())) {
             self.settle(uid, facts);
         }
     }
 
     /// Takes back the charge of a claim that was not stamped. Returns the class that has more quota by that.
     pub fn refund(&mut self, uid: &str, facts: &Facts) -> Option<String> {
-        let promise = self.pending.remove(uid);
+        let pending = self.pending.remove(uid);
         self.count(ChargeKey::Pending(uid.into()), facts);
-        promise.map(|promise| promise.charge.class)
+        pending.map(|pending| pending.charge.class)
     }
 
     /// Settles the charge of a claim that is known to be stamped, or to be gone.
@@ -242,9 +242,9 @@ impl QuotaLedger {
 
     /// Takes back the charge of a new size. Returns whether there was one.
     pub fn refund_expand(&mut self, volume: &str, facts: &Facts) -> bool {
-        let promise = self.expanding.remove(volume);
+        let size = self.expanding.remove(volume);
         self.count(ChargeKey::Volume(volume.into()), facts);
-        promise.is_some()
+        size.is_some()
     }
 }
 
@@ -266,7 +266,7 @@ impl QuotaLedger {
         if claim.before.as_ref().is_some_and(|before| has_charge(before, facts)) && !has_charge(now, facts) {
             freed.extend(now.class.clone());
         }
-        let lapsed = |promise: &PendingCharge| !has_begun(now, facts) && promise.has_lapsed(now);
+        let lapsed = |pending: &PendingCharge| !has_begun(now, facts) && pending.has_lapsed(now);
         if self.pending.get(&now.uid).is_some_and(lapsed) {
             freed.extend(self.refund(&now.uid, facts));
         }

@@ -8,6 +8,7 @@
 
 mod backup;
 mod batches;
+mod capacity;
 mod check;
 mod cinder;
 mod csi;
@@ -19,6 +20,5 @@ mod moving_in;
 mod nodes;
 mod pools;
 mod registry;
-mod rooms;
 mod script;
 mod shipped;

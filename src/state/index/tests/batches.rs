@@ -128,7 +128,7 @@ fn the_first_claim_has_a_run_of_its_own_and_the_next_ones_join_a_batch() {
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
     let (step, ..) = collected(&mut index, &first);
-    assert!(matches!(step, Step::Wait(_)), "nobody has come");
+    assert!(matches!(step, Step::Wait(_)), "nobody has arrived");
     assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
     assert!(matches!(collected(&mut index, &first).0, Step::Wait(_)));
@@ -269,7 +269,7 @@ fn an_open_batch_is_rebuilt_from_the_stamps() {
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other has not arrived");
     assert!(index.add_entry(batch, entry("b", &recipe)));
     assert_eq!(collected(&mut index, batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
@@ -434,7 +434,7 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     assert!(index.is_shut_out_of_batch(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one has not arrived");
     assert!(
         index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into()))
     );
