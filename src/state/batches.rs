@@ -232,7 +232,7 @@ impl Batches {
         true
     }
 
-    /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
+    /// Adds a member to those that have arrived, unless the batch is full. Returns whether the batch is for such a member.
     fn collect(&mut self, name: &str, entry: &BatchEntry, facts: &Facts) -> bool {
         let id = &entry.member.id;
         if !self.open.contains_key(name) {

@@ -188,8 +188,8 @@ proptest! {
             line.enqueue(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;
-        let room = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
-        let turns: Vec<&WorkItem> = line.dispatch("c", &room, NOW).collect();
+        let free_slots = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
+        let turns: Vec<&WorkItem> = line.dispatch("c", &free_slots, NOW).collect();
         let lanes: Vec<&Flow> = turns.iter().filter_map(|key| line.flow_of(key, "c")).collect();
         let mut distinct = turns.clone();
         distinct.sort();

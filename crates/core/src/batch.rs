@@ -32,16 +32,16 @@ const NO_OUTCOME_MESSAGE: &str = "the run was for several members, and ended bef
 /// Builds the Job of a batch. Returns it with the number of members that fit. The last members are left out.
 pub fn job(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> (api::Job, usize) {
     // The text of a script is added later.
-    let room = if recipe.script.is_some() { limits::POD - limits::VALUE } else { limits::POD };
+    let most = if recipe.script.is_some() { limits::POD - limits::VALUE } else { limits::POD };
     let all = whole(recipe, name, members, target);
-    if annotated(&all) <= room {
+    if annotated(&all) <= most {
         return (all, members.len());
     }
     // A single member fits, as its own run would.
     let (mut fits, mut too_many) = (1, members.len());
     while fits + 1 < too_many {
         let middle = fits.midpoint(too_many);
-        match annotated(&whole(recipe, name, &members[..middle], target)) <= room {
+        match annotated(&whole(recipe, name, &members[..middle], target)) <= most {
             true => fits = middle,
             false => too_many = middle,
         }

@@ -74,7 +74,7 @@ impl Index {
     pub(super) fn woken_by_claim(&self, before: Option<&Claim>, now: &Claim, freed: &Freed) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let mut items = Vec::new();
-        if before.is_some_and(found_no_room) != found_no_room(now) {
+        if before.is_some_and(found_no_capacity) != found_no_capacity(now) {
             items.extend(self.for_capacity());
         }
         items.extend(self.for_left(&freed.left));
@@ -442,8 +442,8 @@ impl Index {
     }
 }
 
-/// Checks whether an unbound claim found no room on its backend.
-fn found_no_room(claim: &Claim) -> bool {
+/// Checks whether an unbound claim found no capacity on its backend.
+fn found_no_capacity(claim: &Claim) -> bool {
     let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
     full && !claim.is_bound()
 }

@@ -64,7 +64,7 @@ fn spread(uid: &str, node: &str) -> u64 {
 }
 
 /// Checks whether the scheduler would place a pod of the recipe on a node by its labels and taints. Only the scheduler
-/// knows whether there is room.
+/// knows whether the pod's requests fit.
 pub fn accepts_run(node: &Node, recipe: &Recipe) -> bool {
     node.reachable && matches_config(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
 }

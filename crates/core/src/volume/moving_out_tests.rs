@@ -115,7 +115,10 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
         &[],
     )
     .unwrap();
-    assert_eq!((&moving_out.provenance.effective_config, moving_out.provenance.origin_node.as_str()), (&effective_config(), ""));
+    assert_eq!(
+        (&moving_out.provenance.effective_config, moving_out.provenance.origin_node.as_str()),
+        (&effective_config(), "")
+    );
     assert_eq!(moving_out.moved_in().finalizers, [FORMER_FINALIZER]);
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
         let why = checked(forged(change), Some(claim()), &[]).unwrap_err();

@@ -332,8 +332,11 @@ fn a_batch_uses_a_slot_for_each_member() {
     let (_, mut index) = timed();
     index.change_job(WatchChange::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
     let recipe = recipe("3");
-    let room = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
-    assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team".into(), 3)].into()));
+    let free_slots = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
+    assert_eq!(
+        (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.1),
+        (3, 97, [("team".into(), 3)].into())
+    );
 }
 
 #[test]
