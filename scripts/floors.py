@@ -43,7 +43,7 @@ FLOORS = {
         compact id queue unstarted words watch_change work_item
         cache configs expectations fair_queue slot_request
         facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
-        batches pv_sync quota slots
+        batches quota slots sync_probes
         pools quota_waiters
         index
     """,

@@ -38,12 +38,12 @@ use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
-use crate::state::pv_sync::PvSync;
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
 use crate::state::slots::Slots;
+use crate::state::sync_probes::SyncProbes;
 use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
 use crate::state::unstarted::UnstartedRuns;
@@ -69,7 +69,7 @@ pub struct Index {
     /// The stock of pools, and its assignment.
     pools: Pools,
     /// The volumes that the PV controller has seen.
-    pv_sync: PvSync,
+    sync_probes: SyncProbes,
     /// The adopted volumes that lack only their mark.
     unmarked: Unmarked,
     /// The writes that no watch has shown yet.
@@ -93,7 +93,7 @@ impl Index {
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),
             pools: Pools::default(),
-            pv_sync: PvSync::default(),
+            sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
             unstarted: UnstartedRuns::default(),

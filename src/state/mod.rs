@@ -14,7 +14,6 @@ mod kept_scripts;
 mod members;
 mod open_batch;
 mod pools;
-mod pv_sync;
 pub mod queue;
 mod quota;
 mod quota_waiters;
@@ -22,6 +21,7 @@ mod removed_jobs;
 mod revisions;
 mod slot_request;
 mod slots;
+mod sync_probes;
 #[cfg(test)]
 mod testing;
 mod unmarked;

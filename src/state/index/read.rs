@@ -91,12 +91,12 @@ impl Index {
 
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub fn is_synced(&self, volume: &str) -> bool {
-        self.pv_sync.is_synced(volume)
+        self.sync_probes.is_synced(volume)
     }
 
     /// Checks whether so many volumes wait for the PV controller that sync probes are worthwhile, with one more.
     pub fn many_wait_for_sync(&self) -> bool {
-        self.pv_sync.many_wait()
+        self.sync_probes.many_wait()
     }
 
     /// Returns the volume with the adoption mark that this process has still to write; `None` if no mark is due.
@@ -293,12 +293,12 @@ impl Index {
 
     /// Observes the sync probes.
     pub fn observe_probes(&self) -> sync_probe::Observed<'_> {
-        self.pv_sync.observe(self.facts.now())
+        self.sync_probes.observe(self.facts.now())
     }
 
     /// Returns the UID of a sync probe.
     pub fn sync_probe(&self, name: &str) -> Option<String> {
-        self.pv_sync.uid_of(name).cloned()
+        self.sync_probes.uid_of(name).cloned()
     }
 }
 

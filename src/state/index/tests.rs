@@ -3,9 +3,9 @@
 mod batches;
 mod kept_scripts;
 mod pools;
-mod pv_sync;
 mod quota;
 mod slots;
+mod sync_probes;
 
 use flex_contract::names;
 

@@ -230,21 +230,21 @@ impl Index {
 impl Index {
     /// Records that a probe with this name is about to be created. It is the current one.
     pub fn begin_probe(&mut self, name: &str) {
-        self.pv_sync.begin(name, self.facts.now());
+        self.sync_probes.begin(name, self.facts.now());
     }
 
     /// Gives up the current probe, because it was not created, or has no phase in time.
     pub fn give_up_probe(&mut self) {
-        self.pv_sync.give_up();
+        self.sync_probes.give_up();
     }
 
     /// Records that a probe was deleted, before its event arrives.
     pub fn probe_deleted(&mut self, name: &str) {
-        self.pv_sync.forget_probe(name);
+        self.sync_probes.forget_probe(name);
     }
 
     /// Returns how long an adopted volume waited until the PV controller had seen it. It tells that once.
     pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
-        self.pv_sync.take_waited(volume)
+        self.sync_probes.take_waited(volume)
     }
 }
