@@ -20,8 +20,8 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let (keys, later) = context.cluster.index().serve_without_objects();
-    context.cluster.queue.add_all(keys);
+    let (items, later) = context.cluster.index().serve_without_objects();
+    context.cluster.queue.add_all(items);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
     let (unstored, mut failed) = kept_script::store(context).await;

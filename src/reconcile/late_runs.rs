@@ -166,9 +166,9 @@ async fn start(
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let has_new_claim =
-        matches!(&slot_request.key, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
+        matches!(&slot_request.item, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
     let slot_request =
-        if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
+        if has_new_claim { SlotRequest { item: WorkItem::Findings, ..slot_request } } else { slot_request };
     if !context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(Requeue::WaitingForSlot);
     }

@@ -31,7 +31,7 @@ fn fair_queue(names: &[&str]) -> FairQueue {
 
 fn dispatch(queue: &FairQueue, free_slots: FreeSlots<'_>) -> Vec<String> {
     let dispatch = queue.dispatch("c", &free_slots, NOW);
-    dispatch.map(|key| if let WorkItem::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+    dispatch.map(|item| if let WorkItem::Claim(name) = item { name.to_string() } else { String::new() }).collect()
 }
 
 #[test]

@@ -106,8 +106,8 @@ impl Index {
 
     /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
     /// it.
-    pub fn is_stale(&self, key: &WorkItem) -> bool {
-        self.unseen_writes.is_stale(key, &self.facts.cache, self.facts.now())
+    pub fn is_stale(&self, item: &WorkItem) -> bool {
+        self.unseen_writes.is_stale(item, &self.facts.cache, self.facts.now())
     }
 }
 

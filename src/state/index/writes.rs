@@ -16,8 +16,8 @@ use crate::run::view::Job;
 /// Writes.
 impl Index {
     /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
-    pub fn record_write(&mut self, key: WorkItem, resource_version: &str) {
-        self.unseen_writes.record(key, resource_version, &self.facts.cache, self.facts.now());
+    pub fn record_write(&mut self, item: WorkItem, resource_version: &str) {
+        self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
     }
 
     /// Records that this process has adopted a volume but for the adoption mark.
@@ -26,8 +26,8 @@ impl Index {
     }
 
     /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
-    pub fn ended(&mut self, key: WorkItem) {
-        self.unseen_writes.record_end(key, &self.facts.cache, self.facts.now());
+    pub fn ended(&mut self, item: WorkItem) {
+        self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
@@ -54,8 +54,8 @@ impl Index {
     }
 
     /// Removes an item from the queue for slots. If it was its turn, returns the items whose turn is now.
-    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.slots.stop_waiting_for_slot(key).map(|class| self.for_slot(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_slot(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.slots.stop_waiting_for_slot(item).map(|class| self.for_slot(&class)).unwrap_or_default()
     }
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
@@ -173,14 +173,14 @@ impl Index {
     }
 
     /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
-    pub fn wait_for_quota(&mut self, key: WorkItem, class: &str) {
-        self.quota_waiters.add(key, class);
+    pub fn wait_for_quota(&mut self, item: WorkItem, class: &str) {
+        self.quota_waiters.add(item, class);
     }
 
     /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
     /// quota.
-    pub fn stop_waiting_for_quota(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.quota_waiters.remove(key).map(|class| self.for_quota(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_quota(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.quota_waiters.remove(item).map(|class| self.for_quota(&class)).unwrap_or_default()
     }
 }
 
