@@ -4,7 +4,7 @@
 mod capacity;
 mod claim;
 mod kept_script;
-mod moving;
+mod move_in;
 mod pool;
 mod run;
 mod snapshot;

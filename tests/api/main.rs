@@ -24,7 +24,7 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod modify;
-mod moving_in;
+mod move_in;
 mod nodes;
 mod pools;
 mod scripts;

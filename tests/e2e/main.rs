@@ -16,7 +16,7 @@ mod helm;
 mod install;
 mod kinds;
 mod mounts;
-mod moving_in;
+mod move_in;
 mod nodes;
 mod pools;
 mod registry;

@@ -5,7 +5,7 @@ use super::work::{Fresh, Work};
 use crate::cli::out::say;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::volume::moving_out::{MovingOut, move_out};
+use crate::volume::move_out::{MovingOut, move_out};
 
 /// Takes back what was written on volumes that came from a provisioner. Returns the number of volumes that stay.
 pub(super) async fn undo(work: &Work, volumes: &[Volume], from: &str, dry_run: bool) -> usize {

@@ -24,7 +24,7 @@ use crate::run::move_in::move_in;
 use crate::run::node::Node;
 use crate::run::script::{Texts, complete};
 use crate::state::index::Index;
-use crate::volume::moving_out::{Dependents, MovingOut};
+use crate::volume::move_out::{Dependents, MovingOut};
 use crate::volume::place::Places;
 use crate::volume::request::request;
 

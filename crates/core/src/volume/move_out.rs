@@ -20,7 +20,7 @@ use crate::model::volume::{Provenance, Volume, is_run_id};
 use crate::object::ObjectName;
 use crate::run::node::Node;
 use crate::run::view::Job;
-use crate::volume::moving_in::{FORMER_FINALIZER, origin_node};
+use crate::volume::move_in::{FORMER_FINALIZER, origin_node};
 use crate::volume::place::Place;
 
 /// All that depends on a volume, and that its run may need.
@@ -191,5 +191,5 @@ fn moving_out(
 }
 
 #[cfg(test)]
-#[path = "moving_out_tests.rs"]
+#[path = "move_out_tests.rs"]
 mod tests;
