@@ -32,7 +32,7 @@ smoke() {
 1.33 e2e kinds::a_stateful_set_of_20_replicas_has_20_volumes A StatefulSet of 20 replicas gets 20 volumes
 1.33 e2e script::a_config_map_alone_provisions_and_its_volume_is_deleted_without_it A ConfigMap with a script is a provisioner
 1.33 e2e pools::a_pod_uses_a_pooled_volume A pod uses a pooled volume
-1.34 api attributes::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume
+1.34 api modify::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume
 1.36 api hostile::the_shipped_policies_are_sound All admission policies are served
 LIST
 }

@@ -19,8 +19,8 @@ use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::model::volume::Volume;
-use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
+use flex_provisioner::run::node::{NodeState, NodeStates};
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
@@ -294,9 +294,9 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         if volume.is_adopted() { Ok(&**recipe) } else { Err("how the volume was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
     let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
-    let expansion =
+    let expand =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
-    let modification = modify::Observed {
+    let modify = modify::Observed {
         claim: None,
         recipe: known.clone(),
         requested_attributes: Err("the class does not exist".to_owned()),
@@ -321,8 +321,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         node_gone: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
-        expansion,
-        modification,
+        expand,
+        modify,
     };
     let decision = of_volume::decide(&observed, NOW);
     if let Some(note) = &decision.event {

@@ -20,8 +20,8 @@ use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::volume::import::{Import, Imported, import as imported};
-use crate::volume::moving_in::Refusal;
-use crate::volume::moving_out::take_back;
+use crate::volume::move_in::Refusal;
+use crate::volume::move_out::take_back;
 use crate::volume::place::{Overlap, Place, Places, neighbour};
 use crate::volume::request::request;
 use crate::volume::reserved_paths::verify_unreserved;
@@ -229,12 +229,12 @@ async fn undo(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Recipe) 
         return Ok(());
     };
     let Fresh { volume, claim, .. } = work.fresh(&volume.name).await?;
-    let going = work.moving_out(&volume, claim.as_ref(), |of| take_back(&volume, of, &work.identity))?;
+    let moving_out = work.moving_out(&volume, claim.as_ref(), |of| take_back(&volume, of, &work.identity))?;
     if args.dry_run {
         say!("{}: volume {name} would be deleted, and the data stay", args.path);
         return Ok(());
     }
-    let unmarked = work.forget(&volume, &going).await?;
+    let unmarked = work.forget(&volume, &moving_out).await?;
     let deleted = work.writes.remove_volume(&unmarked).await;
     deleted.map_err(|error| format!("{error}; its mark is gone: run this command again"))?;
     say!("{}: volume {name} is deleted, and the data stay", args.path);

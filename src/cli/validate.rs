@@ -16,7 +16,7 @@ use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
-use crate::config::{labels, script, slips, spelling};
+use crate::config::{common_mistakes, labels, script, spelling};
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -209,7 +209,8 @@ impl CheckedFiles {
         let mut messages = Vec::new();
         for Found { config, file, lines } in &self.configs {
             let Some(verdict) = table.verdicts.get(&config.name) else {
-                let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
+                let near =
+                    common_mistakes::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
                 let message = near.unwrap_or_else(|| {
                     format!(
                         "ConfigMap {} is meant for another plugin than {}, so it is ignored",

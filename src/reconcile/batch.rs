@@ -5,26 +5,26 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
+use crate::batch;
+use crate::batch::decide::{Decision, Rule, Step, decide};
 use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::Rule as _;
-use crate::run::batch;
-use crate::run::collect::{Decision, Rule, Step, decide};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{BatchEntry, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (Decision { rule, step, .. }, come) = next_step(context, name);
+    let (Decision { rule, step, .. }, entries) = next_step(context, name);
     context.decided(&name, rule, &step);
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
     }
-    let Some(first) = come.first() else { return Ok(Requeue::Done) };
+    let Some(first) = entries.first() else { return Ok(Requeue::Done) };
     let _creation = Creation { context, name };
-    let members: Vec<_> = come.iter().map(|entry| (entry.member.clone(), entry.request.clone())).collect();
+    let members: Vec<_> = entries.iter().map(|entry| (entry.member.clone(), entry.request.clone())).collect();
     // Members that do not fit see the Job without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.target);
     let Err(error) = context.create_job(&first.recipe, job).await else {
@@ -42,7 +42,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.cluster.index().collect_again(name, &come);
+            context.cluster.index().collect_again(name, &entries);
             return Err(unknown);
         }
     };

@@ -94,7 +94,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
             let there = writes.read_capacity(&segment.object_name()).await?;
             if there.as_ref().map(version) != observed.as_deref().map(version) {
-                return Err(WriteError::Conflict(format!("what is known of the room of {segment}")));
+                return Err(WriteError::Conflict(format!("what is known of the capacity of {segment}")));
             }
             let ts = context.timestamp();
             let job =

@@ -7,6 +7,7 @@ use flex_contract::request::{CloneSource, Snapshot as SnapshotProperties};
 
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
+use crate::claim::restore::RestoreSource;
 use crate::config::classes::{ClassLookup, Identity};
 use crate::config::input;
 use crate::model::claim::Claim;
@@ -19,7 +20,6 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::snapshot::restore::RestoreSource;
 use crate::state::index::Index;
 
 /// The observed state of a data source.
@@ -151,7 +151,7 @@ impl SourceSnapshotObservation {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(crate::snapshot::request::snapshot_properties(&fresh))
+        Ok(crate::content::request::snapshot_properties(&fresh))
     }
 }
 

@@ -8,12 +8,12 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use crate::api::writes::WriteError;
+use crate::batch;
 use crate::config::Recipe;
 use crate::config::current_program::recipe_with_current_program;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::batch;
 use crate::run::job::{self, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
@@ -166,9 +166,9 @@ async fn start(
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let has_new_claim =
-        matches!(&slot_request.key, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
+        matches!(&slot_request.item, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
     let slot_request =
-        if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
+        if has_new_claim { SlotRequest { item: WorkItem::Findings, ..slot_request } } else { slot_request };
     if !context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(Requeue::WaitingForSlot);
     }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 
+use crate::batch::decide::{Observed, STAMP_TIMEOUT};
+use crate::batch::{self, Member, MemberObject};
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{self, Observed, STAMP_TIMEOUT};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::cache::Cache;
@@ -64,7 +64,7 @@ struct FirstRun<'a> {
 
 /// The effect of leaving batches.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct LeftBatches {
     /// The batches that were left.
     pub batches: Vec<String>,
     /// The slots that are free by that, as the label values of their classes.
@@ -135,7 +135,7 @@ impl Batches {
             let is_open = || {
                 passed < open.window || {
                     let runs = self.runs_in_progress(kind, (run.job, Some(name)), facts, expectations);
-                    collect::is_open(passed, open.window, runs)
+                    batch::decide::is_open(passed, open.window, runs)
                 }
             };
             let has_place = open.stamped.len() < open.size && !open.is_full();
@@ -232,7 +232,7 @@ impl Batches {
         true
     }
 
-    /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
+    /// Adds a member to those that have arrived, unless the batch is full. Returns whether the batch is for such a member.
     fn collect(&mut self, name: &str, entry: &BatchEntry, facts: &Facts) -> bool {
         let id = &entry.member.id;
         if !self.open.contains_key(name) {
@@ -256,7 +256,7 @@ impl Batches {
     }
 
     /// Removes an item from its batches.
-    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> Left {
+    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> LeftBatches {
         let (mut batches, mut jobs) = (Vec::new(), Vec::new());
         for (name, open) in self.open.iter_mut().filter(|(_, open)| open.operation == operation) {
             if let Some(entry) = open.entry(id) {
@@ -267,7 +267,7 @@ impl Batches {
                 batches.push(name.clone());
             }
         }
-        Left { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
+        LeftBatches { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
     }
 }
 

@@ -50,7 +50,7 @@ impl Books {
         self.batches.add_entry(batch, entry(id, &self.recipe), &self.facts, &mut self.expectations)
     }
 
-    fn leave(&mut self, id: &str) -> Left {
+    fn leave(&mut self, id: &str) -> LeftBatches {
         self.batches.leave(Operation::Provision, id, &mut self.expectations)
     }
 
@@ -121,7 +121,7 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
             assert_eq!(members, ["a", "b"].map(|id| WorkItem::of_member(&member(id))));
             assert!(is_excluded(batches, facts));
         } else {
-            // The Job has room for one of the two.
+            // One of the two fits into the Job.
             let job = crate::state::testing::batch_job(&batch, &["a"]);
             assert_eq!(batches.on_job(&job, expectations), [WorkItem::of_member(&member("b"))]);
             assert_eq!(batches.on_job(&job, expectations), []);

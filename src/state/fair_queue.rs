@@ -75,7 +75,7 @@ struct ClassQueue {
 
 #[derive(Debug)]
 struct Waiting {
-    key: WorkItem,
+    item: WorkItem,
     /// The time of the last request for a slot.
     asked: Duration,
 }
@@ -88,23 +88,23 @@ impl Waiting {
 
 impl FairQueue {
     /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
-    pub fn enqueue(&mut self, key: &WorkItem, class: &str, flow: Flow, now: Duration) {
+    pub fn enqueue(&mut self, item: &WorkItem, class: &str, flow: Flow, now: Duration) {
         if now.saturating_sub(self.swept) >= ENTRY_TTL {
             self.sweep(now);
         }
-        let number = match self.dequeue(key) {
+        let number = match self.dequeue(item) {
             Some((before, number)) if before == class => number,
             _ => self.number(),
         };
         let queue = self.classes.entry(class.to_owned()).or_default();
-        let waiting = Waiting { key: key.clone(), asked: now };
+        let waiting = Waiting { item: item.clone(), asked: now };
         queue.flows.entry(flow.clone()).or_default().insert(number, waiting);
-        self.entries.insert(key.clone(), (class.to_owned(), flow, number));
+        self.entries.insert(item.clone(), (class.to_owned(), flow, number));
     }
 
     /// Removes an item. Returns the class for which it waited, and its number.
-    pub fn dequeue(&mut self, key: &WorkItem) -> Option<(String, u64)> {
-        let (class, flow, number) = self.entries.remove(key)?;
+    pub fn dequeue(&mut self, item: &WorkItem) -> Option<(String, u64)> {
+        let (class, flow, number) = self.entries.remove(item)?;
         if let Some(queue) = self.classes.get_mut(&class)
             && let Some(waiting) = queue.flows.get_mut(&flow)
         {
@@ -135,8 +135,8 @@ impl FairQueue {
         self.swept = now;
         let flows = self.classes.values().flat_map(|queue| queue.flows.values());
         let gone = flows.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
-        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.key.clone()).collect();
-        gone.iter().for_each(|key| drop(self.dequeue(key)));
+        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.item.clone()).collect();
+        gone.iter().for_each(|item| drop(self.dequeue(item)));
     }
 
     /// Returns the classes for which items wait.
@@ -145,8 +145,8 @@ impl FairQueue {
     }
 
     /// Returns the flow in which an item waits for a class.
-    pub fn flow_of(&self, key: &WorkItem, class: &str) -> Option<&Flow> {
-        self.entries.get(key).filter(|(of, ..)| of == class).map(|(_, flow, _)| flow)
+    pub fn flow_of(&self, item: &WorkItem, class: &str) -> Option<&Flow> {
+        self.entries.get(item).filter(|(of, ..)| of == class).map(|(_, flow, _)| flow)
     }
 
     /// Checks whether an item waits for a slot that is not for a pool.
@@ -163,14 +163,21 @@ impl FairQueue {
         free_slots: &FreeSlots<'_>,
         now: Duration,
     ) -> impl Iterator<Item = &'a WorkItem> + use<'a> {
-        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|(_, key)| key)
+        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|(_, item)| item)
     }
 
     /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
-    pub fn is_next(&self, key: &WorkItem, flow: &Flow, class: &str, free_slots: &FreeSlots<'_>, now: Duration) -> bool {
-        let stands = self.entries.get(key).filter(|(of, ..)| of == class);
+    pub fn is_next(
+        &self,
+        item: &WorkItem,
+        flow: &Flow,
+        class: &str,
+        free_slots: &FreeSlots<'_>,
+        now: Duration,
+    ) -> bool {
+        let stands = self.entries.get(item).filter(|(of, ..)| of == class);
         let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
-        Dispatch::new(self.classes.get(class), Some((number, key, flow)), free_slots, now)
+        Dispatch::new(self.classes.get(class), Some((number, item, flow)), free_slots, now)
             .any(|(turn, _)| turn == number)
     }
 }
@@ -242,15 +249,15 @@ impl<'a> Dispatch<'a> {
                 add(&mut turns, flow, first, behind);
             }
         }
-        if let Some((number, key, flow)) = asks {
-            add(&mut turns, flow, (number, key), btree_map::Iter::default());
+        if let Some((number, item, flow)) = asks {
+            add(&mut turns, flow, (number, item), btree_map::Iter::default());
         }
         turns
     }
 
     fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a WorkItem)> {
         let is_there = |(number, waiting): &(&u64, &Waiting)| waiting.is_there(self.now) && Some(**number) != self.asks;
-        behind.find(is_there).map(|(number, waiting)| (*number, &waiting.key))
+        behind.find(is_there).map(|(number, waiting)| (*number, &waiting.item))
     }
 
     fn rank(&self, head: &Head<'_>) -> Rank {

@@ -31,7 +31,7 @@ fn fair_queue(names: &[&str]) -> FairQueue {
 
 fn dispatch(queue: &FairQueue, free_slots: FreeSlots<'_>) -> Vec<String> {
     let dispatch = queue.dispatch("c", &free_slots, NOW);
-    dispatch.map(|key| if let WorkItem::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+    dispatch.map(|item| if let WorkItem::Claim(name) = item { name.to_string() } else { String::new() }).collect()
 }
 
 #[test]
@@ -188,8 +188,8 @@ proptest! {
             line.enqueue(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;
-        let room = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
-        let turns: Vec<&WorkItem> = line.dispatch("c", &room, NOW).collect();
+        let free_slots = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
+        let turns: Vec<&WorkItem> = line.dispatch("c", &free_slots, NOW).collect();
         let lanes: Vec<&Flow> = turns.iter().filter_map(|key| line.flow_of(key, "c")).collect();
         let mut distinct = turns.clone();
         distinct.sort();

@@ -35,15 +35,15 @@ use crate::config::classes::Identity;
 use crate::object::ObjectName;
 use crate::state::batches::Batches;
 use crate::state::facts::Facts;
+use crate::state::kept_scripts::KeptScripts;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
-use crate::state::pv_sync::PvSync;
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
-use crate::state::scripts::Scripts;
 use crate::state::slots::Slots;
+use crate::state::sync_probes::SyncProbes;
 use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
 use crate::state::unstarted::UnstartedRuns;
@@ -55,7 +55,7 @@ pub struct Index {
     /// The stored versions of configs.
     revisions: Revisions,
     /// The kept scripts.
-    scripts: Scripts,
+    kept_scripts: KeptScripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
     /// The open batches.
@@ -69,7 +69,7 @@ pub struct Index {
     /// The stock of pools, and its assignment.
     pools: Pools,
     /// The volumes that the PV controller has seen.
-    pv_sync: PvSync,
+    sync_probes: SyncProbes,
     /// The adopted volumes that lack only their mark.
     unmarked: Unmarked,
     /// The writes that no watch has shown yet.
@@ -86,14 +86,14 @@ impl Index {
         Index {
             facts: Facts::new(identity, clock),
             revisions: Revisions::default(),
-            scripts: Scripts::default(),
+            kept_scripts: KeptScripts::default(),
             slots: Slots::default(),
             batches: Batches::default(),
             members: Members::default(),
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),
             pools: Pools::default(),
-            pv_sync: PvSync::default(),
+            sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
             unstarted: UnstartedRuns::default(),

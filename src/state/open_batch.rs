@@ -7,9 +7,9 @@ use std::time::Duration;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
+use crate::batch::Member;
 use crate::config::Recipe;
 use crate::limits;
-use crate::run::batch::Member;
 use crate::run::job::RunTarget;
 
 /// An open batch: its members are being collected, and its Job is about to be created.

@@ -1,7 +1,7 @@
 //! Work items: the objects and tasks that are reconciled on their own.
 
+use crate::batch::{Member, MemberObject};
 use crate::object::ObjectName;
-use crate::run::batch::{Member, MemberObject};
 
 /// A work item: an object or a task that is reconciled on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

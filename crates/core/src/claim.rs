@@ -8,4 +8,5 @@ pub mod decide;
 pub mod nodes;
 pub mod quota;
 pub mod request;
+pub mod restore;
 pub mod verify;

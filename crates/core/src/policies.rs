@@ -273,8 +273,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::config::common_mistakes::SECRETS;
     use crate::config::keys;
-    use crate::config::slips::SECRETS;
     use crate::config::spelling::{letters, near_key};
 
     fn all(live: &[Value]) -> Vec<PolicyState> {

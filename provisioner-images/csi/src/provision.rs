@@ -150,7 +150,7 @@ impl Run {
         match wrong {
             Wrong::Volume(what) => Failure::retry(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
             Wrong::Location(what) => {
-                Failure::no_room(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
+                Failure::no_capacity(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
             }
         }
     }

@@ -58,7 +58,7 @@ pub fn requirement(
     let requisite: BTreeSet<Segment> = match &selected {
         Some((_, location)) if parameters.strict_topology => {
             if !allowed.is_empty() && !within(location) {
-                return Err(Failure::no_room(format!(
+                return Err(Failure::no_capacity(format!(
                     "the selected node {} is outside of the allowedTopologies of the class",
                     request.node_name
                 )));
@@ -78,7 +78,7 @@ pub fn requirement(
     let requisite: Vec<Segment> = requisite.into_iter().collect();
     let first = match &selected {
         Some((_, location)) => requisite.iter().position(|term| is_part(term, location)).ok_or_else(|| {
-            Failure::no_room(format!(
+            Failure::no_capacity(format!(
                 "the selected node {} is outside of the allowedTopologies of the class",
                 request.node_name
             ))
@@ -98,10 +98,10 @@ pub fn requirement(
 
 fn selected(name: &str, nodes: &[Node]) -> Result<(Vec<String>, Segment), Failure> {
     let Some(node) = nodes.iter().find(|node| node.name == name) else {
-        return Err(Failure::no_room(format!("the selected node {name} is gone")));
+        return Err(Failure::no_capacity(format!("the selected node {name} is gone")));
     };
     if node.keys.is_empty() {
-        return Err(Failure::no_room(format!(
+        return Err(Failure::no_capacity(format!(
             "the driver has said of no topology on the selected node {name} (see its CSINode): it does not run there, or not yet"
         )));
     }

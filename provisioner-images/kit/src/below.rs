@@ -96,7 +96,7 @@ pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
 pub(crate) fn failure(what: String, error: &io::Error) -> Failure {
     let text = format!("{what}: {error}");
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_room(text),
+        Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_capacity(text),
         _ => Failure::retry(text),
     }
 }

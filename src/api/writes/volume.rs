@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
-use crate::attributes::Attributes;
 use crate::config::keys;
+use crate::config::modify::Attributes;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -362,7 +362,7 @@ impl Writes {
     }
 
     /// Records the last failed expand run; `None` removes the record.
-    pub async fn note_expansion(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
+    pub async fn note_expand(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
         let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
@@ -374,7 +374,7 @@ impl Writes {
     }
 
     /// Records the modify runs; `None` removes the record.
-    pub async fn note_modification(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
+    pub async fn note_modify(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
         let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }

@@ -23,7 +23,7 @@ use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::moving_in::{Candidate, Former, Mapping, Refusal, is_of, map, moved_in};
+use crate::volume::move_in::{Candidate, Former, Mapping, Refusal, is_of, map, moved_in};
 use crate::volume::place::{Overlap, Places, neighbour};
 use places::{check_config, places, recipe};
 use work::{Fresh, Work};

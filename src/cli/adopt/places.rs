@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Classes};
 use crate::object::ObjectName;
-use crate::volume::moving_in::CAPABILITY;
+use crate::volume::move_in::CAPABILITY;
 use crate::volume::place::{Place, Places};
 
 /// The number of volumes in one page of a list.

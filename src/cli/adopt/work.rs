@@ -19,12 +19,12 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::move_in::move_in;
+use crate::run::node::Node;
 use crate::run::script::{Texts, complete};
 use crate::state::index::Index;
-use crate::volume::moving_out::{Dependents, MovingOut};
+use crate::volume::move_out::{Dependents, MovingOut};
 use crate::volume::place::Places;
 use crate::volume::request::request;
 
@@ -112,16 +112,16 @@ impl Work {
 
     /// Lets the image forget a volume that moves out. From then on the volume has no mark, and the orchestrator does
     /// nothing with it.
-    pub async fn forget(&self, volume: &Volume, going: &MovingOut) -> Result<Volume, String> {
-        let unmarked = match going.is_confirmed {
+    pub async fn forget(&self, volume: &Volume, moving_out: &MovingOut) -> Result<Volume, String> {
+        let unmarked = match moving_out.is_confirmed {
             true => self.writes.remove_adoption_mark(volume).await.map_err(|error| error.to_string())?,
             false => volume.clone(),
         };
-        let Err(failure) = self.run(Operation::MoveOut, &unmarked, &going.id, &going.provenance).await else {
+        let Err(failure) = self.run(Operation::MoveOut, &unmarked, &moving_out.id, &moving_out.provenance).await else {
             return Ok(unmarked);
         };
         let why = failure.message;
-        if failure.has_begun || !going.is_confirmed {
+        if failure.has_begun || !moving_out.is_confirmed {
             return Err(format!(
                 "{why}; its record is there, its mark is not: run this command again, or the same without --undo"
             ));

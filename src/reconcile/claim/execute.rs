@@ -12,17 +12,17 @@ use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
 use crate::api::writes::WriteError;
-use crate::attributes::Attributes;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
+use crate::config::modify::Attributes;
 use crate::model::claim::{Claim, Stamp};
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::NodeState;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::data_source;
 use crate::run::failure::LastFailure;
+use crate::run::node::NodeState;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// The execution of a step.

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::current_program::recipe_with_current_program;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
+use crate::run::node::{NodeState, NodeStates};
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};

@@ -2,7 +2,7 @@
 
 use super::runs;
 use crate::model::volume::Volume;
-use crate::node::NodeState;
+use crate::run::node::NodeState;
 use crate::volume::observed::ClaimState;
 
 /// Facts with which a reconcile continues, whatever the cache shows.
@@ -17,9 +17,9 @@ pub(super) struct Confirmed {
     /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
     pub source: Option<(String, String)>,
     /// The writes of this reconcile for the expansion.
-    pub expansion: runs::Written,
+    pub expand: runs::Written,
     /// The writes of this reconcile for the modification.
-    pub modification: runs::Written,
+    pub modify: runs::Written,
 }
 
 impl Confirmed {

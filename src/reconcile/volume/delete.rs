@@ -7,6 +7,7 @@ use flex_contract::reason;
 
 use super::confirmed::Confirmed;
 use crate::api::writes::WriteError;
+use crate::batch::{Member, MemberObject};
 use crate::config::Recipe;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
@@ -15,7 +16,6 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
-use crate::run::batch::{Member, MemberObject};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::state::index::{BatchEntry, SlotRequest};

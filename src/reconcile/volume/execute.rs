@@ -8,9 +8,9 @@ use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::model::volume::Volume;
-use crate::node::NodeState;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+use crate::run::node::NodeState;
 use crate::run::view::Job;
 use crate::volume::observed::ClaimState;
 use crate::volume::rule::{Step, Storage};
@@ -27,10 +27,10 @@ pub(super) async fn execute(
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::Expand(step) => {
-            expand::execute(context, volume, &observation.expansion, step, &mut confirmed.expansion).await?
+            expand::execute(context, volume, &observation.expand, step, &mut confirmed.expand).await?
         }
         Step::Modify(step) => {
-            modify::execute(context, volume, &observation.modification, step, &mut confirmed.modification).await?
+            modify::execute(context, volume, &observation.modify, step, &mut confirmed.modify).await?
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
         Step::RemoveFinalizer => {

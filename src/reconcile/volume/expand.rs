@@ -10,8 +10,8 @@ use super::runs::{self, Written};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
+use crate::model::expand_update::ExpandUpdate;
 use crate::model::object_ref::ObjectRef;
-use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
@@ -62,7 +62,7 @@ fn quota_error(
     recipe: &Result<Arc<Recipe>, String>,
 ) -> Option<String> {
     let (claim, recipe) = (claim?, recipe.as_ref().ok()?);
-    index.expansion_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
+    index.expand_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
 }
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
@@ -79,7 +79,7 @@ pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observatio
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let requests_more = observation.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if requests_more || observation.runs.exist() { Vec::new() } else { index.refund_expansion(volume) };
+    let woken = if requests_more || observation.runs.exist() { Vec::new() } else { index.refund_expand(volume) };
     drop(index);
     context.cluster.queue.add_all(woken);
     true
@@ -116,11 +116,11 @@ pub(super) async fn execute(
         Step::WriteStatus(report) => {
             let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
-            if matches!(report, ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. }) {
+            if matches!(report, ExpandUpdate::InProgress { .. } | ExpandUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
-            written.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
-            if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::FileSystemPending { .. }) {
+            written.claim = Some(context.writes.report_expand(claim, &report, &context.time_in_status()).await?);
+            if matches!(report, ExpandUpdate::Finished { .. } | ExpandUpdate::FileSystemPending { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again
@@ -129,9 +129,9 @@ pub(super) async fn execute(
         Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
-            context.writes.note_expansion(volume, Some(&failed)).await?.into()
+            context.writes.note_expand(volume, Some(&failed)).await?.into()
         }
-        Step::ClearFailure => context.writes.note_expansion(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_expand(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
@@ -159,20 +159,20 @@ async fn start(
     {
         let mut index = context.cluster.index();
         // Another worker may have used the quota since the decision.
-        if index.expansion_quota_error(volume, claim, size, recipe).is_some() {
+        if index.expand_quota_error(volume, claim, size, recipe).is_some() {
             let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::Again);
         }
-        index.charge_expansion(&volume.name, size);
+        index.charge_expand(&volume.name, size);
     }
     let message = format!("expand run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
     let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
     let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    context.cluster.update(|index| index.refund_expansion(volume));
+    context.cluster.update(|index| index.refund_expand(volume));
     let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.expand_failed(&volume.class);
-    Ok(context.writes.note_expansion(volume, Some(&failed)).await?.into())
+    Ok(context.writes.note_expand(volume, Some(&failed)).await?.into())
 }

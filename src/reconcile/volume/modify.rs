@@ -7,10 +7,10 @@ use flex_contract::reason;
 
 use super::runs::{self, Written};
 use crate::api::writes::WriteError;
-use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::model::claim::Claim;
-use crate::model::modification::ModifyUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
@@ -84,8 +84,8 @@ pub(super) async fn execute(
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
-            written.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
-            let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
+            written.claim = Some(context.writes.report_modify(claim, &report, &now).await?);
+            let changed = claim.modify_status.as_ref().is_some_and(|status| status.in_progress());
             if matches!(report, ModifyUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }
@@ -100,9 +100,9 @@ pub(super) async fn execute(
             {
                 context.metrics.modify_failed(&volume.class);
             }
-            context.writes.note_modification(volume, Some(&note)).await?.into()
+            context.writes.note_modify(volume, Some(&note)).await?.into()
         }
-        Step::ClearFailure => context.writes.note_modification(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_modify(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
@@ -137,5 +137,5 @@ async fn start(
     let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, reaction, context.clock.now());
     context.emit(ObjectRef::claim(claim), event);
     context.metrics.modify_failed(&volume.class);
-    Ok(context.writes.note_modification(volume, Some(&note)).await?.into())
+    Ok(context.writes.note_modify(volume, Some(&note)).await?.into())
 }

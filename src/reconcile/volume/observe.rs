@@ -14,9 +14,9 @@ use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::NodeStates;
 use crate::reconcile::context::Context;
 use crate::run::job;
+use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::volume::decide::next_node;
@@ -37,9 +37,9 @@ pub(super) struct Observation {
     /// The node where the volume was made; empty if runs of the class may be on any node.
     pub origin_node: String,
     /// The data about the size of the volume.
-    pub expansion: expand::Observation,
+    pub expand: expand::Observation,
     /// The data about the attributes of the volume.
-    pub modification: modify::Observation,
+    pub modify: modify::Observation,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
     nodes_with_pods: Vec<String>,
@@ -81,8 +81,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     node_states.0.extend(confirmed.nodes.iter().cloned());
     let node = next_node(volume, claim, &origin_node, &node_states);
     let delete_job_name = job_name(volume, &origin_node, &node);
-    let expansion =
-        expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expansion);
+    let expand = expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expand);
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -92,8 +91,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         // The present class decides; if it is gone, the recipe does.
         node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
         delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
-        modification: modify::observe(context, volume, expansion.run_basis(), &jobs, &pods, &confirmed.modification),
-        expansion,
+        modify: modify::observe(context, volume, expand.run_basis(), &jobs, &pods, &confirmed.modify),
+        expand,
         jobs,
         recipe,
         origin_node,
@@ -125,8 +124,8 @@ impl Observation {
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
-            expansion: self.expansion.observed(self.expansion.runs.observed(expand_runs, &self.node_states)),
-            modification: self.modification.observed(self.modification.runs.observed(modify_runs, &self.node_states)),
+            expand: self.expand.observed(self.expand.runs.observed(expand_runs, &self.node_states)),
+            modify: self.modify.observed(self.modify.runs.observed(modify_runs, &self.node_states)),
         }
     }
 }

@@ -43,21 +43,21 @@ impl Index {
     pub fn change_stored(&mut self, change: WatchChange<Stored>) -> Vec<WorkItem> {
         let change = match change {
             WatchChange::Apply(Stored::Script(script)) => {
-                self.scripts.apply(script);
+                self.kept_scripts.apply(script);
                 return Vec::new();
             }
             WatchChange::Delete(name) => match script::kept_hash(&name.name) {
-                Some(hash) if self.scripts.remove(hash) => return self.woken_by_gone_script(),
+                Some(hash) if self.kept_scripts.remove(hash) => return self.woken_by_gone_script(),
                 Some(_) => return Vec::new(),
                 None => WatchChange::Delete(name),
             },
             WatchChange::Apply(Stored::Recipe(hash, revision)) => WatchChange::Apply((hash, revision)),
             WatchChange::Retain(all) => {
-                self.scripts.retain(&all);
+                self.kept_scripts.retain(&all);
                 WatchChange::Retain(all)
             }
             WatchChange::RetainIn(namespace, all) => {
-                self.scripts.retain(&all);
+                self.kept_scripts.retain(&all);
                 WatchChange::RetainIn(namespace, all)
             }
         };
@@ -67,7 +67,7 @@ impl Index {
 
     /// Returns the text of a script: as it is kept, or as a config has it now.
     pub fn script(&self, hash: &str) -> Option<Arc<str>> {
-        let kept = self.scripts.get(hash).map(|script| script.text.clone());
+        let kept = self.kept_scripts.get(hash).map(|script| script.text.clone());
         kept.or_else(|| self.facts.configs.script(hash).map(Arc::from))
     }
 
@@ -77,7 +77,7 @@ impl Index {
         let recipes = classes.iter().filter_map(|class| class.recipe.as_ref().ok());
         let new: BTreeMap<&str, &ObjectName> = recipes
             .filter_map(|recipe| Some((recipe.script.as_deref()?, &recipe.config)))
-            .filter(|(hash, _)| self.scripts.get(hash).is_none())
+            .filter(|(hash, _)| self.kept_scripts.get(hash).is_none())
             .collect();
         new.into_iter().filter_map(|(hash, config)| Some((config.clone(), self.script(hash)?))).collect()
     }
@@ -105,12 +105,12 @@ impl Index {
             let observed = kept_script::Observed { created, is_named_by_config, is_named_by_storage, unnamed_since };
             (script.clone(), observed)
         };
-        self.scripts.all().map(observed).collect()
+        self.kept_scripts.all().map(observed).collect()
     }
 
     /// Records whether nobody names a script, and since when.
     pub fn note_unnamed_script(&mut self, hash: &str, since: Option<i64>) {
-        self.scripts.note_unnamed(hash, since);
+        self.kept_scripts.note_unnamed(hash, since);
     }
 
     /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to

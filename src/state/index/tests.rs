@@ -1,11 +1,11 @@
 //! Tests of the index as a whole: the items that each change wakes.
 
 mod batches;
+mod kept_scripts;
 mod pools;
-mod pv_sync;
 mod quota;
-mod scripts;
 mod slots;
+mod sync_probes;
 
 use flex_contract::names;
 
@@ -15,7 +15,7 @@ use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
-use crate::node::Node;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 

@@ -41,7 +41,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, WarningEvent};
-use crate::state::batches::Left;
+use crate::state::batches::LeftBatches;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};
 use crate::state::pools::PoolChange;
@@ -50,7 +50,7 @@ use crate::state::pools::PoolChange;
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     /// The batches that the item has left.
-    pub left: Left,
+    pub left: LeftBatches,
     /// The class for whose quota the item does not wait any more.
     pub waited_for: Option<String>,
     /// The class for whose slots the item does not wait any more.
@@ -74,7 +74,7 @@ impl Index {
     pub(super) fn woken_by_claim(&self, before: Option<&Claim>, now: &Claim, freed: &Freed) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let mut items = Vec::new();
-        if before.is_some_and(found_no_room) != found_no_room(now) {
+        if before.is_some_and(found_no_capacity) != found_no_capacity(now) {
             items.extend(self.for_capacity());
         }
         items.extend(self.for_left(&freed.left));
@@ -384,7 +384,7 @@ impl Index {
     }
 
     /// Returns the batches that an item has left, and the items that may use its slots in them.
-    pub(super) fn for_left(&self, left: &Left) -> Vec<WorkItem> {
+    pub(super) fn for_left(&self, left: &LeftBatches) -> Vec<WorkItem> {
         let batches = left.batches.iter().cloned().map(WorkItem::Batch);
         batches.chain(self.for_slots_of(&left.slots)).collect()
     }
@@ -443,8 +443,8 @@ impl Index {
     }
 }
 
-/// Checks whether an unbound claim found no room on its backend.
-fn found_no_room(claim: &Claim) -> bool {
+/// Checks whether an unbound claim found no capacity on its backend.
+fn found_no_capacity(claim: &Claim) -> bool {
     let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
     full && !claim.is_bound()
 }

@@ -16,8 +16,8 @@ use crate::run::view::Job;
 /// Writes.
 impl Index {
     /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
-    pub fn record_write(&mut self, key: WorkItem, resource_version: &str) {
-        self.unseen_writes.record(key, resource_version, &self.facts.cache, self.facts.now());
+    pub fn record_write(&mut self, item: WorkItem, resource_version: &str) {
+        self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
     }
 
     /// Records that this process has adopted a volume but for the adoption mark.
@@ -26,8 +26,8 @@ impl Index {
     }
 
     /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
-    pub fn ended(&mut self, key: WorkItem) {
-        self.unseen_writes.record_end(key, &self.facts.cache, self.facts.now());
+    pub fn ended(&mut self, item: WorkItem) {
+        self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
@@ -54,8 +54,8 @@ impl Index {
     }
 
     /// Removes an item from the queue for slots. If it was its turn, returns the items whose turn is now.
-    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.slots.stop_waiting_for_slot(key).map(|class| self.for_slot(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_slot(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.slots.stop_waiting_for_slot(item).map(|class| self.for_slot(&class)).unwrap_or_default()
     }
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
@@ -161,26 +161,26 @@ impl Index {
     }
 
     /// Charges the new size of a volume that is about to be expanded.
-    pub fn charge_expansion(&mut self, volume: &str, bytes: u64) {
+    pub fn charge_expand(&mut self, volume: &str, bytes: u64) {
         self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
-        self.quota.charge_expansion(volume, bytes, &self.facts);
+        self.quota.charge_expand(volume, bytes, &self.facts);
     }
 
     /// Takes back the charge of a new size. Returns the items to requeue.
-    pub fn refund_expansion(&mut self, volume: &Volume) -> Vec<WorkItem> {
-        let refunded = self.quota.refund_expansion(&volume.name, &self.facts);
+    pub fn refund_expand(&mut self, volume: &Volume) -> Vec<WorkItem> {
+        let refunded = self.quota.refund_expand(&volume.name, &self.facts);
         if refunded { self.for_quota(&volume.class) } else { Vec::new() }
     }
 
     /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
-    pub fn wait_for_quota(&mut self, key: WorkItem, class: &str) {
-        self.quota_waiters.add(key, class);
+    pub fn wait_for_quota(&mut self, item: WorkItem, class: &str) {
+        self.quota_waiters.add(item, class);
     }
 
     /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
     /// quota.
-    pub fn stop_waiting_for_quota(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.quota_waiters.remove(key).map(|class| self.for_quota(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_quota(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.quota_waiters.remove(item).map(|class| self.for_quota(&class)).unwrap_or_default()
     }
 }
 
@@ -230,21 +230,21 @@ impl Index {
 impl Index {
     /// Records that a probe with this name is about to be created. It is the current one.
     pub fn begin_probe(&mut self, name: &str) {
-        self.pv_sync.begin(name, self.facts.now());
+        self.sync_probes.begin(name, self.facts.now());
     }
 
     /// Gives up the current probe, because it was not created, or has no phase in time.
     pub fn give_up_probe(&mut self) {
-        self.pv_sync.give_up();
+        self.sync_probes.give_up();
     }
 
     /// Records that a probe was deleted, before its event arrives.
     pub fn probe_deleted(&mut self, name: &str) {
-        self.pv_sync.forget_probe(name);
+        self.sync_probes.forget_probe(name);
     }
 
     /// Returns how long an adopted volume waited until the PV controller had seen it. Returns it once.
     pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
-        self.pv_sync.take_waited(volume)
+        self.sync_probes.take_waited(volume)
     }
 }

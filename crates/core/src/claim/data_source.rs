@@ -4,6 +4,7 @@
 use flex_contract::names;
 use flex_contract::quantity::quantity;
 
+use crate::claim::restore::RestoreSource;
 use crate::config::Recipe;
 use crate::model;
 use crate::model::claim::Claim;
@@ -11,7 +12,6 @@ use crate::model::data_source::DataSource;
 use crate::model::grant::not_granted;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
-use crate::snapshot::restore::RestoreSource;
 
 /// The capability with which a config declares clones.
 pub const CAPABILITY: &str = crate::config::capability::CLONE;

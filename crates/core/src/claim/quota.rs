@@ -76,7 +76,7 @@ pub fn namespace_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &st
 }
 
 /// Returns the same for an existing volume that is to get this size. It does not count as a further volume.
-pub fn expansion_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+pub fn expand_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| Quota { volumes: None, ..share }, usage, namespace, bytes)
 }
 

@@ -6,9 +6,9 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, CloneSource, RunRequest, Snapshot};
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 use crate::limits;
 use crate::model::claim::Claim;
 use crate::run::request::of_class;

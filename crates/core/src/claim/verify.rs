@@ -215,7 +215,7 @@ fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
 /// Checks whether the claim requests attributes of this class, or did so when it was bound. A modify run serves a later
 /// request, which does not count against the volume either.
 fn asks_for_class(claim: &Claim, class: &str) -> bool {
-    let had = claim.modification.as_ref().filter(|_| claim.is_bound()).and_then(|modification| modification.current());
+    let had = claim.modify_status.as_ref().filter(|_| claim.is_bound()).and_then(|status| status.current());
     [claim.attributes_class.as_deref(), had].contains(&Some(class))
 }
 

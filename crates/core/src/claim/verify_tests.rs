@@ -202,7 +202,7 @@ fn a_bound_claim_may_ask_for_other_attributes() {
         let status = serde_json::json!({ "currentVolumeAttributesClassName": class });
         ModifyStatus::of(&serde_json::from_value(status).unwrap())
     };
-    let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modification: had, ..claim() };
+    let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modify_status: had, ..claim() };
     let bound = |claim| Claim { volume_name: Some(volume.name.clone()), phase: "Bound".into(), ..claim };
     let found = |claim: Claim| mismatches(&volume, &claim, &recipe(""), None);
     let refused = ["it names a VolumeAttributesClass that the claim does not ask for"];

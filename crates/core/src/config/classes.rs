@@ -15,7 +15,7 @@ pub use super::input::{
     effective_config_with,
 };
 use super::topology::Topologies;
-use super::{Problem, Recipe, SourceRule, capability, keys, script, slips};
+use super::{Problem, Recipe, SourceRule, capability, common_mistakes, keys, script};
 use crate::object::ObjectName;
 
 /// All classes and all verdicts.
@@ -276,9 +276,9 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             config.name.namespace, config.name.name, config.name.name
         )));
     }
-    verdict.warnings.extend(slips::without_account(&config.data));
-    verdict.warnings.extend(config.slips.iter().cloned());
-    verdict.warnings.extend(slips::in_data(&config.data));
+    verdict.warnings.extend(common_mistakes::without_account(&config.data));
+    verdict.warnings.extend(config.label_mistakes.iter().cloned());
+    verdict.warnings.extend(common_mistakes::in_data(&config.data));
     verdict
 }
 
@@ -291,7 +291,7 @@ fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
 }
 
 fn no_config(identity: &Identity, object: &ClassObject) -> String {
-    if let Some(meant) = slips::meant_as_config(&object.parameters) {
+    if let Some(meant) = common_mistakes::meant_as_config(&object.parameters) {
         return format!(
             "no provisioner config serves the class, and its parameter `{meant}` names none; did you mean `{CONFIG_PARAMETER}`?"
         );
@@ -392,7 +392,7 @@ fn class_with_object(
 ) -> Class {
     let recipe = effective_config_with(config, object).and_then(|effective_config| effective_config.checked());
     let is_ours = config.replaces() != Some(object.provisioner.as_str());
-    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
+    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(common_mistakes::in_class(object, is_ours));
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
         warn(
             table,

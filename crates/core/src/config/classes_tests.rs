@@ -416,9 +416,9 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
 }
 
 #[test]
-fn slips_are_in_the_verdict_and_refuse_nothing() {
-    let slips = vec![Problem::new("", "its label `storageclass` has no effect")];
-    let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
+fn common_mistakes_are_in_the_verdict_and_refuse_nothing() {
+    let label_mistakes = vec![Problem::new("", "its label `storageclass` has no effect")];
+    let config = Config { label_mistakes, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
     let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
     let table = table(&[&config], &[&class]);
     let verdict = &table.verdicts[&config.name];

@@ -109,9 +109,9 @@ pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
             continue;
         }
         match read_one(part, offset) {
-            Ok((document, slips)) => {
+            Ok((document, problems)) => {
                 documents.push(document);
-                unreadable.extend(slips);
+                unreadable.extend(problems);
             }
             Err(errors) => unreadable.extend(errors),
         }
@@ -140,11 +140,11 @@ fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<
     let at = |error: serde_saphyr::Error| {
         let line = error.location().map_or(1, |location| location.line());
         let message = error.without_snippet().to_string();
-        match slips(text, line, offset) {
-            slips if slips.is_empty() => {
+        match missing_spaces(text, line, offset) {
+            missing if missing.is_empty() => {
                 vec![Unreadable { line: offset + line, problem: Problem::new("", message) }]
             }
-            slips => slips,
+            missing => missing,
         }
     };
     let options = || serde_saphyr::options! { with_snippet: false };
@@ -257,11 +257,13 @@ fn is_number(source: &str) -> bool {
 
 /// Finds lines like `key:value`, without a space after the colon, which YAML reads as one word. The parser reports such
 /// a line itself or a later one, never an earlier one. The next lines may have the same mistake.
-fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
+fn missing_spaces(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
     let upto = usize::try_from(near).unwrap_or(usize::MAX).saturating_add(1);
     let lines = || text.lines().enumerate();
-    let Some((first, _)) = lines().take(upto).find(|(_, line)| slip(line).is_some()) else { return Vec::new() };
-    let found = lines().skip(first).map_while(|(number, line)| Some((number, slip(line)?)));
+    let Some((first, _)) = lines().take(upto).find(|(_, line)| missing_space(line).is_some()) else {
+        return Vec::new();
+    };
+    let found = lines().skip(first).map_while(|(number, line)| Some((number, missing_space(line)?)));
     found
         .map(|(number, (key, value))| Unreadable {
             line: offset + number as u64 + 1,
@@ -274,7 +276,7 @@ fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
 }
 
 /// Returns key and value of a line with that mistake.
-fn slip(line: &str) -> Option<(&str, &str)> {
+fn missing_space(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.trim_start().split_once(':')?;
     let keyish =
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'));

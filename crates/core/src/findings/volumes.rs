@@ -326,7 +326,8 @@ fn provenance(volume: &Volume) -> Result<(), String> {
 /// Returns the only host that reaches a volume, if no node is that host.
 fn node_is_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
     let host = volume.affinity.as_deref().and_then(only_host)?;
-    let is =
-        |node: &crate::node::Node| node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host);
+    let is = |node: &crate::run::node::Node| {
+        node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host)
+    };
     (!w.s.nodes.iter().any(|node| is(node))).then_some(host)
 }

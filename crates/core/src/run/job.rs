@@ -52,7 +52,7 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
 }
 
 /// Returns the labels of a run's Job and pod, with an id.
-pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String> {
+pub(crate) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String> {
     [
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
@@ -67,7 +67,7 @@ pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
 }
 
 /// Builds a Job with these labels and annotations, and the data for its pod.
-pub(super) fn of_pod(
+pub(crate) fn of_pod(
     recipe: &Recipe,
     target: &RunTarget,
     name: String,
@@ -130,4 +130,4 @@ fn is_secret(volume: &Volume) -> bool {
 
 #[cfg(test)]
 #[path = "job_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::mounts::Sight;
-use crate::attributes::Attributes;
 use crate::config::keys;
+use crate::config::modify::Attributes;
 use crate::config::topology::Topologies;
 use crate::config::{Recipe, RunAsUser};
 
@@ -59,7 +59,7 @@ pub struct RunTarget {
 }
 
 /// The data that a pod gets.
-pub(super) struct PodInput {
+pub(crate) struct PodInput {
     /// The operation of the run.
     pub operation: Operation,
     /// The properties that are both environment variables and files.

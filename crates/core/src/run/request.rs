@@ -4,9 +4,9 @@ use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, RunRequest};
 use flex_contract::volume_mode::VolumeMode;
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 
 /// Builds a request of a class, still without a claim, volume or snapshot. `ts`, RFC 3339, is the time when the attempt
 /// began.

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::member::{self, Member};
 use super::phase::PodPhase;
 use super::pod::required_node;
-use crate::attributes::Attributes;
+use crate::config::modify::Attributes;
 use crate::object::ObjectName;
 
 /// The operation of a run, as the label of its Job or pod has it.

@@ -56,11 +56,11 @@ fn message(claim: Claim, report: &ModifyUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
-        let current = claim.modification.as_ref().and_then(|modification| modification.current().map(str::to_owned));
+        let current = claim.modify_status.as_ref().and_then(|status| status.current().map(str::to_owned));
         status["currentVolumeAttributesClassName"] = json!(current);
     }
     let with: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
-    Claim { modification: Claim::from(&with).modification, ..claim }
+    Claim { modify_status: Claim::from(&with).modify_status, ..claim }
 }
 
 fn recipe(data: &[(&str, &str)]) -> Recipe {

@@ -3,9 +3,9 @@
 use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, RunRequest};
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 use crate::model::volume::Volume;
 use crate::run::request::of_class;
 use crate::run::request::with_attributes;

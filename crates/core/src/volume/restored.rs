@@ -47,7 +47,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let reserved = volume.claim_ref.as_ref();
     let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
     let being_adopted = match o.claim {
-        ClaimState::Alive => o.expansion.claim.is_none_or(may_adopt),
+        ClaimState::Alive => o.expand.claim.is_none_or(may_adopt),
         ClaimState::NotCached => has_uid,
         _ => false,
     };
@@ -55,7 +55,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         return None;
     }
     let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
-    if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(requested) {
+    if o.claim == ClaimState::Alive && o.expand.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }

@@ -7,13 +7,13 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use super::{ManualClock, timed};
+use crate::batch::decide::{STAMP_TIMEOUT, Step, decide};
+use crate::batch::{self, Member, MemberObject};
 use crate::config::Recipe;
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{STAMP_TIMEOUT, Step, decide};
 use crate::run::job::RunTarget;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, WorkItem};
@@ -128,7 +128,7 @@ fn the_first_claim_has_a_run_of_its_own_and_the_next_ones_join_a_batch() {
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
     let (step, ..) = collected(&mut index, &first);
-    assert!(matches!(step, Step::Wait(_)), "nobody has come");
+    assert!(matches!(step, Step::Wait(_)), "nobody has arrived");
     assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
     assert!(matches!(collected(&mut index, &first).0, Step::Wait(_)));
@@ -269,7 +269,7 @@ fn an_open_batch_is_rebuilt_from_the_stamps() {
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other has not arrived");
     assert!(index.add_entry(batch, entry("b", &recipe)));
     assert_eq!(collected(&mut index, batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
@@ -332,8 +332,11 @@ fn a_batch_uses_a_slot_for_each_member() {
     let (_, mut index) = timed();
     index.change_job(WatchChange::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
     let recipe = recipe("3");
-    let room = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
-    assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team".into(), 3)].into()));
+    let free_slots = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
+    assert_eq!(
+        (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.1),
+        (3, 97, [("team".into(), 3)].into())
+    );
 }
 
 #[test]
@@ -434,7 +437,7 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     assert!(index.is_shut_out_of_batch(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one has not arrived");
     assert!(
         index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into()))
     );

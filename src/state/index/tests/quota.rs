@@ -197,7 +197,7 @@ impl Deed {
                 }
             }
             Deed::Grow { claim, size } => {
-                index.charge_expansion(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
+                index.charge_expand(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
             }
             Deed::Growth { claim, size, end } => {
                 let id = uid(claim, false);
@@ -344,9 +344,9 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     index.change_volume(WatchChange::Apply(volume.clone()));
     let gi = |count: u64| count << 30;
     assert_eq!(index.quota_error(&two, &recipe), None);
-    assert_eq!(index.expansion_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
-    assert!(index.expansion_quota_error(&volume, &one, gi(4), &recipe).is_some());
-    index.charge_expansion(&volume.name, gi(3));
+    assert_eq!(index.expand_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.expand_quota_error(&volume, &one, gi(4), &recipe).is_some());
+    index.charge_expand(&volume.name, gi(3));
     let why = index.quota_error(&two, &recipe).expect("the charged size counts");
     assert!(why.contains("namespace t may have at most 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);

@@ -14,8 +14,8 @@ use crate::model::affinity;
 use crate::model::claim::{Binding, Claim};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::node::without;
 use crate::rules::Rule as _;
+use crate::run::node::without;
 
 /// Checks whether another claim has the volume: the claimRef names it with a UID.
 pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {

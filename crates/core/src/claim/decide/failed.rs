@@ -126,7 +126,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.reaction == Reaction::NoCapacity {
-        return no_room(o, failure);
+        return no_capacity(o, failure);
     }
     if delayed && claim.selected_node.is_none() {
         return Rule::WaitForReschedule.nothing();
@@ -148,8 +148,8 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
 }
 
-/// Decides about an attempt that the selected node had no room for.
-fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
+/// Decides about an attempt that the selected node had no capacity for.
+fn no_capacity(o: &Observed<'_>, failure: &LastFailure) -> Decision {
     // The next selected node gets an attempt, even if the scheduler selects the same again.
     let failure = LastFailure { reaction: Reaction::Retry, ..failure.clone() };
     let Some(node) = &o.claim.selected_node else {

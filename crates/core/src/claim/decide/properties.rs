@@ -339,8 +339,8 @@ fn check_volume_name(world: &World, volume: &str) {
 
 fn check_reschedule(world: &World, failure: Option<&LastFailure>) {
     let claim = &world.claim;
-    let no_room = claim.last_failure.as_ref().is_some_and(|last| last.reaction == Reaction::NoCapacity);
-    assert!(failure.is_none() || no_room && failure.is_some_and(|f| f.reaction == Reaction::Retry));
+    let no_capacity = claim.last_failure.as_ref().is_some_and(|last| last.reaction == Reaction::NoCapacity);
+    assert!(failure.is_none() || no_capacity && failure.is_some_and(|f| f.reaction == Reaction::Retry));
     assert!(claim.selected_node.is_some() && !world.is_to_be_undone());
     assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
 }

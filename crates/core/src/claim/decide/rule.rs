@@ -224,7 +224,7 @@ pub enum Rule {
     RunStuck,
     /// The image was not pulled in time. Records that the attempt failed.
     ImagePullTimeout,
-    /// The node did not admit the pod in time. Records that the node had no room.
+    /// The node did not admit the pod in time. Records that the node had no capacity.
     NodeAdmissionTimeout,
     /// The image exited 0, and it is not certain that it made no volume. Asks the API.
     ConfirmNoVolumeMade,
@@ -246,9 +246,9 @@ pub enum Rule {
     StopSidecars,
     /// The image failed a moment ago, and another container of its pod still runs. Waits for its end.
     SidecarsTerminating,
-    /// The selected node had no room. Removes it from the claim, so that the scheduler selects another.
+    /// The selected node had no capacity. Removes it from the claim, so that the scheduler selects another.
     NoRoomOnNode,
-    /// The node had no room, and somebody else has removed it from the claim. Records a failure like others.
+    /// The node had no capacity, and somebody else has removed it from the claim. Records a failure like others.
     NoRoomOnRemovedNode,
     /// The attempt failed, and the scheduler has not selected a node again. Waits.
     WaitForReschedule,

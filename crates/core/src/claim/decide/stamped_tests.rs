@@ -253,7 +253,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 #[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_error: Some("full"), ..new() };
-    assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "its room is an event");
+    assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");
     let unsure = World { has_pending_charge: true, ..full };
     assert_eq!(
         unsure.decide_by(Rule::QuotaReached, NOW).requeue_at,

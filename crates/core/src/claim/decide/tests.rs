@@ -15,11 +15,11 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
 use crate::model::volume::{Provenance, Reference, Volume};
-use crate::node::{NodeState, NodeStates};
 use crate::object::ObjectName;
 use crate::rules::Rule as _;
 use crate::run::backoff::delay;
 use crate::run::failure::LastFailure;
+use crate::run::node::{NodeState, NodeStates};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, RunLabels};
 

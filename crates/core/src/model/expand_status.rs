@@ -8,7 +8,7 @@ pub(super) const FILE_SYSTEM_PENDING: &str = "FileSystemResizePending";
 
 /// A resize in progress, by a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResizeStatus {
+pub struct ExpandStatus {
     /// The message of its condition, while the storage must be expanded.
     pub(super) resizing: Option<String>,
     /// The reason and the message of the last failure.
@@ -17,23 +17,23 @@ pub struct ResizeStatus {
     pub file_system_pending: bool,
 }
 
-impl ResizeStatus {
+impl ExpandStatus {
     /// Reads the status of a claim. Returns `None` for most claims, which have no resize in progress.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
         let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
         let file_system_pending = state.is_some_and(|state| state.starts_with("NodeResize"));
-        let mut resize = ResizeStatus { file_system_pending, ..ResizeStatus::default() };
+        let mut found = ExpandStatus { file_system_pending, ..ExpandStatus::default() };
         for condition in conditions {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             match condition.type_.as_str() {
-                RESIZING => resize.resizing = Some(text(&condition.message)),
-                ERROR => resize.error = Some((text(&condition.reason), text(&condition.message))),
-                FILE_SYSTEM_PENDING => resize.file_system_pending = true,
+                RESIZING => found.resizing = Some(text(&condition.message)),
+                ERROR => found.error = Some((text(&condition.reason), text(&condition.message))),
+                FILE_SYSTEM_PENDING => found.file_system_pending = true,
                 _ => {}
             }
         }
-        (resize != ResizeStatus::default()).then(|| Box::new(resize))
+        (found != ExpandStatus::default()).then(|| Box::new(found))
     }
 
     /// Checks whether the storage must be expanded, or could not be.

@@ -1,4 +1,4 @@
-//! Reconciles VolumeSnapshotContents: observes, decides with [`snapshot::decide`](crate::snapshot::decide), and takes
+//! Reconciles VolumeSnapshotContents: observes, decides with [`content::decide`](crate::content::decide), and takes
 //! the steps.
 
 mod observe;
@@ -13,12 +13,13 @@ use flex_contract::request::{ClaimRef, RunRequest};
 use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
+use crate::content::request::request;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::SnapshotProvenance;
-use crate::node::NodeState;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
@@ -28,10 +29,9 @@ use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
+use crate::run::node::NodeState;
 use crate::run::view::Job;
 use crate::run::view::has_running_pods;
-use crate::snapshot::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
-use crate::snapshot::request::request;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
@@ -115,7 +115,7 @@ fn decide_now(
     content: &Content,
     seen: &Observation,
     confirmed: &Confirmed,
-) -> crate::snapshot::decide::Decision {
+) -> crate::content::decide::Decision {
     let run = context.run_state(&seen.jobs, &seen.pods, &run_name(content));
     let known = (&seen.deletes[..], &seen.pods[..]);
     let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content));

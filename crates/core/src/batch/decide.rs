@@ -13,7 +13,7 @@ use crate::rules::{self, Rule as _};
 /// has joined, and after the window. Later members are stamped again, so that a shorter time makes a busy API server
 /// busier.
 pub const STAMP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The number of other runs beside which a batch that has room waits longer than its window. A node that is busy with
+/// The number of other runs beside which a batch that is not full waits longer than its window. A node that is busy with
 /// pods starts a further pod late, and delays all pods.
 const MANY_RUNS: usize = 2;
 /// The time after its window for which a batch waits beside many runs. One of them may hang.
@@ -69,7 +69,7 @@ pub enum Rule {
     BatchFull,
     /// All members have arrived, and others may join. Waits until the end of the window.
     WindowOpen,
-    /// All members have arrived, and the batch has room, but two other runs are in progress there. Waits until one of
+    /// All members have arrived, and the batch is not full, but two other runs are in progress there. Waits until one of
     /// them ends, or for 3 s after the window.
     RunsInProgress,
     /// All members have arrived. Creates the Job.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_with_room_does_not_begin_beside_many_runs() {
+    fn a_batch_that_is_not_full_does_not_begin_beside_many_runs() {
         let busy = |passed| {
             let passed = Duration::from_millis(passed);
             Observed { entries: 3, others: true, runs: MANY_RUNS, passed, joined: passed, ..beginning() }

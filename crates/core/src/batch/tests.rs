@@ -141,10 +141,7 @@ fn members_beyond_the_size_limit_are_left_out() {
     assert!((10..14).contains(&count), "{count}");
     assert!(annotated(&job) <= limits::POD);
     assert_eq!(Job::from(&job).members.len(), count);
-    assert!(
-        annotated(&whole(&recipe, BATCH, &members[..=count], &run_target(None))) > limits::POD,
-        "as many as there is room for"
-    );
+    assert!(annotated(&whole(&recipe, BATCH, &members[..=count], &run_target(None))) > limits::POD, "as many as fit");
     let adds = weight(&members[0].1, &members[1].1);
     assert!((20_000..21_000).contains(&adds), "{adds}");
 }

@@ -43,7 +43,7 @@ impl Actors {
     }
 
     /// Requests a larger size.
-    pub(super) fn grow(store: &mut Store, rng: &mut Rng) {
+    pub(super) fn expand(store: &mut Store, rng: &mut Rng) {
         let bound = Actors::bound(store);
         if bound.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Slips: values in a config or a StorageClass that are valid, but probably mistakes. Each unknown key is a parameter,
+//! Common mistakes: values in a config or a StorageClass that are valid, but probably wrong. Each unknown key is a parameter,
 //! and the image gets the value of a parameter unchanged. So only the writer can know, and the writer gets a warning.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub const SECRETS: &[&str] = &[
 /// A parameter of the image cinder that names a Secret.
 const REFERENCE: &str = "ceph-secret";
 
-/// Finds slips in the data of a ConfigMap.
+/// Finds common mistakes in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     let is_text = |key: &str| !keys::is_key(key) || key == keys::SERVICE_TOKEN.name;
     // The check refuses the others.
@@ -55,7 +55,7 @@ pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
     })
 }
 
-/// Finds slips in the parameters of a StorageClass; `ours` says that they were not written for another provisioner.
+/// Finds common mistakes in the parameters of a StorageClass; `ours` says that they were not written for another provisioner.
 pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
     let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(|name| near_parameter(name)).collect();
     found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
@@ -143,5 +143,5 @@ fn at_the_ends(key: &str, value: &str) -> Option<Problem> {
 }
 
 #[cfg(test)]
-#[path = "slips_tests.rs"]
+#[path = "common_mistakes_tests.rs"]
 mod tests;

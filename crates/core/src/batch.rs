@@ -1,7 +1,10 @@
 //! Batches: the Job of one run for several claims or for several volumes, and each member's view of it.
 //!
 //! The cache holds the Job and its pod once. Each member sees them as the Job and the pod of a run of its own, with its
-//! own labels and its own outcome, so that no other code needs to know of batches.
+//! own labels and its own outcome, so that no other code needs to know of batches. [`decide`] decides when the Job is
+//! created.
+
+pub mod decide;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +16,15 @@ use flex_contract::request::{Property, RequestError, RunRequest};
 use flex_contract::{names, variable};
 use k8s_openapi::api::batch::v1 as api;
 
-use super::job;
-use super::member::members;
-pub use super::member::{Member, MemberObject, name, operation};
-use super::mounts;
-use super::pod::{PodInput, RunTarget};
-use super::view::{ContainerEnd, Job, JobEnd, Pod, RunLabels};
 use crate::config::Recipe;
 use crate::limits;
 use crate::object::ObjectName;
+use crate::run::job;
+use crate::run::member::members;
+pub use crate::run::member::{Member, MemberObject, name, operation};
+use crate::run::mounts;
+use crate::run::pod::{PodInput, RunTarget};
+use crate::run::view::{ContainerEnd, Job, JobEnd, Pod, RunLabels};
 
 /// The failure of a member about which the image said nothing.
 const NO_OUTCOME_MESSAGE: &str = "the run was for several members, and ended before it reported this one";
@@ -29,16 +32,16 @@ const NO_OUTCOME_MESSAGE: &str = "the run was for several members, and ended bef
 /// Builds the Job of a batch. Returns it with the number of members that fit. The last members are left out.
 pub fn job(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> (api::Job, usize) {
     // The text of a script is added later.
-    let room = if recipe.script.is_some() { limits::POD - limits::VALUE } else { limits::POD };
+    let most = if recipe.script.is_some() { limits::POD - limits::VALUE } else { limits::POD };
     let all = whole(recipe, name, members, target);
-    if annotated(&all) <= room {
+    if annotated(&all) <= most {
         return (all, members.len());
     }
     // A single member fits, as its own run would.
     let (mut fits, mut too_many) = (1, members.len());
     while fits + 1 < too_many {
         let middle = fits.midpoint(too_many);
-        match annotated(&whole(recipe, name, &members[..middle], target)) <= room {
+        match annotated(&whole(recipe, name, &members[..middle], target)) <= most {
             true => fits = middle,
             false => too_many = middle,
         }
@@ -193,5 +196,4 @@ fn member_labels(labels: &RunLabels, member: &Member) -> RunLabels {
 }
 
 #[cfg(test)]
-#[path = "batch_tests.rs"]
 mod tests;

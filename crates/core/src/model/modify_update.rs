@@ -66,7 +66,7 @@ impl ModifyUpdate {
     /// Checks whether the claim's status says this already.
     pub fn is_written(&self, claim: &Claim) -> bool {
         let default = ModifyStatus::default();
-        let says = claim.modification.as_deref().unwrap_or(&default);
+        let says = claim.modify_status.as_deref().unwrap_or(&default);
         let target = says.target.as_ref().map(|(class, state)| (class.as_str(), state.as_str()));
         let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let current = match self {
@@ -152,6 +152,6 @@ mod tests {
         let state = |report: &ModifyUpdate| report.status("t")["modifyVolumeStatus"]["status"].clone();
         let states: Vec<_> = reports().iter().take(5).map(state).collect();
         assert_eq!(json!(states), json!(["Pending", "InProgress", "InProgress", "Infeasible", null]));
-        assert_eq!(claim(&reports()[4]).modification.unwrap().current(), Some("gold"));
+        assert_eq!(claim(&reports()[4]).modify_status.unwrap().current(), Some("gold"));
     }
 }

@@ -11,7 +11,7 @@ use crate::config::classes::Identity;
 use crate::model::moved_in::MovedIn;
 use crate::model::volume::Volume;
 use crate::volume::import::Imported;
-use crate::volume::moving_in::Mapping;
+use crate::volume::move_in::Mapping;
 
 impl Writes {
     /// Writes the provenance of a volume of another provisioner. Only the mark makes that count

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::attributes::AttributesClass;
+use crate::config::modify::AttributesClass;
 
 /// All VolumeAttributesClasses.
 #[derive(Debug, Default)]

@@ -9,13 +9,13 @@ use crate::state::watch_change::retain;
 
 /// All kept scripts, by their hashes.
 #[derive(Debug, Default)]
-pub struct Scripts {
+pub struct KeptScripts {
     kept: BTreeMap<String, KeptScript>,
     /// The times since when this process has seen nobody name a script, in seconds since 1970.
     unnamed_since: HashMap<String, i64>,
 }
 
-impl Scripts {
+impl KeptScripts {
     /// Returns a kept script.
     pub fn get(&self, hash: &str) -> Option<&KeptScript> {
         self.kept.get(hash)

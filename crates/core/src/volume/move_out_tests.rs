@@ -92,11 +92,11 @@ fn forged(change: impl Fn(&mut Value)) -> Value {
 #[test]
 fn an_unchanged_volume_moves_out_with_or_without_its_mark() {
     let mut object = volume("old");
-    let going = checked(object.clone(), Some(claim()), &[]).unwrap();
-    assert_eq!((going.moved_in().from.as_str(), going.is_confirmed), ("old", true));
+    let moving_out = checked(object.clone(), Some(claim()), &[]).unwrap();
+    assert_eq!((moving_out.moved_in().from.as_str(), moving_out.is_confirmed), ("old", true));
     object["status"]["reason"] = Value::Null;
-    let going = checked(object.clone(), Some(claim()), &[]).unwrap();
-    assert!(!going.is_confirmed, "an undo that was interrupted is repeated");
+    let moving_out = checked(object.clone(), Some(claim()), &[]).unwrap();
+    assert!(!moving_out.is_confirmed, "an undo that was interrupted is repeated");
     object["status"]["phase"] = json!("Released");
     assert!(checked(object, None, &[]).is_ok(), "its claim was deleted meanwhile");
 }
@@ -104,7 +104,7 @@ fn an_unchanged_volume_moves_out_with_or_without_its_mark() {
 /// Everybody who can create volumes can write such a record.
 #[test]
 fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers() {
-    let going = checked(
+    let moving_out = checked(
         forged(|record| {
             record["data"]["image"] = json!("stranger/image");
             record["data"]["service-account-name"] = json!("admin");
@@ -115,8 +115,11 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
         &[],
     )
     .unwrap();
-    assert_eq!((&going.provenance.effective_config, going.provenance.origin_node.as_str()), (&effective_config(), ""));
-    assert_eq!(going.moved_in().finalizers, [FORMER_FINALIZER]);
+    assert_eq!(
+        (&moving_out.provenance.effective_config, moving_out.provenance.origin_node.as_str()),
+        (&effective_config(), "")
+    );
+    assert_eq!(moving_out.moved_in().finalizers, [FORMER_FINALIZER]);
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
         let why = checked(forged(change), Some(claim()), &[]).unwrap_err();
         assert!(why.contains(says), "{says}: {why}");
@@ -180,7 +183,7 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
         object["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
         with(object, claim, &[], &[], |volume, of| take_back(volume, of, &Identity::of_tests()))
     };
-    assert!(back("", "Retain", None).is_ok_and(|going| going.is_confirmed));
+    assert!(back("", "Retain", None).is_ok_and(|moving_out| moving_out.is_confirmed));
     assert!(back("", "Delete", None).unwrap_err().contains("write Retain"));
     assert!(back("", "Retain", Some(claim())).unwrap_err().contains("delete the claim first"));
     assert!(back("old", "Retain", None).unwrap_err().contains("adopt --undo"));

@@ -3,7 +3,7 @@
 
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::attributes::VolumeAttributesClass;
+use flex_provisioner::config::modify::VolumeAttributesClass;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use kube::Api;

@@ -20,9 +20,9 @@ use crate::model::claim::Claim;
 use crate::model::moved_in::MovedIn;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume, is_run_id};
-use crate::node::Node;
 use crate::object::ObjectName;
-pub use crate::volume::moving_in_refusal::Refusal;
+use crate::run::node::Node;
+pub use crate::volume::move_in_refusal::Refusal;
 use crate::volume::place::{Overlap, Place};
 
 /// The capability with which a config declares that its image serves storage that others made.
@@ -254,5 +254,5 @@ fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Clai
 }
 
 #[cfg(test)]
-#[path = "moving_in_tests.rs"]
+#[path = "move_in_tests.rs"]
 mod tests;

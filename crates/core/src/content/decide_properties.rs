@@ -44,7 +44,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 known,
                 has_running_pods,
                 abandoned,
-                room,
+                has_slot,
             ] = flags;
             let mut world = new();
             let content = &mut world.content;
@@ -61,7 +61,7 @@ fn worlds() -> impl Strategy<Value = World> {
             });
             (world.snapshot, world.fresh, world.able, world.is_terminating) = (snapshot, fresh, able, terminating);
             (world.is_protected, world.known, world.has_running_pods, world.has_slot) =
-                (kept, known, has_running_pods, room);
+                (kept, known, has_running_pods, has_slot);
             world.source_users =
                 filling.into_iter().map(|(in_progress, n)| claim(&n.to_string(), in_progress)).collect();
             world.jobs = jobs.into_iter().map(|(n, over, terminating)| Job { terminating, ..job(n, over) }).collect();

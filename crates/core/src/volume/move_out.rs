@@ -17,10 +17,10 @@ use crate::model::data_source::{snapshots_using, source_users_of};
 use crate::model::moved_in::MovedIn;
 use crate::model::snapshot::Content;
 use crate::model::volume::{Provenance, Volume, is_run_id};
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::Job;
-use crate::volume::moving_in::{FORMER_FINALIZER, origin_node};
+use crate::volume::move_in::{FORMER_FINALIZER, origin_node};
 use crate::volume::place::Place;
 
 /// All that depends on a volume, and that its run may need.
@@ -89,7 +89,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
         return Err("it has a VolumeAttributesClass, which the former provisioner does not know".to_owned());
     }
     verify_unused(volume, of)?;
-    going(volume, (provenance, moved_in), of)
+    moving_out(volume, (provenance, moved_in), of)
 }
 
 /// Checks whether an import can be taken back.
@@ -108,7 +108,7 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
         return Err(format!("its claim {} exists: delete the claim first, the data stay", claim.name));
     }
     verify_unused(volume, of)?;
-    going(volume, (provenance, moved_in), of)
+    moving_out(volume, (provenance, moved_in), of)
 }
 
 /// Returns the provenance of a volume that the chosen config serves.
@@ -161,7 +161,7 @@ fn verify_unused(volume: &Volume, of: &Dependents<'_>) -> Result<(), String> {
 }
 
 /// Returns the data of the run. Provenance that nobody has confirmed chooses neither image nor node nor path.
-fn going(
+fn moving_out(
     volume: &Volume,
     (provenance, moved_in): (Provenance, MovedIn),
     of: &Dependents<'_>,
@@ -191,5 +191,5 @@ fn going(
 }
 
 #[cfg(test)]
-#[path = "moving_out_tests.rs"]
+#[path = "move_out_tests.rs"]
 mod tests;

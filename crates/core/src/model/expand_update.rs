@@ -2,10 +2,10 @@
 //!
 //! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
 //! |---|---|---|---|---|
-//! | [`ResizeUpdate::InProgress`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
-//! | [`ResizeUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
-//! | [`ResizeUpdate::FileSystemPending`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
-//! | [`ResizeUpdate::Finished`] | none of these | the new size | none | the new size |
+//! | [`ExpandUpdate::InProgress`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
+//! | [`ExpandUpdate::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
+//! | [`ExpandUpdate::FileSystemPending`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
+//! | [`ExpandUpdate::Finished`] | none of these | the new size | none | the new size |
 //!
 //! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
 
@@ -13,14 +13,14 @@ use flex_contract::quantity::quantity;
 use serde_json::{Value, json};
 
 use super::claim::Claim;
-use super::resize_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
+use super::expand_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
 
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";
 
 /// A report for the status of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResizeUpdate {
+pub enum ExpandUpdate {
     /// The storage must be expanded to this size. The last run may have failed.
     InProgress {
         /// The new size, in bytes.
@@ -47,36 +47,36 @@ pub enum ResizeUpdate {
     },
 }
 
-impl ResizeUpdate {
+impl ExpandUpdate {
     fn resizing(&self) -> Option<String> {
         match self {
-            ResizeUpdate::InProgress { size, .. } | ResizeUpdate::Infeasible { size, .. } => {
+            ExpandUpdate::InProgress { size, .. } | ExpandUpdate::Infeasible { size, .. } => {
                 Some(format!("the storage should grow to {}", quantity(*size).0))
             }
-            ResizeUpdate::FileSystemPending { .. } | ResizeUpdate::Finished { .. } => None,
+            ExpandUpdate::FileSystemPending { .. } | ExpandUpdate::Finished { .. } => None,
         }
     }
 
     fn error(&self) -> Option<(&'static str, &str)> {
         match self {
-            ResizeUpdate::InProgress { error: Some(error), .. } => Some((REPEATED, error)),
-            ResizeUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
+            ExpandUpdate::InProgress { error: Some(error), .. } => Some((REPEATED, error)),
+            ExpandUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
             _ => None,
         }
     }
 
     /// Checks whether the claim's status says this already.
     pub fn is_written(&self, claim: &Claim) -> bool {
-        let resize = claim.resize.as_deref().cloned().unwrap_or_default();
-        let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
-        let storage = resize.resizing == self.resizing() && error == self.error();
+        let says = claim.expand_status.as_deref().cloned().unwrap_or_default();
+        let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
+        let storage = says.resizing == self.resizing() && error == self.error();
         match self {
-            ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. } => storage,
-            ResizeUpdate::FileSystemPending { size } => {
-                storage && (resize.file_system_pending || claim.capacity.is_some_and(|reported| reported >= *size))
+            ExpandUpdate::InProgress { .. } | ExpandUpdate::Infeasible { .. } => storage,
+            ExpandUpdate::FileSystemPending { size } => {
+                storage && (says.file_system_pending || claim.capacity.is_some_and(|reported| reported >= *size))
             }
-            ResizeUpdate::Finished { size } => {
-                storage && !resize.file_system_pending && claim.capacity.is_some_and(|reported| reported >= *size)
+            ExpandUpdate::Finished { size } => {
+                storage && !says.file_system_pending && claim.capacity.is_some_and(|reported| reported >= *size)
             }
         }
     }
@@ -92,14 +92,14 @@ impl ResizeUpdate {
         let resizing = self.resizing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
         let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
         let (size, state) = match self {
-            ResizeUpdate::InProgress { size, .. } => (size, Some("ControllerResizeInProgress")),
-            ResizeUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
-            ResizeUpdate::FileSystemPending { size } => (size, Some("NodeResizePending")),
-            ResizeUpdate::Finished { size } => (size, None),
+            ExpandUpdate::InProgress { size, .. } => (size, Some("ControllerResizeInProgress")),
+            ExpandUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
+            ExpandUpdate::FileSystemPending { size } => (size, Some("NodeResizePending")),
+            ExpandUpdate::Finished { size } => (size, None),
         };
         let mut conditions = vec![resizing, error];
         match self {
-            ResizeUpdate::FileSystemPending { .. } => {
+            ExpandUpdate::FileSystemPending { .. } => {
                 let text = "the storage has grown; the kubelet grows the file system when a pod uses the volume";
                 conditions.push(holds(FILE_SYSTEM_PENDING, "", text));
             }
@@ -110,7 +110,7 @@ impl ResizeUpdate {
             "allocatedResources": { "storage": quantity(*size) },
             "allocatedResourceStatuses": { "storage": state },
         });
-        if let ResizeUpdate::Finished { size } = self {
+        if let ExpandUpdate::Finished { size } = self {
             status["capacity"] = json!({ "storage": quantity(*size) });
         }
         status
@@ -124,18 +124,18 @@ mod tests {
 
     const GI: u64 = 1 << 30;
 
-    fn reports() -> [ResizeUpdate; 5] {
+    fn reports() -> [ExpandUpdate; 5] {
         [
-            ResizeUpdate::InProgress { size: 3 * GI, error: None },
-            ResizeUpdate::InProgress { size: 3 * GI, error: Some("later".into()) },
-            ResizeUpdate::Infeasible { size: 3 * GI, error: "later".into() },
-            ResizeUpdate::FileSystemPending { size: 3 * GI },
-            ResizeUpdate::Finished { size: 3 * GI },
+            ExpandUpdate::InProgress { size: 3 * GI, error: None },
+            ExpandUpdate::InProgress { size: 3 * GI, error: Some("later".into()) },
+            ExpandUpdate::Infeasible { size: 3 * GI, error: "later".into() },
+            ExpandUpdate::FileSystemPending { size: 3 * GI },
+            ExpandUpdate::Finished { size: 3 * GI },
         ]
     }
 
     /// Returns a bound claim of 1 GiB with the status of a report.
-    fn claim(report: Option<&ResizeUpdate>) -> Claim {
+    fn claim(report: Option<&ExpandUpdate>) -> Claim {
         let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
         for (key, value) in
             report.iter().flat_map(|report| report.status("2026-01-01T00:00:00Z").as_object().cloned().unwrap())
@@ -167,7 +167,7 @@ mod tests {
         }
         assert!(reports().iter().all(|report| !report.is_written(&claim(None))));
         assert!(
-            !ResizeUpdate::InProgress { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
+            !ExpandUpdate::InProgress { size: 4 * GI, error: None }.is_written(&claim(Some(&reports()[0]))),
             "another size"
         );
     }
@@ -185,6 +185,6 @@ mod tests {
         ]);
         assert_eq!(json!(states), expected);
         let claim = claim(Some(&reports()[4]));
-        assert_eq!((claim.capacity, claim.resize), (Some(3 * GI), None));
+        assert_eq!((claim.capacity, claim.expand_status), (Some(3 * GI), None));
     }
 }

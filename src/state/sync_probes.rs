@@ -20,7 +20,7 @@ const MAX_WAITED: usize = 10_000;
 
 /// The state of sync probes. It can be lost without harm, because new probes rebuild it.
 #[derive(Debug, Default)]
-pub struct PvSync {
+pub struct SyncProbes {
     /// Probes that exist and are not terminating: their UIDs by name.
     probes: BTreeMap<String, String>,
     /// The name of the current probe, and the time since when it is waited for.
@@ -49,7 +49,7 @@ pub fn is_probe(volume: &Volume, facts: &Facts) -> bool {
     volume.name.starts_with(names::PROBE_PREFIX) && volume.instance.as_ref() == Some(&facts.identity.instance)
 }
 
-impl PvSync {
+impl SyncProbes {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub fn is_synced(&self, volume: &str) -> bool {
         self.synced.contains(volume)
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_volume_needs_two_probes_that_were_created_after_it() {
-        let mut sync = PvSync::default();
+        let mut sync = SyncProbes::default();
         let dues: Vec<bool> =
             (1..=MIN_VOLUMES).map(|number| sync.on_volume(&added(&format!("pv-{number}")), Duration::ZERO)).collect();
         assert!(dues.iter().take(MIN_VOLUMES - 1).all(|due| !due) && dues[MIN_VOLUMES - 1]);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_waiting_volume_is_counted_once() {
-        let mut sync = PvSync::default();
+        let mut sync = SyncProbes::default();
         let (first, added) = (added("pv-1"), added("pv-2"));
         let volume = first.now.clone().unwrap();
         sync.on_volume(&first, Duration::ZERO);
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_wait_ends_with_what_the_controller_shows_first() {
-        let (mut sync, seconds) = (PvSync::default(), Duration::from_secs);
+        let (mut sync, seconds) = (SyncProbes::default(), Duration::from_secs);
         let bound = |added: &Changed<Volume>| {
             let before = added.now.clone();
             let now = before.as_deref().map(|volume| Volume { phase: VolumePhase::Bound, ..volume.clone() });
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_waits_that_nobody_counts_take_bounded_memory() {
-        let mut sync = PvSync::default();
+        let mut sync = SyncProbes::default();
         for number in 0..=MAX_WAITED {
             let name = format!("pv-{number:06}");
             sync.on_volume(&added(&name), Duration::ZERO);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_probe_does_not_cover_a_volume_that_was_created_again() {
-        let mut sync = PvSync::default();
+        let mut sync = SyncProbes::default();
         let answer = |probe: &str| Volume { phase: "Available".into(), ..empty(probe) };
         for probe in ["probe-1", "probe-2"] {
             sync.on_volume(&added("pv-1"), Duration::ZERO);
@@ -301,7 +301,7 @@ mod tests {
         /// A volume is synced exactly if it has existed during two probes from their creation to their answer.
         #[test]
         fn a_volume_is_synced_after_two_whole_probes(operations in prop::collection::vec((0..2_usize, 0..5_u8), 0..80)) {
-            let mut sync = PvSync::default();
+            let mut sync = SyncProbes::default();
             // The number of whole probes of each volume, and whether the current probe covers the volume.
             let mut volumes = [None::<(u8, bool)>; 2];
             let (mut current, mut probes) = (None::<String>, 0);

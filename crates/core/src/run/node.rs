@@ -144,10 +144,10 @@ mod tests {
     fn a_run_whose_node_does_not_answer_waits_for_the_node() {
         let states = [("a", NodeState::Reachable), ("b", NodeState::Unreachable)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
-        let no_room = "the pod fits on no node";
-        assert_eq!(node_states.why_stuck("a", no_room), no_room);
-        assert_eq!(node_states.why_stuck("", no_room), no_room);
-        let why = node_states.why_stuck("b", no_room);
+        let no_node_fits = "the pod fits on no node";
+        assert_eq!(node_states.why_stuck("a", no_node_fits), no_node_fits);
+        assert_eq!(node_states.why_stuck("", no_node_fits), no_node_fits);
+        let why = node_states.why_stuck("b", no_node_fits);
         assert!(why.starts_with("it must run on node b, which does not answer"), "{why}");
     }
 }

@@ -1,6 +1,4 @@
-//! Reconciles VolumeSnapshots: observes, decides with [`bind`], and takes the steps.
-
-pub(super) mod content;
+//! Reconciles VolumeSnapshots: observes, decides with [`decide`], and takes the steps.
 
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
-use crate::snapshot::bind::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
+use crate::snapshot::decide::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
 use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.

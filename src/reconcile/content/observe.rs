@@ -9,17 +9,17 @@ use crate::config::classes::ClassLookup;
 use crate::config::current_program::with_current_program;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
+use crate::content::decide::SnapshotState;
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
+use crate::run::node::{NodeState, NodeStates};
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
-use crate::snapshot::decide::SnapshotState;
 use crate::state::index::Index;
 
 /// Facts beyond the cache that a reconcile has confirmed.
@@ -61,7 +61,7 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
     let volume =
         snapshot.as_ref().map_or(Err("the provisioner does not see its VolumeSnapshot".to_owned()), |snapshot| {
-            let volume = super::super::source(&index, &context.identity, snapshot)?;
+            let volume = crate::reconcile::snapshot::source(&index, &context.identity, snapshot)?;
             volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
         });
     let source = volume.as_ref().map_err(String::clone).and_then(|volume| provenance_of_source(&index, volume));
