@@ -16,6 +16,7 @@ pub mod phase;
 pub mod resize;
 pub mod resize_status;
 pub mod snapshot;
+pub mod status_reason;
 pub mod volume;
 pub mod volume_id;
 pub mod volume_notes;

@@ -5,7 +5,7 @@ pub(super) mod content;
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
-use crate::api::writes::WriteError;
+use crate::api::writes::{SnapshotVolume, WriteError};
 use crate::config::classes::Identity;
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::ClaimPhase;
@@ -100,7 +100,8 @@ impl Reconcile for SnapshotReconciler {
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
                 let handle = volume.volume_id().unwrap_or_default();
-                let content = writes.create_content(snapshot, &policy, (handle, volume.volume_mode.as_str())).await?;
+                let source = SnapshotVolume { handle, mode: volume.volume_mode.as_str() };
+                let content = writes.create_content(snapshot, &policy, &source).await?;
                 confirmed.content = Some(Arc::new(content));
                 StepOutcome::Again
             }

@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 
 use super::confirmed::Confirmed;
 use super::delete::job_name;
+use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
@@ -15,7 +16,7 @@ use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
 use crate::node::NodeStates;
-use crate::reconcile::context::Context;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::run::job;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
@@ -77,11 +78,13 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .cluster
         .index()
         .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
+    node_states.0.extend(confirmed.nodes.0.clone());
     let node = next_node(volume, claim, &origin_node, &node_states);
     let delete_job_name = job_name(volume, &origin_node, &node);
-    let expansion =
-        expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expansion);
+    let objects = RunObjects { jobs: &jobs, pods: &pods };
+    let basis = RunBasis { recipe: &recipe, origin_node: &origin_node };
+    let expansion = expand::observe(context, volume, basis, objects, &confirmed.expansion);
+    let claim_of_expansion = expansion.claim.clone();
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -90,8 +93,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
-        delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
-        modification: modify::observe(context, volume, expansion.run_basis(), &jobs, &pods, &confirmed.modification),
+        delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+        modification: modify::observe(context, volume, claim_of_expansion, basis, objects, &confirmed.modification),
         expansion,
         jobs,
         recipe,

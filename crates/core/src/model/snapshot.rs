@@ -11,7 +11,7 @@ use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
-use crate::model::metadata;
+use crate::model::metadata::{self, Finalizers};
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
@@ -232,7 +232,7 @@ impl From<&VolumeSnapshot> for Snapshot {
         let metadata = &snapshot.metadata;
         let source = &snapshot.spec.source;
         let status = snapshot.status.clone().unwrap_or_default();
-        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
+        let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
         let name = |text: &String| cut(text, limits::NAME).into_owned();
         Snapshot {
             name: ObjectName::of(metadata),

@@ -180,7 +180,7 @@ impl Volume {
 
     /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.
     pub fn attributes(&self) -> &Attributes {
-        static NONE: Attributes = Attributes { class: String::new(), parameters: std::collections::BTreeMap::new() };
+        static NONE: Attributes = Attributes { class: None, parameters: std::collections::BTreeMap::new() };
         self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
     }
 

@@ -1,7 +1,5 @@
 //! Data that exist and become a volume: what an admin's command writes for them.
 
-use std::collections::BTreeMap;
-
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::quantity;
@@ -13,6 +11,7 @@ use crate::config::classes::Identity;
 use crate::config::{Placement, Recipe};
 use crate::model::moved_in::MovedIn;
 use crate::model::volume::{Provenance, Volume};
+use crate::node::NodeLabels;
 use crate::object::{ObjectName, hash};
 
 /// Data that shall become a volume.
@@ -23,7 +22,7 @@ pub struct Import<'a> {
     /// The NFS server; empty for a path on a node.
     pub server: &'a str,
     /// The node, with its labels; `None` for data that each node reaches.
-    pub node: Option<(&'a str, &'a BTreeMap<String, String>)>,
+    pub node: Option<NodeLabels<'a>>,
     /// The claim that the volume gets.
     pub claim: &'a ObjectName,
     /// The size, in bytes.
@@ -71,7 +70,7 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         (true, None, _) => {
             return Err(format!("the config {} makes volumes on nodes: name the node with --node", recipe.config));
         }
-        (false, Some((node, _)), _) => {
+        (false, Some(NodeLabels { node, .. }), _) => {
             return Err(format!(
                 "the data are on the node {node}, but runs of the config {} may be on any node: use a config with `placement: selected-node`",
                 recipe.config
@@ -84,8 +83,8 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         "" => json!({ "hostPath": { "path": of.path, "type": "Directory" } }),
         server => json!({ "nfs": { "server": server, "path": of.path } }),
     };
-    let affinity = node.map(|(name, labels)| {
-        let host = labels.get(names::HOSTNAME).map_or(name, String::as_str);
+    let affinity = node.map(|NodeLabels { node, labels }| {
+        let host = labels.get(names::HOSTNAME).map_or(node, String::as_str);
         json!({ "required": { "nodeSelectorTerms": [{
             "matchExpressions": [{ "key": names::HOSTNAME, "operator": "In", "values": [host] }],
         }] } })
@@ -93,28 +92,43 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
     if affinity.is_none() && source.get("local").is_some() {
         return Err("data on a node need --node, and data on a server need --server".to_owned());
     }
-    let at = node.map_or(of.server, |(name, _)| name);
+    let at = node.map_or(of.server, |node| node.node);
     let id = id(&format!("{}\0{at}\0{}", recipe.config, of.path));
-    let origin_node = if on_node { node.map_or("", |(name, _)| name) } else { "" };
+    let origin_node = if on_node { node.map_or("", |node| node.node) } else { "" };
     let moved_in = MovedIn { path: of.path.to_owned(), size: of.size, ..MovedIn::default() };
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
         origin_node: origin_node.to_owned(),
         moved_in: Some(moved_in),
     };
-    let (volume, claim) = objects(of, recipe, identity, (&id, &provenance, source, affinity));
+    let storage = StorageSpec { source, affinity };
+    let ObjectTexts { volume, claim } = objects(of, recipe, identity, &id, &provenance, storage);
     let checked: PersistentVolume = serde_json::from_value(volume.clone()).map_err(|error| error.to_string())?;
     verify_moved_in_source(&Volume::from(&checked), recipe, of.path)?;
     Ok(Imported { id, provenance, claim: serde_json::from_value(claim).map_err(|error| error.to_string())?, volume })
 }
 
-/// Builds volume and claim as JSON. The UID of the claim is missing.
+/// The parts of a volume's spec that say where its storage is.
+struct StorageSpec {
+    source: Value,
+    affinity: Option<Value>,
+}
+
+/// Volume and claim as JSON.
+struct ObjectTexts {
+    volume: Value,
+    claim: Value,
+}
+
+/// Builds volume and claim. The UID of the claim is missing.
 fn objects(
     of: &Import<'_>,
     recipe: &Recipe,
     identity: &Identity,
-    (id, provenance, source, affinity): (&str, &Provenance, Value, Option<Value>),
-) -> (Value, Value) {
+    id: &str,
+    provenance: &Provenance,
+    StorageSpec { source, affinity }: StorageSpec,
+) -> ObjectTexts {
     let storage = json!({ "storage": quantity(of.size) });
     let finalizers: Vec<_> =
         (of.policy == ReclaimPolicy::Delete).then_some(names::VOLUME_FINALIZER).into_iter().collect();
@@ -155,7 +169,7 @@ fn objects(
             "volumeName": names::pv_name(id),
         },
     });
-    (volume, claim)
+    ObjectTexts { volume, claim }
 }
 
 fn allows(recipe: &Recipe, kind: &str) -> bool {

@@ -10,11 +10,11 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
 }
 
 fn imported(path: &str, server: &str, node: Option<&str>, recipe: &Recipe) -> Result<Imported, String> {
-    let labels = BTreeMap::from([(names::HOSTNAME.to_owned(), "host-1".to_owned())]);
+    let labels = std::collections::BTreeMap::from([(names::HOSTNAME.to_owned(), "host-1".to_owned())]);
     let of = Import {
         path,
         server,
-        node: node.map(|name| (name, &labels)),
+        node: node.map(|node| NodeLabels { node, labels: &labels }),
         claim: &ObjectName::new("team", "data"),
         size: 3 << 30,
         access_modes: &["ReadWriteOnce".to_owned()],

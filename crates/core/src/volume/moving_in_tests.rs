@@ -106,7 +106,8 @@ fn with_candidate(
         recipe: served,
         config: &config,
     };
-    map(&change(candidate), of, &Identity::of_tests())
+    let (kind, name) = of;
+    map(&change(candidate), &FormerProvisioner { kind, name }, &Identity::of_tests())
 }
 
 fn moved(path: &str, from: &str) -> Option<MovedIn> {
@@ -246,6 +247,7 @@ fn a_refusal_says_what_is_wrong() {
 /// Returns the result for a volume of local-path, as these neighbours and this answer of the admin have it.
 fn beside(neighbour: Option<(&'static str, Overlap)>, servers_differ: bool) -> Result<Mapping, Refusal> {
     with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), &[node("node-1", "node-1")], |candidate| {
+        let neighbour = neighbour.map(|(volume, overlap)| Neighbour { volume, overlap });
         Candidate { neighbour, servers_differ, ..candidate }
     })
 }

@@ -97,12 +97,22 @@ fn host(server: &str) -> String {
     server.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Returns the other volume that has the most certain files in common with a place, and how certain they are.
-pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<(&'a str, Overlap)> {
+/// Another volume that may have files in common with a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour<'a> {
+    /// The name of the volume.
+    pub volume: &'a str,
+    /// The files that both may have in common.
+    pub overlap: Overlap,
+}
+
+/// Returns the other volume that most certainly has files in common with a place.
+pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<Neighbour<'a>> {
     let others = places.iter().filter(|(other, _)| *other != volume);
-    let overlaps = others.map(|(other, at)| (other.as_str(), at.overlap(place)));
+    let overlaps = others.map(|(other, at)| Neighbour { volume: other.as_str(), overlap: at.overlap(place) });
     // Among equally certain ones the first by name counts. So a repeated command names the same volume.
-    overlaps.filter(|(_, overlap)| *overlap != Overlap::None).reduce(|a, b| if b.1 > a.1 { b } else { a })
+    let overlaps = overlaps.filter(|other| other.overlap != Overlap::None);
+    overlaps.reduce(|a, b| if b.overlap > a.overlap { b } else { a })
 }
 
 /// Checks that no other volume may have the files at a place, before an admin confirms it.
@@ -111,7 +121,7 @@ pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<
 /// If another volume may have them. The text is for the admin.
 pub fn verify_alone(places: &Places, volume: &str, place: &Place) -> Result<(), String> {
     match neighbour(places, volume, place) {
-        Some((other, Overlap::Same | Overlap::OtherServer)) => Err(format!(
+        Some(Neighbour { volume: other, overlap: Overlap::Same | Overlap::OtherServer }) => Err(format!(
             "volume {other} may have the same files at {place}: delete the one of the two that does not belong there"
         )),
         _ => Ok(()),
@@ -182,7 +192,7 @@ mod tests {
             ("c".into(), place("nas", "", "/e/x")),
         ]);
         let own = place("nas", "", "/e/x");
-        assert_eq!(neighbour(&places, "c", &own), Some(("b", Overlap::Same)));
+        assert_eq!(neighbour(&places, "c", &own), Some(Neighbour { volume: "b", overlap: Overlap::Same }));
         assert!(verify_alone(&places, "c", &own).unwrap_err().contains("volume b may have the same files at nas:/e/x"));
         let far = Places::from([("a".into(), place("", "node-2", "/srv/x"))]);
         assert_eq!(verify_alone(&far, "c", &place("", "node-1", "/srv/x")), Ok(()));

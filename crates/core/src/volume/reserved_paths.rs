@@ -21,13 +21,14 @@ const NODE_PATHS: &str = "node-paths";
 const SERVER: &str = "server";
 const EXPORT: &str = "export";
 
-/// Checks that a directory may be imported for a recipe, beside all configs.
+/// Checks that a directory may be imported for a recipe, beside all configs. `server` is empty for a path on a node.
 ///
 /// # Errors
 /// If the directory contains, equals or lies in a path of a config, other than directly in one of its own. The text is
 /// for the admin.
 pub fn verify_unreserved<'a>(
-    (path, server): (&str, &str),
+    path: &str,
+    server: &str,
     own: &Recipe,
     configs: impl IntoIterator<Item = &'a Config>,
 ) -> Result<(), String> {
@@ -103,10 +104,15 @@ mod tests {
         Config { name: ObjectName::new("admin", name), data, ..Config::default() }
     }
 
-    fn verified(at: (&str, &str), own: &Config, others: &[&Config]) -> Result<(), String> {
+    fn verified(path: &str, server: &str, own: &Config, others: &[&Config]) -> Result<(), String> {
         let effective_config =
             EffectiveConfig { config: own.name.clone(), data: own.data.clone(), ..EffectiveConfig::default() };
-        verify_unreserved(at, &effective_config.recipe().unwrap(), [own].into_iter().chain(others.iter().copied()))
+        verify_unreserved(
+            path,
+            server,
+            &effective_config.recipe().unwrap(),
+            [own].into_iter().chain(others.iter().copied()),
+        )
     }
 
     #[test]
@@ -129,7 +135,7 @@ mod tests {
             ("/mounted/photos", Some("storage-mounts")),
             ("/mounted", Some("storage-mounts")),
         ] {
-            let verified = verified((path, ""), &own, &[&same, &other, &mounts]);
+            let verified = verified(path, "", &own, &[&same, &other, &mounts]);
             match says {
                 None => assert_eq!(verified, Ok(()), "{path}"),
                 Some(says) => assert!(verified.is_err_and(|why| why.contains(says)), "{path}"),
@@ -154,7 +160,7 @@ mod tests {
             ("/exports/data/inner", false),
             ("/exports/data/inner/photos", false),
         ] {
-            assert_eq!(verified((path, "nas"), &own, &others).is_ok(), is_free, "{path}");
+            assert_eq!(verified(path, "nas", &own, &others).is_ok(), is_free, "{path}");
         }
     }
 }

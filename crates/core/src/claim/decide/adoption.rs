@@ -52,7 +52,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
             ),
         ));
     };
-    let (provenance, nodes) = provenance(o, recipe, volume);
+    let Origin { provenance, nodes } = origin(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
@@ -105,7 +105,7 @@ pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
     // A volume with another name could not be deleted by the id later.
     match o.recipe_of_attempt().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
         Some(recipe) => {
-            let (provenance, nodes) = provenance(o, recipe, volume);
+            let Origin { provenance, nodes } = origin(o, recipe, volume);
             let volume = volume.name.clone();
             let message = format!("volume {volume} was made for this claim, but claim {by} has taken it");
             Rule::TransferToOtherClaim
@@ -148,8 +148,15 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     })
 }
 
-/// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
-fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
+/// The origin of a volume.
+struct Origin {
+    provenance: Provenance,
+    /// The nodes where its storage is or may have been left.
+    nodes: Vec<String>,
+}
+
+/// Returns the origin of a volume.
+fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     let node = made_on(o.claim, recipe, volume);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
@@ -157,7 +164,7 @@ fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance
         moved_in: volume.moved_in(),
     };
     let nodes = leftover_nodes(o, volume, &provenance);
-    (provenance, nodes)
+    Origin { provenance, nodes }
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
