@@ -25,7 +25,8 @@ fn ready(name: &str) -> Volume {
 
 /// Returns a volume with the claimRef of a claim, or of nobody.
 fn referring(name: &str, uid: &str) -> Volume {
-    let reference = Reference { name: ObjectName::new("team", "a"), uid: uid.into() };
+    let reference =
+        Reference { name: ObjectName::new("team", "a"), uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()) };
     Volume { claim_ref: Some(reference), ..ready(name) }
 }
 

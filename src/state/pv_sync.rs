@@ -147,8 +147,8 @@ impl PvSync {
             return false;
         };
         let claimed = |volume: &Volume| {
-            let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-            reference.filter(|uid| volume.claim_uid.as_ref() == Some(uid))
+            let uid = volume.claim_ref_uid().filter(|uid| volume.claim_uid.as_deref() == Some(uid));
+            uid.map(str::to_owned)
         };
         let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_claim_gone());
         let before = changed.before.as_ref();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn added(uid: &str) -> Changed<Volume> {
-        let reference = Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+        let reference = Reference { name: ObjectName::new("team", uid), uid: Some(uid.into()) };
         let volume = Volume { claim_uid: Some(uid.into()), claim_ref: Some(reference), ..empty(uid) };
         Changed { before: None, now: Some(Arc::new(volume)) }
     }

@@ -371,7 +371,7 @@ impl QuotaLedger {
     /// Counts a volume, and the claims to which it may belong.
     fn count_volume(&mut self, volume: &Volume, facts: &Facts) {
         self.count(ChargeKey::Volume(volume.name.as_str().into()), facts);
-        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let reference = volume.claim_ref_uid();
         let ids: BTreeSet<&str> =
             volume.volume_id().into_iter().chain(volume.claim_uid.as_deref()).chain(reference).collect();
         for id in ids {
@@ -382,7 +382,7 @@ impl QuotaLedger {
     }
 
     fn charge_of_volume(&self, volume: &Volume, facts: &Facts) -> Option<Charge> {
-        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
         // Until a volume is adopted, it is reserved in another namespace.
         let claim = volume.claim_uid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());

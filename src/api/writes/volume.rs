@@ -244,10 +244,10 @@ impl Writes {
         provenance: &Provenance,
         nodes: &[String],
     ) -> Result<Volume> {
-        let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
+        let by = volume.claim_ref_uid().unwrap_or_default();
         let id = claim.volume_id();
         let attributes = &Attributes::default();
-        let adoption = Adoption { owner: Owner::Claim(&by), id: &id, provenance, nodes, attributes };
+        let adoption = Adoption { owner: Owner::Claim(by), id: &id, provenance, nodes, attributes };
         let adopted = self.write_adoption(volume, &adoption, json!({})).await?;
         self.write_adoption_mark(&adopted).await
     }

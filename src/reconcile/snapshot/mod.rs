@@ -202,7 +202,7 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
     let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {
         return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
     };
-    if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
+    if volume.claim_ref_uid() != Some(&claim.uid) {
         return waits("has a volume whose claimRef names another claim");
     }
     if let Err(why) = volume.verify_place() {

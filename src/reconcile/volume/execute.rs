@@ -100,8 +100,8 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
 /// Asks the API for the claim. A reserved volume does not know its claim's name. One of its Jobs may know it; else all
 /// claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref()).cloned().unwrap_or_default();
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
+    let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).unwrap_or_default().to_owned();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
         Some(name) => {

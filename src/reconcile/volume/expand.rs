@@ -47,8 +47,7 @@ pub(super) fn observe(
 ) -> Observation {
     let runs = runs::observe(context, volume, Operation::Expand, objects, written);
     let index = context.cluster.index();
-    let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
+    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(volume.claim_ref_uid()?));
     let quota_error = quota_error(&index, volume, claim.as_deref(), recipe);
     Observation { claim, recipe: recipe.clone(), origin_node: origin_node.to_owned(), quota_error, runs }
 }

@@ -143,7 +143,7 @@ pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
 /// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
 fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
-        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        Some(reference) => reference.uid.is_none().then(|| reference.name.clone())?,
         None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
     };
     let claim = context.cluster.index().claim(&reserved)?;
@@ -168,9 +168,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     if volume.claim_ref_was_removed() {
         return ClaimState::None;
     }
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref());
-    let Some(uid) = uid else { return ClaimState::None };
+    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::None };
     match index.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -180,7 +178,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
         None if volume.phase.is_claim_gone() => ClaimState::NotFound,
-        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::NotFound,
+        None if volume.claim_ref.as_ref().is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => {
+            ClaimState::NotFound
+        }
         None => ClaimState::NotCached,
     }
 }

@@ -21,7 +21,7 @@ use crate::text::line;
 /// A volume that was adopted for the claim has been checked, and the PV controller may bind it at any time. A node that
 /// is selected later, or a later change of the volume, does not count any more.
 pub fn mismatches(volume: &Volume, claim: &Claim, recipe: &Recipe, node: Option<NodeLabels<'_>>) -> Vec<String> {
-    let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
+    let names_it = volume.claim_ref_uid() == Some(&claim.uid);
     if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.volume_id()) && claim.may_own(volume) {
         return Vec::new();
     }
@@ -33,10 +33,9 @@ pub fn mismatches(volume: &Volume, claim: &Claim, recipe: &Recipe, node: Option<
     }
     verify_request(volume, claim).into_iter().for_each(&mut refuse);
     if let Some(reference) = &volume.claim_ref
-        && !reference.uid.is_empty()
-        && reference.uid != claim.uid
+        && let Some(uid) = reference.uid.as_ref().filter(|uid| **uid != claim.uid)
     {
-        refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
+        refuse(format!("its claimRef names another claim, {} with UID {uid}", reference.name));
     }
     if !claim.may_own(volume) {
         refuse("its annotation names another claim".into());

@@ -137,7 +137,8 @@ fn all_mismatches_are_reported_at_once() {
 #[test]
 fn a_claim_ref_may_be_absent_a_placeholder_or_that_of_the_claim() {
     let with = |name: &str, uid: &str| {
-        let reference = Reference { name: ObjectName::new("team", name), uid: uid.into() };
+        let reference =
+            Reference { name: ObjectName::new("team", name), uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()) };
         Volume { claim_ref: Some(reference), ..volume() }
     };
     assert_eq!(mismatches_of(&with("data", UID), ""), [""; 0]);

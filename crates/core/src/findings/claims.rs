@@ -74,16 +74,16 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
         return LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() };
     };
-    match volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty() && reference.uid != claim.uid) {
-        Some(reference) if reference.name == claim.name => {
+    let other_uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid);
+    match volume.claim_ref.as_ref().zip(other_uid) {
+        Some((reference, uid)) if reference.name == claim.name => {
             let detail = format!(
-                "its volume {name} exists, but is reserved for another UID of the claim, {}, as in a backup",
-                reference.uid
+                "its volume {name} exists, but is reserved for another UID of the claim, {uid}, as in a backup"
             );
             let remedy = format!("reserve the volume for the claim of this name: {}", reserve(name));
             LostClaim { detail, remedy }
         }
-        Some(reference) => {
+        Some((reference, _)) => {
             let detail = format!("its volume {name} is reserved for another claim, {}", reference.name);
             let remedy = format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}");
             LostClaim { detail, remedy }

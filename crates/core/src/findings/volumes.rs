@@ -33,7 +33,7 @@ enum Owner<'a> {
 }
 
 fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
-    let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+    let reference = volume.claim_ref_uid();
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
     }

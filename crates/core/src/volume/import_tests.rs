@@ -34,7 +34,7 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     let volume = Volume::from(&object);
     assert_eq!((volume.volume_id(), volume.name.as_str()), (Some(made.id.as_str()), names::pv_name(&made.id).as_str()));
     assert_eq!((volume.reclaim_policy.clone(), volume.has_finalizer()), (ReclaimPolicy::Retain, false));
-    assert_eq!(volume.claim_ref.as_ref().unwrap().uid, "uid");
+    assert_eq!(volume.claim_ref_uid(), Some("uid"));
     assert!(
         volume.belongs_to(&Identity::of_tests()) && volume.is_restored(),
         "nothing is done with it before it has the mark"

@@ -244,9 +244,9 @@ pub fn moved_in(volume: &Volume) -> Option<MovedIn> {
 
 /// Returns the claim that is bound to the volume, if volume and claim name each other.
 fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Claim, Refusal> {
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty()).ok_or(Refusal::NoClaim)?;
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some()).ok_or(Refusal::NoClaim)?;
     let claim = claim.ok_or(Refusal::NoClaim)?;
-    let is_its = claim.name == reference.name && claim.uid == reference.uid;
+    let is_its = claim.name == reference.name && reference.uid.as_ref() == Some(&claim.uid);
     if !is_its || claim.volume_name.as_ref() != Some(&volume.name) || !claim.is_bound() {
         return Err(Refusal::OtherClaim(reference.name.clone()));
     }

@@ -27,7 +27,7 @@ pub fn request(
         claim: ClaimRef {
             namespace: env_text(reference.name.namespace),
             name: env_text(reference.name.name),
-            uid: env_text(reference.uid),
+            uid: env_text(reference.uid.unwrap_or_default()),
         },
         storage_class: env_text(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),

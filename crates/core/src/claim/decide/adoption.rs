@@ -19,12 +19,12 @@ use crate::rules::Rule as _;
 
 /// Checks whether another claim has the volume: the claimRef names it with a UID.
 pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
+    volume.claim_ref_uid().is_some_and(|uid| uid != o.claim.uid)
 }
 
 /// Checks whether this claim has the volume: the claimRef has its UID, and not only its name.
 pub(super) fn is_claimed_by_this(o: &Observed<'_>, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
+    volume.claim_ref_uid() == Some(&o.claim.uid)
 }
 
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
@@ -132,8 +132,8 @@ pub(super) fn wait_for_admin(volume: &Volume) -> Decision {
 
 /// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
 pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
-    let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
-    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && volume.claim_uid.as_ref() == reference;
+    let names_its_taker = volume.claim_uid.as_deref() == volume.claim_ref_uid();
+    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && names_its_taker;
     volume.name == names::pv_name(&o.claim.volume_id())
         && is_claimed_by_other(o, volume)
         && (o.claim.may_own(volume) || half_way)
