@@ -162,7 +162,7 @@ impl Writes {
         match contents.create(&post(), &content).await {
             Ok(made) => Ok(Content::from(&made)),
             Err(kube::Error::Api(status)) if status.code == 409 => match self.read_content(&name).await? {
-                Some(there) if there.snapshot_uid == snapshot.uid => Ok(there),
+                Some(there) if there.snapshot_uid.as_ref() == Some(&snapshot.uid) => Ok(there),
                 Some(_) => Err(WriteError::Foreign(what())),
                 None => Err(WriteError::Conflict(what())),
             },

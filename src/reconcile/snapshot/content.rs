@@ -121,7 +121,7 @@ fn decide_now(
     let known = RunObjects { jobs: &seen.deletes, pods: &seen.pods };
     let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content));
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
-    let finalizer = names::source_finalizer(&content.snapshot_uid);
+    let finalizer = content.snapshot_uid.as_deref().map(names::source_finalizer);
     let claim = seen.claim.as_deref();
     let observed = Observed {
         content,
@@ -132,7 +132,7 @@ fn decide_now(
             provenance: &source.provenance,
             recipe: &source.recipe,
             is_terminating: claim.is_some_and(|claim| claim.terminating),
-            is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
+            is_protected: claim.zip(finalizer.as_ref()).is_some_and(|(claim, own)| claim.finalizers.contains(own)),
             has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.recipe),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|basis| &basis.recipe),
@@ -175,8 +175,10 @@ async fn execute(
             stamp(context, content, observation, attempt, &provenance, confirmed).await
         }
         Step::ProtectSource => {
-            let Some(claim) = &observation.claim else { return Ok(StepOutcome::Wait) };
-            confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
+            let (Some(claim), Some(uid)) = (&observation.claim, &content.snapshot_uid) else {
+                return Ok(StepOutcome::Wait);
+            };
+            confirmed.source = Some(writes.protect_snapshot_source(claim, uid).await?);
             Ok(StepOutcome::Again)
         }
         Step::Refresh => {
@@ -257,7 +259,11 @@ async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> 
 
 /// Asks the API server for the VolumeSnapshot of a content.
 async fn read_snapshot_state(context: &Context, content: &Content) -> Result<SnapshotState, WriteError> {
-    let found = context.writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
+    let found = context
+        .writes
+        .read_snapshot(&content.snapshot)
+        .await?
+        .filter(|s| content.snapshot_uid.as_ref() == Some(&s.uid));
     Ok(match found {
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
@@ -299,10 +305,11 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
     // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
-    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.terminating;
+    let wanted = |snapshot: &Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid) && !snapshot.terminating;
     let fresh = context.writes.read_claim(&claim.name).await?;
-    let kept = names::source_finalizer(&content.snapshot_uid);
-    let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
+    let kept = content.snapshot_uid.as_deref().map(names::source_finalizer);
+    let is_kept = |fresh: &Claim| kept.as_ref().is_some_and(|kept| fresh.finalizers.contains(kept));
+    let same = |fresh: &Claim| fresh.uid == claim.uid && is_kept(fresh);
     if !snapshot.as_ref().is_some_and(wanted) || !fresh.as_ref().is_some_and(same) {
         return Err(WriteError::Conflict(format!("the source of VolumeSnapshotContent {}", content.name)));
     }

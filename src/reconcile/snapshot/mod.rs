@@ -119,7 +119,8 @@ impl Reconcile for SnapshotReconciler {
             }
             Step::ConfirmNoContent => {
                 let content = writes.read_content(&snapshot.content().unwrap_or_default()).await?;
-                confirmed.no_content = content.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
+                confirmed.no_content =
+                    content.as_ref().is_none_or(|content| content.snapshot_uid.as_ref() != Some(&snapshot.uid));
                 confirmed.content = content.map(Arc::new);
                 StepOutcome::Again
             }

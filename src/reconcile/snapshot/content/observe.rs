@@ -51,9 +51,10 @@ pub(super) struct Observation {
 /// Observes a content and all objects that concern it.
 pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
     let index = context.cluster.index();
-    let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
+    let snapshot =
+        index.snapshot(&content.snapshot).filter(|snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid));
     let state = match &snapshot {
-        _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
+        _ if content.snapshot_uid.is_none() => SnapshotState::Unbound,
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
         None => confirmed.snapshot.unwrap_or(SnapshotState::NotCached),
