@@ -113,7 +113,7 @@ impl Writes {
         let former = moved_in.finalizers.iter().filter(|finalizer| !volume.finalizers.contains(finalizer));
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: null },
-            "annotations": annotations(&[(names::PROVISIONED_BY, &moved_in.from)]),
+            "annotations": annotations(&[(names::PROVISIONED_BY, moved_in.from.as_deref().unwrap_or_default())]),
             "finalizers": others.chain(former).collect::<Vec<_>>(),
         });
         self.patch_volume(volume, metadata, json!({})).await

@@ -163,7 +163,7 @@ fn verify_name(work: &Work, name: &str) -> anyhow::Result<()> {
     let mut known = BTreeSet::new();
     for volume in work.index.volumes() {
         known.extend(volume.provisioned_by.clone());
-        known.extend(moved_in(&volume).map(|moved_in| moved_in.from).filter(|from| !from.is_empty()));
+        known.extend(moved_in(&volume).and_then(|moved_in| moved_in.from));
     }
     let replaces = work.index.config(&work.config).and_then(|config| config.replaces());
     if replaces == Some(name) || known.contains(name) {

@@ -149,7 +149,7 @@ pub fn map(of: &Candidate<'_>, former: &FormerProvisioner<'_>, identity: &Identi
     let lost = lost.filter(|finalizer| is_former(finalizer)).take(1).cloned().collect();
     let kept = |finalizer: &&String| !is_former(finalizer) && finalizer.as_str() != names::VOLUME_FINALIZER;
     let added = (volume.reclaim_policy == ReclaimPolicy::Delete).then(|| names::VOLUME_FINALIZER.to_owned());
-    let moved_in = Some(MovedIn { path: place.path.clone(), from: name.to_owned(), size, finalizers: lost });
+    let moved_in = Some(MovedIn { path: place.path.clone(), from: Some(name.to_owned()), size, finalizers: lost });
     Ok(Mapping {
         volume: volume.name.clone(),
         id: id.to_owned(),
@@ -167,7 +167,7 @@ fn begun(volume: &Volume, name: &str, identity: &Identity) -> Result<Option<Move
     }
     match moved_in(volume) {
         Some(_) if volume.is_adopted() => Err(Refusal::Moved),
-        Some(record) if record.from == name => Ok(Some(record)),
+        Some(record) if record.from.as_deref() == Some(name) => Ok(Some(record)),
         Some(record) => Err(Refusal::OtherRecord(record.from)),
         None if is_own(volume, name, identity) => Err(Refusal::Own),
         None => Ok(None),
@@ -184,7 +184,7 @@ fn is_own(volume: &Volume, name: &str, identity: &Identity) -> bool {
 /// images made for the same class are not.
 pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
     match moved_in(volume) {
-        Some(record) => record.from == name,
+        Some(record) => record.from.as_deref() == Some(name),
         None => volume.provisioned_by.as_deref() == Some(name) && !is_own(volume, name, identity),
     }
 }

@@ -111,7 +111,12 @@ fn with_candidate(
 }
 
 fn moved(path: &str, from: &str) -> Option<MovedIn> {
-    Some(MovedIn { path: path.into(), from: from.into(), size: 1 << 30, finalizers: vec![FORMER_FINALIZER.into()] })
+    Some(MovedIn {
+        path: path.into(),
+        from: Some(from.into()),
+        size: 1 << 30,
+        finalizers: vec![FORMER_FINALIZER.into()],
+    })
 }
 
 #[test]
@@ -343,7 +348,7 @@ fn a_move_that_was_interrupted_is_finished() {
     });
     assert_eq!(again(forged), Ok(mapping.clone()));
     let other = half(&|record| record["moved-in"]["from"] = json!("other"));
-    assert_eq!(again(other), Err(Refusal::OtherRecord("other".into())));
+    assert_eq!(again(other), Err(Refusal::OtherRecord(Some("other".into()))));
     let mut done = half(&|_| {});
     let record = done["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
     done["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record));

@@ -67,11 +67,11 @@ impl MovingOut {
 pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
     let record = read_provenance(volume, of, identity)?;
     let moved_in = &record.moved_in;
-    if moved_in.from.is_empty() {
+    let Some(former) = &moved_in.from else {
         return Err("it was imported, so there is no former provisioner: use import --undo".to_owned());
-    }
-    if moved_in.from != from {
-        return Err(format!("its record names the provisioner {}, not {from}: see --provisioner", moved_in.from));
+    };
+    if former != from {
+        return Err(format!("its record names the provisioner {former}, not {from}: see --provisioner"));
     }
     if volume.terminating {
         return Err("it is being deleted: wait for the end".to_owned());
@@ -100,7 +100,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
 pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
     let record = read_provenance(volume, of, identity)?;
     let moved_in = &record.moved_in;
-    if !moved_in.from.is_empty() {
+    if moved_in.from.is_some() {
         return Err("it was not imported: use adopt --undo".to_owned());
     }
     if volume.reclaim_policy != ReclaimPolicy::Retain {
