@@ -81,6 +81,12 @@ pub(super) struct ImportArgs {
     undo: bool,
 }
 
+impl ImportArgs {
+    fn server(&self) -> Option<&str> {
+        Some(self.server.as_str()).filter(|server| !server.is_empty())
+    }
+}
+
 fn size(text: &str) -> Result<u64, String> {
     match bytes(text) {
         Ok(0) => Err("must be more than nothing".to_owned()),
@@ -133,7 +139,7 @@ fn built(work: &Work, args: &ImportArgs, recipe: &Recipe) -> Result<Imported, St
     };
     let of = Import {
         path: &args.path,
-        server: &args.server,
+        server: args.server(),
         node: node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels }),
         claim: &args.claim.clone().unwrap_or_default(),
         size: args.size.unwrap_or(1),
@@ -157,9 +163,9 @@ async fn bring_in(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Reci
     if work.index.claim(&claim).is_some_and(|claim| claim.volume_name.as_deref() != Some(&name)) {
         return Err(format!("claim {claim} exists already: name another, or delete it"));
     }
-    verify_unreserved(&args.path, &args.server, recipe, work.index.configs())?;
+    verify_unreserved(&args.path, args.server(), recipe, work.index.configs())?;
     verify_apart(args, made, &work.places)?;
-    let at = if args.server.is_empty() { args.node.clone().unwrap_or_default() } else { args.server.clone() };
+    let at = args.server().or(args.node.as_deref()).unwrap_or_default();
     say!(
         "{} ({at}) → volume {name} of {}, class {}, claim {claim}, policy {:?}",
         args.path,

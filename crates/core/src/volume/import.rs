@@ -19,8 +19,8 @@ use crate::object::{ObjectName, hash};
 pub struct Import<'a> {
     /// The absolute path, on the node or on the server.
     pub path: &'a str,
-    /// The NFS server; empty for a path on a node.
-    pub server: &'a str,
+    /// The NFS server; `None` for a path on a node.
+    pub server: Option<&'a str>,
     /// The node, with its labels; `None` for data that each node reaches.
     pub node: Option<NodeLabels<'a>>,
     /// The claim that the volume gets.
@@ -66,7 +66,7 @@ impl Imported {
 pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<Imported, String> {
     let on_node = recipe.placement == Placement::SelectedNode;
     let node = match (on_node, of.node, of.server) {
-        (_, Some(_), server) if !server.is_empty() => return Err("data on a server have no node".to_owned()),
+        (_, Some(_), Some(_)) => return Err("data on a server have no node".to_owned()),
         (true, None, _) => {
             return Err(format!("the config {} makes volumes on nodes: name the node with --node", recipe.config));
         }
@@ -79,9 +79,9 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         (_, node, _) => node,
     };
     let source = match of.server {
-        "" if allows(recipe, "local") => json!({ "local": { "path": of.path } }),
-        "" => json!({ "hostPath": { "path": of.path, "type": "Directory" } }),
-        server => json!({ "nfs": { "server": server, "path": of.path } }),
+        None if allows(recipe, "local") => json!({ "local": { "path": of.path } }),
+        None => json!({ "hostPath": { "path": of.path, "type": "Directory" } }),
+        Some(server) => json!({ "nfs": { "server": server, "path": of.path } }),
     };
     let affinity = node.map(|NodeLabels { node, labels }| {
         let host = labels.get(names::HOSTNAME).map_or(node, String::as_str);
@@ -92,7 +92,7 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
     if affinity.is_none() && source.get("local").is_some() {
         return Err("data on a node need --node, and data on a server need --server".to_owned());
     }
-    let at = node.map_or(of.server, |node| node.node);
+    let at = node.map(|node| node.node).or(of.server).unwrap_or_default();
     let id = id(&format!("{}\0{at}\0{}", recipe.config, of.path));
     let origin_node = if on_node { node.map_or("", |node| node.node) } else { "" };
     let moved_in = MovedIn { path: of.path.to_owned(), size: of.size, ..MovedIn::default() };

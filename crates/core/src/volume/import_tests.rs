@@ -13,7 +13,7 @@ fn imported(path: &str, server: &str, node: Option<&str>, recipe: &Recipe) -> Re
     let labels = std::collections::BTreeMap::from([(names::HOSTNAME.to_owned(), "host-1".to_owned())]);
     let of = Import {
         path,
-        server,
+        server: Some(server).filter(|server| !server.is_empty()),
         node: node.map(|node| NodeLabels { node, labels: &labels }),
         claim: &ObjectName::new("team", "data"),
         size: 3 << 30,
